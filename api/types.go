@@ -1,0 +1,283 @@
+package api
+
+import "time"
+
+// Milli counts thousandths of one device: 1000 is a whole device.
+type Milli int32
+
+// WholeDevice is all the compute, or all the memory, of one device.
+const WholeDevice Milli = 1000
+
+// Bytes counts bytes of memory.
+type Bytes int64
+
+// Compute is a floor and a ceiling of a device's compute, 0 ≤ Floor ≤ Ceiling ≤ 1000 and Ceiling ≥ 1. Its text form is
+// `0.25..0.80`, `0.25` (floor = ceiling) or `0.25..` (up to the whole device); `25%` is `0.25`.
+type Compute struct {
+	Floor   Milli
+	Ceiling Milli
+}
+
+// Amount is an amount of device memory: so many bytes, or a part of the device's memory that is known in bytes only once the
+// device is chosen. At most one of the two is set; both zero is no memory.
+type Amount struct {
+	Bytes Bytes
+	Part  Milli
+}
+
+// Memory is a floor and a ceiling of a device's memory. Its text form is `10Gi..20Gi`, `10Gi` (floor = ceiling), `10Gi..` (up to the
+// whole device) or `80%`.
+type Memory struct {
+	Floor   Amount
+	Ceiling Amount
+}
+
+// Share is a part of one device. Weight (≥ 0; 0 means the default: the compute floor, at least 1) divides what is over the
+// floors.
+type Share struct {
+	Compute Compute `json:"gpu"`
+	Memory  Memory  `json:"memory"`
+	Weight  int32   `json:"weight,omitempty"`
+}
+
+// Class is what kind of work a workload is.
+type Class string
+
+// The classes. Training is the default.
+const (
+	Interactive Class = "interactive"
+	Inference   Class = "inference"
+	Training    Class = "training"
+	Batch       Class = "batch"
+)
+
+// Reclaim says what may be done to a workload that borrows an idle memory floor when the owner wants it back.
+type Reclaim string
+
+// OnReclaimNone lets a workload borrow only memory that nobody reserved; OnReclaimStop lets it borrow idle floors too and be
+// stopped for them.
+const (
+	OnReclaimNone Reclaim = ""
+	OnReclaimStop Reclaim = "stop"
+)
+
+// WorkloadSpec is what a user submits.
+type WorkloadSpec struct {
+	Name      string            `json:"name,omitempty"` // unique among live workloads; made up when empty
+	Queue     string            `json:"queue,omitempty"`
+	Class     Class             `json:"class,omitempty"`
+	Priority  int32             `json:"priority,omitempty"`
+	Share     Share             `json:"share"`
+	Devices   int               `json:"devices,omitempty"` // distinct devices, each with Share; default 1
+	Model     string            `json:"model,omitempty"`   // device model wanted, as `aliquot devices` prints it; empty: any
+	OnReclaim Reclaim           `json:"onReclaim,omitempty"`
+	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
+	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
+	Memory    Bytes             `json:"hostMemory,omitempty"`
+	Command   []string          `json:"command"`
+	Dir       string            `json:"dir"`
+	Env       map[string]string `json:"env,omitempty"`
+	Attach    bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
+}
+
+// Duration is a time.Duration that reads and prints as text, `2h30m`.
+type Duration time.Duration
+
+// Phase is where a workload is in its life.
+type Phase string
+
+// The phases, in order. A workload that is Ended has an Outcome.
+const (
+	Waiting  Phase = "waiting"
+	Starting Phase = "starting"
+	Running  Phase = "running"
+	Stopping Phase = "stopping"
+	Ended    Phase = "ended"
+)
+
+// Outcome is how a workload ended.
+type Outcome string
+
+// The outcomes. Unknown means the exit status could not be had; WorkloadStatus.Reason says why.
+const (
+	Succeeded Outcome = "succeeded"
+	Failed    Outcome = "failed"    // exited non-zero or by a signal
+	Stopped   Outcome = "stopped"   // by a user
+	TimedOut  Outcome = "timed out" // passed its time limit
+	Evicted   Outcome = "evicted"   // by the engine or a lost device; Reason says why
+	Refused   Outcome = "refused"   // could not be started
+	Unknown   Outcome = "unknown"
+)
+
+// Workload is a workload as the API shows it.
+type Workload struct {
+	UID    string         `json:"uid"`
+	User   string         `json:"user"`
+	UserID uint32         `json:"userID"`
+	Spec   WorkloadSpec   `json:"spec"`
+	Status WorkloadStatus `json:"status"`
+}
+
+// WorkloadStatus is what has become of a workload.
+type WorkloadStatus struct {
+	Phase     Phase      `json:"phase"`
+	Outcome   Outcome    `json:"outcome,omitempty"`
+	ExitCode  *int       `json:"exitCode,omitempty"`
+	Signal    string     `json:"signal,omitempty"` // that ended it, e.g. SIGKILL
+	Reason    string     `json:"reason,omitempty"` // one sentence, where phase or outcome needs one
+	Place     int        `json:"place,omitempty"`  // in line while waiting, from 1
+	Submitted time.Time  `json:"submitted"`
+	Started   *time.Time `json:"started,omitempty"`
+	Ended     *time.Time `json:"ended,omitempty"`
+	Grants    []Grant    `json:"grants,omitempty"`
+	PID       int        `json:"pid,omitempty"`
+	LogPath   string     `json:"logPath,omitempty"`
+	Notes     []string   `json:"notes,omitempty"` // enforcement off, limits that the machine does not allow
+}
+
+// Grant is a share placed on a device.
+type Grant struct {
+	UID           string `json:"uid"`
+	Device        string `json:"device"` // UUID
+	DeviceIndex   int    `json:"deviceIndex"`
+	ComputeFloor  Milli  `json:"computeFloor"`
+	ComputeLimit  Milli  `json:"computeCeiling"`
+	MemoryFloor   Bytes  `json:"memoryFloor"`
+	MemoryCeiling Bytes  `json:"memoryCeiling"`
+	Weight        int32  `json:"weight"`
+}
+
+// Usage is what one grant has used and uses now. Rates are over the last second; a nil Rate means not known.
+type Usage struct {
+	Workload    string        `json:"workload"`
+	Grant       Grant         `json:"grant"`
+	Compute     *Milli        `json:"compute"`     // device time held, in thousandths of the device
+	Memory      *Bytes        `json:"memory"`      // bytes held, overhead included
+	Borrowing   Milli         `json:"borrowing"`   // compute above the floor
+	Lending     Milli         `json:"lending"`     // of its floor, to others
+	WaitedShare Milli         `json:"waitedShare"` // part of the second spent waiting at the gate
+	DeviceTime  time.Duration `json:"deviceTime"`  // since the grant
+	Own         time.Duration `json:"own"`
+	Burst       time.Duration `json:"burst"`
+	Launches    uint64        `json:"launches"`
+	Processes   int           `json:"processes"`
+	Enforced    bool          `json:"enforced"`
+}
+
+// DeviceHealth says whether a device takes work.
+type DeviceHealth string
+
+// The states of health.
+const (
+	Healthy  DeviceHealth = "healthy"
+	Draining DeviceHealth = "draining"
+	Down     DeviceHealth = "down"
+)
+
+// Device is one accelerator as the API shows it.
+type Device struct {
+	UUID         string       `json:"uuid"`
+	Index        int          `json:"index"` // of the driver, for display only
+	Model        string       `json:"model"`
+	Simulated    bool         `json:"simulated"`
+	Memory       Bytes        `json:"memory"`     // that may be granted
+	MemoryUsed   *Bytes       `json:"memoryUsed"` // nil: not known
+	Busy         *Milli       `json:"busy"`
+	ComputeFree  Milli        `json:"computeFree"` // not under any floor
+	MemoryFree   Bytes        `json:"memoryFree"`
+	Health       DeviceHealth `json:"health"`
+	HealthReason string       `json:"healthReason,omitempty"`
+	Grants       []Usage      `json:"grants"`
+	Unenforced   []Process    `json:"unenforced,omitempty"`
+}
+
+// Process is a process found on a device that no share covers.
+type Process struct {
+	PID    int    `json:"pid"`
+	Name   string `json:"name"`
+	User   string `json:"user"`
+	Memory *Bytes `json:"memory"`
+}
+
+// QueueSpec is a tenant in the tree of queues. Quota is the compute that its workloads together may hold as floors, in
+// thousandths of a device; Unlimited means no quota is set.
+type QueueSpec struct {
+	Name   string `json:"name"`
+	Parent string `json:"parent,omitempty"`
+	Quota  Quota  `json:"quota"`
+}
+
+// Quota is a limit in thousandths of a device, or Unlimited. Its text form is a number of devices (`2`, `0.5`) or `none`.
+type Quota int64
+
+// Unlimited is the absence of a quota.
+const Unlimited Quota = -1
+
+// Queue is a queue as the API shows it.
+type Queue struct {
+	QueueSpec
+	Held    Milli `json:"held"` // floors granted to its workloads, subtree included
+	Running int   `json:"running"`
+	Waiting int   `json:"waiting"`
+}
+
+// DefaultQueue is where a workload goes that names none. It always exists.
+const DefaultQueue = "default"
+
+// Why says why a workload waits, or what became of it.
+type Why struct {
+	Workload string      `json:"workload"`
+	Phase    Phase       `json:"phase"`
+	Place    int         `json:"place,omitempty"`
+	Code     string      `json:"code"`    // the dominant reason, stable
+	Message  string      `json:"message"` // the same in one sentence
+	Counts   []WhyCount  `json:"counts,omitempty"`
+	Unblock  string      `json:"unblock,omitempty"` // what would let it start
+	Estimate *time.Time  `json:"estimate,omitempty"`
+	Ahead    []string    `json:"ahead,omitempty"` // names of those in front that hold it back
+	History  []WhyRecord `json:"history,omitempty"`
+}
+
+// WhyCount is how many devices are ruled out for one reason.
+type WhyCount struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Devices int    `json:"devices"`
+}
+
+// WhyRecord is one thing that happened to a workload.
+type WhyRecord struct {
+	At      time.Time `json:"at"`
+	Message string    `json:"message"`
+}
+
+// Info says what a server is.
+type Info struct {
+	Version   string   `json:"version"`
+	Node      string   `json:"node"`
+	Simulated bool     `json:"simulated"`
+	Devices   int      `json:"devices"`
+	User      string   `json:"user"`      // whom the server takes the caller for
+	AllUsers  bool     `json:"allUsers"`  // runs as root for every user of the machine
+	Warnings  []string `json:"warnings"`  // what does not work as it should, each with what to do
+	ShimMode  string   `json:"shimMode"`  // how programs find the shim: "mounts" or "library path"
+	Native    string   `json:"native"`    // folder of the native parts
+	SimSocket string   `json:"simSocket"` // of the simulated driver; empty when there is a real one
+}
+
+// Event is one change, as the server sends it to those who listen.
+type Event struct {
+	Seq      uint64    `json:"seq"`
+	At       time.Time `json:"at"`
+	Kind     string    `json:"kind"` // workload, device, queue, node, alert
+	Workload string    `json:"workload,omitempty"`
+	Message  string    `json:"message"`
+}
+
+// Error is a refusal: what was asked, what is true, what to do, in one sentence. The server sends it as RFC 9457.
+type Error struct {
+	Code    string `json:"code"` // stable: invalid, not_found, forbidden, conflict, unavailable
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }

@@ -1,0 +1,225 @@
+package engine
+
+import "github.com/aliquot-dev/aliquot/api"
+
+// Time is microseconds since an epoch that the host chooses. It never goes back.
+type Time int64
+
+// ActionID names a proposal. IDs rise by one from 1 and are never used again, across Restore too.
+type ActionID uint64
+
+// Event is something that happened. Every event carries the time it happened at; the engine takes an earlier time than the last
+// one seen as the last one seen.
+type Event interface{ When() Time }
+
+// At is the time of an event; every event embeds it.
+type At struct {
+	At Time `json:"at"`
+}
+
+// When is the time of the event.
+func (a At) When() Time { return a.At }
+
+// Resource is an amount of a named integer resource of a node or task: CPU in thousandths of a core, memory in bytes, pods, ports.
+type Resource struct {
+	Name   string `json:"name"`
+	Amount int64  `json:"amount"`
+}
+
+// Device is one accelerator of a node.
+type Device struct {
+	UUID   string           `json:"uuid"`
+	Index  int              `json:"index"` // for stable order and display
+	Model  string           `json:"model"`
+	Memory api.Bytes        `json:"memory"` // that may be granted
+	Health api.DeviceHealth `json:"health"`
+	Reason string           `json:"reason,omitempty"` // why it is not healthy
+}
+
+// NodeSet adds a node or replaces what is known of it. Grants on devices that remain stay; grants on devices that are gone are
+// evicted.
+type NodeSet struct {
+	At
+	Node      string     `json:"node"`
+	Devices   []Device   `json:"devices"`
+	Resources []Resource `json:"resources"` // capacity
+}
+
+// NodeGone removes a node. What ran there is evicted.
+type NodeGone struct {
+	At
+	Node string `json:"node"`
+}
+
+// DeviceHealth changes one device's health. Draining takes no new grants; Down also evicts what runs there.
+type DeviceHealth struct {
+	At
+	Node   string           `json:"node"`
+	UUID   string           `json:"uuid"`
+	Health api.DeviceHealth `json:"health"`
+	Reason string           `json:"reason"`
+}
+
+// QueueSet adds or changes a queue.
+type QueueSet struct {
+	At
+	Queue api.QueueSpec `json:"queue"`
+}
+
+// QueueGone removes a queue that holds nothing and that nothing waits in.
+type QueueGone struct {
+	At
+	Queue string `json:"queue"`
+}
+
+// Workload is what the engine knows of a submission. Tasks start all or none.
+type Workload struct {
+	ID          string     `json:"id"` // never used again
+	Queue       string     `json:"queue"`
+	Class       api.Class  `json:"class"`
+	Priority    int32      `json:"priority"`
+	Tasks       int        `json:"tasks"`   // ≥ 1
+	Devices     int        `json:"devices"` // per task, distinct, on one node; ≥ 1
+	Share       api.Share  `json:"share"`   // of each device
+	Model       string     `json:"model,omitempty"`
+	Resources   []Resource `json:"resources,omitempty"`   // of the node, per task
+	Feasibility string     `json:"feasibility,omitempty"` // class; empty: every node
+	TimeLimit   Time       `json:"timeLimit,omitempty"`   // µs of running; 0: not known
+}
+
+// Submit adds a workload.
+type Submit struct {
+	At
+	Workload Workload `json:"workload"`
+}
+
+// Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
+// it is.
+type Change struct {
+	At
+	ID       string     `json:"id"`
+	Share    *api.Share `json:"share,omitempty"`
+	Priority *int32     `json:"priority,omitempty"`
+	Queue    *string    `json:"queue,omitempty"`
+}
+
+// Cancel forgets a waiting workload, or asks that a running one be evicted.
+type Cancel struct {
+	At
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// Started says that a placed task runs.
+type Started struct {
+	At
+	ID   string `json:"id"`
+	Task int    `json:"task"`
+}
+
+// Ended says that a task is over and its grants are free, whatever the reason.
+type Ended struct {
+	At
+	ID   string `json:"id"`
+	Task int    `json:"task"`
+}
+
+// Feasibility says which nodes a class may use, by delta: Allowed nodes leave Barred and the other way round. A node of which
+// nothing was said is allowed for the empty class and barred for every other.
+type Feasibility struct {
+	At
+	Class   string       `json:"class"`
+	Allowed []string     `json:"allowed,omitempty"`
+	Barred  []NodeReason `json:"barred,omitempty"`
+}
+
+// NodeReason is why a node is barred.
+type NodeReason struct {
+	Node string `json:"node"`
+	Code string `json:"code"`
+}
+
+// Done says that the host carried an action out.
+type Done struct {
+	At
+	ID ActionID `json:"id"`
+}
+
+// Refused says that the host could not. The plan that the action belongs to is undone; with a Node that node is barred for the
+// workload's feasibility class until either changes.
+type Refused struct {
+	At
+	ID     ActionID `json:"id"`
+	Node   string   `json:"node,omitempty"`
+	Reason string   `json:"reason"`
+}
+
+// Adopt brings a workload that runs already, with its grants (restart, foreign scheduler). It is accepted even if the books then
+// show a floor over capacity: what runs, runs; nothing new is placed there until it fits.
+type Adopt struct {
+	At
+	Workload Workload  `json:"workload"`
+	Tasks    []Placing `json:"tasks"`
+}
+
+// Tick is time passing: the host sends one when Next says.
+type Tick struct{ At }
+
+// Action is a proposal to the host, or word of something decided.
+type Action interface{ Action() ActionID }
+
+// Grant is a share placed on a device. UIDs are made by the engine: `<workload>.<task>.<n>`, with a suffix that never repeats when
+// a task is placed again.
+type Grant struct {
+	UID     string      `json:"uid"`
+	Device  string      `json:"device"`
+	Compute api.Compute `json:"compute"`
+	Floor   api.Bytes   `json:"memoryFloor"`
+	Ceiling api.Bytes   `json:"memoryCeiling"`
+	Weight  int32       `json:"weight"`
+}
+
+// Placing is where one task goes, all its grants together.
+type Placing struct {
+	Task   int     `json:"task"`
+	Node   string  `json:"node"`
+	Grants []Grant `json:"grants"`
+}
+
+// Place starts a workload: every task at its place, or none. Answer Done or Refused; then Started and Ended for each task.
+type Place struct {
+	ID       ActionID  `json:"id"`
+	Workload string    `json:"workload"`
+	Tasks    []Placing `json:"tasks"`
+}
+
+// Evict ends a task. Its grants stay in the books until Ended. Answer Done (being ended) or Refused.
+type Evict struct {
+	ID       ActionID `json:"id"`
+	Workload string   `json:"workload"`
+	Task     int      `json:"task"`
+	Code     string   `json:"code"`
+	Reason   string   `json:"reason"` // one sentence, for the user
+}
+
+// Resize changes grants in place. Until Done the books hold the larger of old and new.
+type Resize struct {
+	ID       ActionID `json:"id"`
+	Workload string   `json:"workload"`
+	Task     int      `json:"task"`
+	Grants   []Grant  `json:"grants"`
+}
+
+// Reject says that an event could not be applied and nothing changed: what was asked, what is true, what to do. It needs no answer.
+type Reject struct {
+	ID       ActionID `json:"id"`
+	Workload string   `json:"workload,omitempty"`
+	Code     string   `json:"code"`
+	Reason   string   `json:"reason"`
+}
+
+// Action is the proposal's ID.
+func (a Place) Action() ActionID  { return a.ID }
+func (a Evict) Action() ActionID  { return a.ID }
+func (a Resize) Action() ActionID { return a.ID }
+func (a Reject) Action() ActionID { return a.ID }
