@@ -1,0 +1,124 @@
+// Package node is the agent: it finds the devices of one machine, makes grants real and meters them. What comes in are
+// grants (Prepare, Update, Unprepare, by the task's UID; it assumes no process that it started); what goes out are pages for the
+// arbiter and the shim, usage, and word of devices that fail and of processes that no share covers. It never decides who gets
+// what: that is the engine's, and moment to moment the arbiter's.
+//
+// Everything it must remember is in the pages under Config.Run, so a new agent finds what the last one prepared.
+package node
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// Config says where an agent works.
+type Config struct {
+	Run      string // RUN of docs/architecture.md; made if it is not there
+	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
+	Log      *slog.Logger
+}
+
+// Device is an accelerator that was found.
+type Device struct {
+	UUID      string
+	Index     int // the driver's
+	Model     string
+	Memory    api.Bytes // that may be granted: total less what the driver keeps
+	Simulated bool
+	Health    api.DeviceHealth
+	Reason    string
+}
+
+// Task is what Prepare makes real: all grants of one task on this node.
+type Task struct {
+	UID    string
+	UserID uint32 // who may open its tel page and socket
+	Grants []Grant
+	Flags  Flags
+}
+
+// Grant is one share on one device, in the units of the pages.
+type Grant struct {
+	UID                  string
+	Device               string // UUID
+	Floor, Ceiling       api.Milli
+	Weight               int32 // ≥ 1
+	MemFloor, MemCeiling api.Bytes
+}
+
+// Flags are a task's policy flags.
+type Flags struct {
+	LatencyClass bool
+	LendMemory   bool // may borrow an idle memory floor (`--on-reclaim stop`)
+}
+
+// Mount is a file to bind over another in the task's private mount namespace.
+type Mount struct {
+	Source, Target string
+	ReadOnly       bool
+}
+
+// Launch is how a process of a prepared task must be started to be held to its share.
+type Launch struct {
+	Env    []string // KEY=VALUE, to be added; LD_LIBRARY_PATH is to be put in front of the user's own
+	Mounts []Mount  // empty where the library path is used
+	Notes  []string // what of it does not hold on this machine, one sentence each
+}
+
+// Usage is what one grant has used since it was prepared, and holds now.
+type Usage struct {
+	Task      string
+	Grant     Grant
+	Held      time.Duration // device time charged by the arbiter
+	Own       time.Duration // within the floor
+	Burst     time.Duration // above it
+	Lent      time.Duration // of its floor, to others
+	Reserved  time.Duration // its floor, idle
+	Waited    time.Duration // summed over processes, waiting at the gate
+	Launches  uint64
+	Memory    api.Bytes // overhead included
+	MemPeak   api.Bytes
+	Processes []int // registered, by pid on the node
+}
+
+// DeviceUsage is what a device did since its books began.
+type DeviceUsage struct {
+	UUID           string
+	Since          time.Duration // length of the books
+	Own, Burst     time.Duration // summed over grants; Burst is what ran on time nobody reserved
+	Lent, Reserved time.Duration
+	Idle, Down     time.Duration // unreserved idle; down
+	MemoryUsed     *api.Bytes    // by the driver's word; nil: not known
+	Busy           *api.Milli    // by the driver's word
+	Unenforced     []api.Process
+}
+
+// Sample is one reading of all meters.
+type Sample struct {
+	At      time.Time
+	Tasks   []Usage
+	Devices []DeviceUsage
+}
+
+// Notice is something the agent saw.
+type Notice struct {
+	Kind    NoticeKind
+	Device  string // UUID, if it is about a device
+	Task    string
+	Message string // one sentence
+}
+
+// NoticeKind says what a notice is about.
+type NoticeKind string
+
+// The kinds of notice.
+const (
+	DeviceDown  NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
+	DeviceSick  NoticeKind = "device sick" // an XID that policy says to look at
+	DeviceBack  NoticeKind = "device back"
+	Unenforced  NoticeKind = "unenforced"   // a process uses a device and no share covers it
+	ArbiterGone NoticeKind = "arbiter gone" // died; a new one is being started
+	ArbiterBack NoticeKind = "arbiter back"
+)
