@@ -218,7 +218,8 @@ struct alq_book_grant { /* 256 bytes */
 	uint64_t mem_peak;        /* highest use seen */
 	struct alq_split split;
 	uint64_t updated_ns;
-	uint8_t reserved[104];
+	uint64_t launches_ended;  /* launches of processes that have ended: B adds tel.launched here once it has zeroed their slot */
+	uint8_t reserved[96];
 };
 
 struct alq_book {
@@ -251,7 +252,8 @@ struct alq_device { /* 512 bytes */
 	uint64_t down_ns;
 	uint64_t switches;        /* leases that went from one task to another */
 	uint64_t mem_reserved;    /* Σ max(floor, granted) */
-	uint8_t reserved[216];
+	struct alq_split ended;   /* rows of tasks that were deleted: `del` moves them here out of the task's book, so that the rows still add up */
+	uint8_t reserved[176];
 };
 
 /* --------------------------------------------------------------------------------------------------------- registration */
