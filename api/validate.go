@@ -1,0 +1,210 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The codes of Error.
+const (
+	CodeInvalid     = "invalid"     // what was asked makes no sense; asking again will not help
+	CodeNotFound    = "not_found"   // there is no such workload, queue or device
+	CodeForbidden   = "forbidden"   // it is another user's
+	CodeConflict    = "conflict"    // not in the state that it is in now
+	CodeUnavailable = "unavailable" // not now: starting, stopping, disk full
+)
+
+// The limits that Validate holds a specification to.
+const (
+	MaxNameLength   = 63
+	MaxDevices      = 16 // of one task on one node
+	MaxPriority     = 1000
+	MinPriority     = -MaxPriority
+	MaxWeight       = 1_000_000
+	MaxModelLength  = 128
+	MaxCommandBytes = 1 << 20 // command and environment together
+)
+
+// Invalid makes the error for a specification that makes no sense.
+func Invalid(format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Message: fmt.Sprintf(format, args...)}
+}
+
+// Default returns s with everything filled in that has a default: queue, class, one device, and the share, see Share.Default.
+func (s WorkloadSpec) Default() WorkloadSpec {
+	if s.Queue == "" {
+		s.Queue = DefaultQueue
+	}
+	if s.Class == "" {
+		s.Class = Training
+	}
+	if s.Devices == 0 {
+		s.Devices = 1
+	}
+	s.Share = s.Share.Default()
+	return s
+}
+
+// Default returns s with compute and memory filled in: without compute it is a whole device's; without memory it is the same
+// part as the compute floor (`0.25..0.80` gets 25 % of the memory, floor and ceiling), for what is guaranteed to run must have
+// memory to run in. A compute floor of 0 says nothing about memory, which then must be given. Weight stays as it is: see
+// EffectiveWeight.
+func (s Share) Default() Share {
+	if s.Compute.IsZero() {
+		s.Compute = Compute{Floor: WholeDevice, Ceiling: WholeDevice}
+	}
+	if s.Memory.IsZero() {
+		part := Amount{Part: s.Compute.Floor}
+		s.Memory = Memory{Floor: part, Ceiling: part}
+	}
+	if s.Memory.Ceiling.IsZero() {
+		s.Memory.Ceiling = s.Memory.Floor
+	}
+	return s
+}
+
+// Validate checks a share to which Default was applied. It returns *Error.
+func (s Share) Validate() error {
+	c, m := s.Compute, s.Memory
+	switch {
+	case c.IsZero() || c.Ceiling < 1:
+		return Invalid("a share of no compute was asked for; give --gpu a ceiling of at least 0.001, for example 0..0.50")
+	case c.Floor < 0:
+		return Invalid("the compute floor %s is negative; give a floor from 0 to 1.00", c.Floor)
+	case c.Ceiling > WholeDevice:
+		return Invalid("the compute ceiling %s is more than a whole device; ask for several devices with --devices", c.Ceiling)
+	case c.Floor > c.Ceiling:
+		return Invalid("the compute floor %s is over the ceiling %s; write the smaller one first", c.Floor, c.Ceiling)
+	case m.IsZero():
+		return Invalid("a share with a compute floor of 0 has no memory by default; say how much it needs, for example --mem 4Gi")
+	case s.Weight < 0 || s.Weight > MaxWeight:
+		return Invalid("the weight %d is out of range; give 1 to %d, or 0 for the default", s.Weight, MaxWeight)
+	}
+	for _, amount := range []Amount{m.Floor, m.Ceiling} {
+		switch {
+		case amount.Bytes < 0 || amount.Part < 0:
+			return Invalid("the memory %s is negative", amount)
+		case amount.Part > WholeDevice:
+			return Invalid("the memory %s is more than a whole device's; ask for several devices with --devices", amount)
+		case amount.Part != 0 && amount.Bytes != 0:
+			return Invalid("memory was given both as %s and as %s; give one of them", amount.Bytes, Amount{Part: amount.Part})
+		}
+	}
+	switch {
+	case m.Ceiling.IsZero():
+		return Invalid("a share of no memory was asked for; give --mem a ceiling, for example 0..4Gi")
+	case m.Floor.over(m.Ceiling):
+		return Invalid("the memory floor %s is over the ceiling %s; write the smaller one first", m.Floor, m.Ceiling)
+	}
+	return nil
+}
+
+// Validate checks a specification to which Default was applied; an empty name is valid: the host makes one up. It returns
+// *Error.
+func (s WorkloadSpec) Validate() error {
+	if s.Name != "" {
+		if err := validName("workload", s.Name); err != nil {
+			return err
+		}
+	}
+	if err := validName("queue", s.Queue); err != nil {
+		return err
+	}
+	if err := s.Share.Validate(); err != nil {
+		return err
+	}
+	classes := []Class{Interactive, Inference, Training, Batch}
+	switch {
+	case !slices.Contains(classes, s.Class):
+		return Invalid("unknown class %s; the classes are interactive, inference, training and batch", quoted(string(s.Class)))
+	case s.Priority < MinPriority || s.Priority > MaxPriority:
+		return Invalid("the priority %d is out of range; give %d to %d", s.Priority, MinPriority, MaxPriority)
+	case s.Devices < 1 || s.Devices > MaxDevices:
+		return Invalid("%d devices were asked for; a task has 1 to %d", s.Devices, MaxDevices)
+	case s.OnReclaim != OnReclaimNone && s.OnReclaim != OnReclaimStop:
+		return Invalid("unknown answer to reclaim %s; leave it out or give stop", quoted(string(s.OnReclaim)))
+	case s.TimeLimit < 0:
+		return Invalid("the time limit %s is negative; give for example 2h, or 0 for none", s.TimeLimit)
+	case s.CPU < 0:
+		return Invalid("the CPU limit %s is negative; give a number of cores, or 0 for none", s.CPU)
+	case s.Memory < 0:
+		return Invalid("the memory limit %s is negative; give for example 8Gi, or 0 for none", s.Memory)
+	case len(s.Model) > MaxModelLength || !printable(s.Model):
+		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
+	}
+	return s.validProgram()
+}
+
+// validProgram checks what is to be run.
+func (s WorkloadSpec) validProgram() error {
+	if len(s.Command) == 0 || s.Command[0] == "" {
+		return Invalid("no command was given; write it after --, for example: aliquot run --gpu 0.25 -- python train.py")
+	}
+	size := 0
+	for _, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			return Invalid("the argument %s contains a NUL, which no program can be given", quoted(arg))
+		}
+		size += len(arg) + 1
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Env)) {
+		if key == "" || strings.ContainsAny(key, "=\x00") || strings.ContainsRune(s.Env[key], 0) {
+			return Invalid("the environment variable %s has an empty name, a = in its name or a NUL", quoted(key))
+		}
+		size += len(key) + len(s.Env[key]) + 2
+	}
+	switch {
+	case size > MaxCommandBytes:
+		return Invalid("command and environment together have %d bytes; at most %d can be passed on", size, MaxCommandBytes)
+	case !filepath.IsAbs(s.Dir) || strings.ContainsRune(s.Dir, 0):
+		return Invalid("the working directory %s is not an absolute path", quoted(s.Dir))
+	}
+	return nil
+}
+
+// Validate checks a queue. It returns *Error.
+func (q QueueSpec) Validate() error {
+	if err := validName("queue", q.Name); err != nil {
+		return err
+	}
+	if q.Parent != "" {
+		if err := validName("queue", q.Parent); err != nil {
+			return err
+		}
+	}
+	switch {
+	case q.Parent == q.Name:
+		return Invalid("the queue %s cannot be its own parent", q.Name)
+	case q.Quota < Unlimited:
+		return Invalid("the quota of queue %s is negative; give a number of devices, for example 2 or 0.5, or none", q.Name)
+	}
+	return nil
+}
+
+// validName holds names to a DNS label: lower-case letters, digits and dashes, so that they are safe in paths, in labels of
+// metrics and on Kubernetes.
+func validName(what, name string) error {
+	const rule = "use lower-case letters, digits and dashes, at most 63, a letter or digit at both ends"
+	switch {
+	case name == "":
+		return Invalid("a %s needs a name; %s", what, rule)
+	case len(name) > MaxNameLength:
+		return Invalid("the %s name %s has %d characters; %s", what, quoted(name), utf8.RuneCountInString(name), rule)
+	}
+	for at, r := range name {
+		alphanumeric := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+		if !alphanumeric && (r != '-' || at == 0 || at == len(name)-1) {
+			return Invalid("the %s name %s cannot have %q as character %d; %s", what, quoted(name), r, utf8.RuneCountInString(name[:at])+1, rule)
+		}
+	}
+	return nil
+}
+
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
