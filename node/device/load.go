@@ -1,0 +1,80 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// socketVariable tells the simulated driver's libraries where their server is, where that is not beside them.
+const socketVariable = "ALIQUOT_SIMGPU"
+
+// loaded is the management library of this process. There can be only one: the dynamic linker binds go-nvml's calls to the first
+// that is loaded, and for good, so that one must also never be unmapped. A second simulated driver (another run folder, in tests)
+// is therefore spoken to through the library of the first.
+var loaded struct {
+	sync.Mutex
+	path      string
+	simulated bool
+	socket    string
+	users     int
+}
+
+// load brings the management library up and returns what to call when it is no longer used, after Shutdown.
+func load(d *driver, socket string) (nvml.Interface, func(), error) {
+	loaded.Lock()
+	defer loaded.Unlock()
+	other := loaded.path != "" && loaded.path != d.management
+	switch {
+	case other && !(loaded.simulated && d.simulated):
+		return nil, nil, fmt.Errorf("load %s: this process has loaded %s, and a process can use only one; start another process", d.management, loaded.path)
+	case loaded.users > 0 && loaded.socket != socket:
+		return nil, nil, fmt.Errorf("load %s: this process uses the simulated driver at %s; close that first", d.management, loaded.socket)
+	}
+	path := d.management
+	if other {
+		path = loaded.path
+	}
+	if loaded.path == "" {
+		// Loaded once more than go-nvml does, so that its unloading never unmaps what the calls are bound to.
+		if err := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL|dl.RTLD_NODELETE).Open(); err != nil {
+			return nil, nil, fmt.Errorf("load the driver's management library: %w", err)
+		}
+	}
+	if d.simulated {
+		defer setenv(socketVariable, socket)()
+	}
+	library := nvml.New(nvml.WithLibraryPath(path))
+	switch ret := library.Init(); ret {
+	case nvml.SUCCESS:
+	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND:
+		return nil, nil, fmt.Errorf("%w: %s is installed, but says %q; is the kernel module loaded (nvidia-smi)?", ErrNoDriver, path, ret.Error())
+	default:
+		return nil, nil, failed("start "+path, ret)
+	}
+	loaded.path, loaded.simulated, loaded.socket = path, d.simulated, socket
+	loaded.users++
+	return library, func() {
+		loaded.Lock()
+		defer loaded.Unlock()
+		loaded.users--
+	}, nil
+}
+
+// setenv sets a variable for the C library too and returns what puts it back.
+func setenv(name, value string) func() {
+	before, was := os.LookupEnv(name)
+	err := os.Setenv(name, value)
+	return func() {
+		if was {
+			err = errors.Join(err, os.Setenv(name, before))
+		} else {
+			err = errors.Join(err, os.Unsetenv(name))
+		}
+		_ = err // only a name or value with a NUL fails, and neither has one
+	}
+}
