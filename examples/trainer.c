@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer: a steady load, as of a training job: kernels of one length, back to back or up to a declared rate. */
+#include "common.h"
+
+#define AHEAD 2 /* batches queued before the oldest is waited for */
+
+static struct option options[] = {
+	{"kernel-us", "device time of one kernel, µs", 500, 0},
+	{"seconds", "how long to run; 0: until stopped", 10, 0},
+	{"demand", "part of a device wanted, 0..1; 1: all there is", 1, 0},
+	{"batch", "kernels between two waits; 1: wait after every launch", 16, 0},
+	{"graph", "launch each batch as one CUDA graph", 0, 1},
+	{"mem-mib", "device memory to hold, MiB", 0, 0},
+	{NULL, NULL, 0, 0},
+};
+
+static CUgraphExec capture(const struct work *w, int batch)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	CHECK(cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	for (int i = 0; i < batch; i++)
+		launch(w);
+	CHECK(cuStreamEndCapture(w->stream, &graph));
+	CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CHECK(cuGraphDestroy(graph));
+	return exec;
+}
+
+int main(int argc, char **argv)
+{
+	struct work w;
+	CUevent done[AHEAD];
+	CUdeviceptr memory = 0;
+	CUgraphExec graph = NULL;
+	uint64_t batches = 0;
+
+	parse(argc, argv, options, "a steady load of equal kernels");
+	int batch = (int)option(options, "batch");
+	double demand = option(options, "demand"), seconds = option(options, "seconds");
+	if (batch < 1 || demand <= 0 || option(options, "kernel-us") < 1) {
+		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
+		return 2;
+	}
+	CHECK(cuInit(0));
+	open_work(&w, 0, option(options, "kernel-us"));
+	if (option(options, "mem-mib") > 0)
+		CHECK(cuMemAlloc(&memory, (size_t)option(options, "mem-mib") << 20));
+	for (int i = 0; i < AHEAD; i++)
+		CHECK(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+	if (option(options, "graph") > 0)
+		graph = capture(&w, batch);
+
+	/* With a demand below 1 each batch has its time; one that is late is followed at once, but lost time is not made up for. */
+	int64_t start = now_ns(), due = start;
+	int64_t period = demand < 1 ? (int64_t)((double)w.ns * batch / demand) : 0;
+	while (!stopped && (seconds == 0 || (double)(now_ns() - start) < seconds * 1e9)) {
+		if (period) {
+			int64_t now = now_ns();
+			due = due + period > now ? due + period : now;
+			sleep_until(due);
+		}
+		CUevent slot = done[batches % AHEAD];
+		if (batches >= AHEAD)
+			CHECK(cuEventSynchronize(slot));
+		if (graph)
+			CHECK(cuGraphLaunch(graph, w.stream));
+		else
+			for (int i = 0; i < batch; i++)
+				launch(&w);
+		CHECK(cuEventRecord(slot, w.stream));
+		batches++;
+		if (batch == 1)
+			CHECK(cuEventSynchronize(slot));
+	}
+	CHECK(cuStreamSynchronize(w.stream));
+	double elapsed = (double)(now_ns() - start) / 1e9;
+	double device = (double)batches * batch * (double)w.ns / 1e9;
+	printf("trainer: %llu kernels of %.0f µs in %.2f s: %.3f of a device\n", (unsigned long long)batches * (unsigned)batch,
+	       (double)w.ns / 1e3, elapsed, device / elapsed);
+
+	if (graph)
+		CHECK(cuGraphExecDestroy(graph));
+	for (int i = 0; i < AHEAD; i++)
+		CHECK(cuEventDestroy(done[i]));
+	if (memory)
+		CHECK(cuMemFree(memory));
+	close_work(&w);
+	return 0;
+}
