@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two commands are all that most need: `make up` and `make test`. `make help` lists the others.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+SANITIZERS ?= address,undefined thread
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: build examples ## set up, build and start Aliquot; says what to try next
+	@scripts/up
+
+setup: ## install the Debian packages that are missing
+	@scripts/setup
+
+build: setup native ## build/aliquot, with the native parts inside
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/aliquot ./cmd/aliquot
+
+native: setup ## the C parts: shim, arbiter, simulated driver
+	@$(MAKE) --no-print-directory -C native
+
+examples: setup native ## the example programs, into build/examples
+	@$(MAKE) --no-print-directory -C examples
+
+test: test-native test-sanitizers test-go ## all tests
+
+test-native: native
+	@$(MAKE) --no-print-directory -C native test
+
+test-sanitizers: setup
+	@for san in $(SANITIZERS); do \
+		echo "== native tests with -fsanitize=$$san"; \
+		$(MAKE) --no-print-directory -C native SAN=$$san test || exit 1; \
+	done
+
+test-go: native examples
+	$(GO) test -race -timeout 10m ./...
+
+lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
+	@scripts/lint
+
+bench-share: build examples ## measure shares on simulated devices: a table and build/bench/share.json
+	$(GO) run ./bench/share $(ARGS)
+
+clean: ## remove what was built
+	rm -rf build
+	find native/dist -mindepth 1 ! -name .gitkeep -delete
