@@ -1,0 +1,230 @@
+// Package cli is the commands of aliquot. What comes in are arguments, the environment and three streams; what goes out is text,
+// JSON or YAML on standard output, one sentence on standard error when something cannot be done, and an exit status: 0 done,
+// 1 refused or failed, 2 not understood; `run` ends as its program ended. The commands are thin clients of the HTTP API and decide
+// nothing; the daemon's own work is passed in as functions.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/cli/client"
+)
+
+// Exit statuses of the command line itself.
+const (
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Program is one invocation: everything a command may touch is in it, so that tests can run commands in their own process.
+type Program struct {
+	Version      string
+	In, Out, Err *os.File
+	Env          []string // KEY=VALUE, as os.Environ gives it
+	Dir          string   // the current directory
+	Now          func() time.Time
+	Notify       func(to chan<- os.Signal, which ...os.Signal) // signal.Notify when nil
+	Suspend      func()                                        // stops this process until it is told to go on; nil: SIGSTOP
+
+	// Serve runs the daemon until ctx ends; it calls ready once the API answers.
+	Serve func(ctx context.Context, config ServeConfig, ready func()) error
+	// Halt ends what outlives the daemon in a RUN folder: arbiter and simulated devices. No daemon runs there by then.
+	Halt func(ctx context.Context, run string) error
+	// Replay feeds the engine's event log at path to a new engine and writes what it decided.
+	Replay func(path string, out *os.File) error
+	// Driver says whether this machine has a driver of its own, and if not, why; without one devices are simulated.
+	Driver func() error
+	// Supervise is the hidden command that a daemon starts for each task.
+	Supervise func(args []string) int
+}
+
+// ServeConfig is what `aliquot up` is asked for.
+type ServeConfig struct {
+	State    string // folder of what survives a reboot
+	Run      string // folder of what does not
+	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
+	HTTP     string // address on loopback; empty: none
+	Version  string
+	Log      *os.File
+}
+
+// invocation is what the commands of one Program share.
+type invocation struct {
+	*Program
+	settings settings
+	runFlag  string
+}
+
+// Exit is how the command ends: with a status, or by a signal as the program did that it ran.
+type Exit struct {
+	Status int
+	Signal syscall.Signal // 0: by none
+}
+
+// Main runs the command that args (without the program's name) ask for.
+func (p *Program) Main(ctx context.Context, args []string) Exit {
+	if p.Now == nil {
+		p.Now = time.Now
+	}
+	call := &invocation{Program: p}
+	root := call.root()
+	root.SetArgs(args)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	err := root.ExecuteContext(ctx)
+	return call.report(err)
+}
+
+// report prints the one sentence of an error and says how to end.
+func (c *invocation) report(err error) Exit {
+	var status exitStatus
+	var usage *usageError
+	var by endedBy
+	switch {
+	case err == nil:
+		return Exit{}
+	case errors.As(err, &status):
+		return Exit{Status: int(status)}
+	case errors.As(err, &by):
+		return Exit{Status: 128 + int(by), Signal: syscall.Signal(by)}
+	case errors.Is(err, context.Canceled):
+		return Exit{Status: 128 + int(syscall.SIGINT), Signal: syscall.SIGINT}
+	case errors.As(err, &usage):
+		c.complain(err)
+		return Exit{Status: ExitUsage}
+	default:
+		c.complain(err)
+		return Exit{Status: ExitFailed}
+	}
+}
+
+// complain prints an error as `aliquot: …`, with the place in the input where there is one.
+func (c *invocation) complain(err error) {
+	_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", err)
+	var pointed interface{ Caret() string }
+	if errors.As(err, &pointed) {
+		if caret := pointed.Caret(); caret != "" {
+			_, _ = fmt.Fprintln(c.Err, "  "+strings.ReplaceAll(strings.TrimRight(caret, "\n"), "\n", "\n  "))
+		}
+	}
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// exitStatus ends the program with a status and without a further word.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+const rootLong = `Aliquot shares GPUs. A program asks for a part of a GPU with a floor and a ceiling: the floor is guaranteed whenever it
+wants it, and up to the ceiling it may use what others leave idle, moment to moment.
+
+  aliquot up                                             start the server (simulated devices where there is no GPU)
+  aliquot run --gpu 0.25..0.80 --mem 4Gi..8Gi -- CMD     run a program with a share, here and now
+  aliquot submit --name night --gpu 0.5.. -- CMD         hand it in and go
+  aliquot top                                            see who uses, lends and borrows what`
+
+// root makes the tree of commands.
+func (c *invocation) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "aliquot",
+		Short:         "Share GPUs: floors that are kept, ceilings that are not passed",
+		Long:          rootLong,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
+			c.settings, err = loadSettings(c.Env)
+			return err
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w (see `%s --help`)", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringVar(&c.runFlag, "run", "", "the server's RUN folder (default: your own, else the machine's)")
+	must(root.MarkPersistentFlagDirname("run"))
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddGroup(
+		&cobra.Group{ID: groupWork, Title: "Work:"},
+		&cobra.Group{ID: groupSee, Title: "See:"},
+		&cobra.Group{ID: groupServer, Title: "Server:"},
+	)
+	for group, commands := range map[string][]*cobra.Command{
+		groupWork:   {c.runCommand(), c.submitCommand(), c.stopCommand(), c.resizeCommand(), c.queueCommand()},
+		groupSee:    {c.devicesCommand(), c.psCommand(), c.showCommand(), c.whyCommand(), c.logsCommand(), c.topCommand()},
+		groupServer: {c.upCommand(), c.downCommand(), c.doctorCommand()},
+		"":          {c.versionCommand(), c.completionCommand(root), c.debugCommand(), c.superviseCommand()},
+	} {
+		for _, command := range commands {
+			command.GroupID = group
+			root.AddCommand(command)
+		}
+	}
+	return root
+}
+
+const (
+	groupWork   = "work"
+	groupSee    = "see"
+	groupServer = "server"
+)
+
+// unknownCommand refuses a first word that is no command, and says what it may have been meant for.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see `aliquot --help`"
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = "did you mean `aliquot " + strings.Join(like, "` or `aliquot ") + "`?"
+	}
+	return usagef("there is no command %q: %s", args[0], hint)
+}
+
+// client is a client of the server that the flags and the settings name.
+func (c *invocation) client() *client.Client { return client.New(c.clientRun()) }
+
+// args wraps a rule for arguments so that breaking it is a usage error that names what is wanted.
+func args(count int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		switch {
+		case len(given) == count:
+			return nil
+		case len(given) < count:
+			return usagef("%s needs %s: `%s`", cmd.CommandPath(), what, cmd.UseLine())
+		default:
+			return usagef("%s takes only %s, and %q is one too many: `%s`", cmd.CommandPath(), what, given[count], cmd.UseLine())
+		}
+	}
+}
+
+// none is the rule of commands without arguments.
+func none(cmd *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return nil
+	}
+	return usagef("%s takes no arguments, and %q is one: `%s`", cmd.CommandPath(), given[0], cmd.UseLine())
+}
+
+// must is for mistakes in this package alone: a flag that is named but not defined.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

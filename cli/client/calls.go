@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// Info says what the server is and whom it takes the caller for.
+func (c *Client) Info(ctx context.Context) (api.Info, error) {
+	var out api.Info
+	return out, c.call(ctx, http.MethodGet, "/v1/info", nil, &out)
+}
+
+// Devices lists the devices with their use now.
+func (c *Client) Devices(ctx context.Context) ([]api.Device, error) {
+	var out []api.Device
+	return out, c.call(ctx, http.MethodGet, "/v1/devices", nil, &out)
+}
+
+// Workloads lists the live workloads and, with ended, those that are over.
+func (c *Client) Workloads(ctx context.Context, ended bool) ([]api.Workload, error) {
+	path := "/v1/workloads"
+	if ended {
+		path += "?ended=true"
+	}
+	var out []api.Workload
+	return out, c.call(ctx, http.MethodGet, path, nil, &out)
+}
+
+// Submit hands a workload in. It returns as soon as the server has stored it.
+func (c *Client) Submit(ctx context.Context, spec api.WorkloadSpec) (api.Workload, error) {
+	var out api.Workload
+	return out, c.call(ctx, http.MethodPost, "/v1/workloads", spec, &out)
+}
+
+// Workload finds a workload by name or UID.
+func (c *Client) Workload(ctx context.Context, name string) (api.Workload, error) {
+	var out api.Workload
+	return out, c.call(ctx, http.MethodGet, workloadPath(name, ""), nil, &out)
+}
+
+// Wait returns the workload once its phase is none of the given ones.
+func (c *Client) Wait(ctx context.Context, name string, while ...api.Phase) (api.Workload, error) {
+	phases := make([]string, len(while))
+	for i, phase := range while {
+		phases[i] = string(phase)
+	}
+	var out api.Workload
+	path := workloadPath(name, "") + "?while=" + url.QueryEscape(strings.Join(phases, ","))
+	return out, c.call(ctx, http.MethodGet, path, nil, &out)
+}
+
+// Why says why a workload waits, or what became of it.
+func (c *Client) Why(ctx context.Context, name string) (api.Why, error) {
+	var out api.Why
+	return out, c.call(ctx, http.MethodGet, workloadPath(name, "/why"), nil, &out)
+}
+
+// Stop ends a workload: SIGTERM, after grace SIGKILL.
+func (c *Client) Stop(ctx context.Context, name string, grace api.Duration) (api.Workload, error) {
+	in := struct {
+		Grace api.Duration `json:"grace"`
+	}{grace}
+	var out api.Workload
+	return out, c.call(ctx, http.MethodPost, workloadPath(name, "/stop"), in, &out)
+}
+
+// Signal sends a signal, by its name (`SIGTERM`), to a workload's processes.
+func (c *Client) Signal(ctx context.Context, name, signal string) error {
+	in := struct {
+		Signal string `json:"signal"`
+	}{signal}
+	return c.call(ctx, http.MethodPost, workloadPath(name, "/signal"), in, nil)
+}
+
+// ShareChange is a new share for a workload; nil leaves as it is.
+type ShareChange = server.ShareChange
+
+// Resize gives a workload another share, in place.
+func (c *Client) Resize(ctx context.Context, name string, change ShareChange) (api.Workload, error) {
+	var out api.Workload
+	return out, c.call(ctx, http.MethodPost, workloadPath(name, "/resize"), change, &out)
+}
+
+// Logs copies what the task printed to to; with follow it goes on until the task is over.
+func (c *Client) Logs(ctx context.Context, name string, follow bool, to io.Writer) error {
+	path := workloadPath(name, "/logs")
+	if follow {
+		path += "?follow=true"
+	}
+	answer, err := c.send(ctx, http.MethodGet, path, nil, "text/plain, */*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if _, err := io.Copy(to, answer.Body); err != nil {
+		return c.lost(ctx, err, "copy the log of %s", name)
+	}
+	return nil
+}
+
+// Queues lists the queues.
+func (c *Client) Queues(ctx context.Context) ([]api.Queue, error) {
+	var out []api.Queue
+	return out, c.call(ctx, http.MethodGet, "/v1/queues", nil, &out)
+}
+
+// SetQueue makes or changes a queue.
+func (c *Client) SetQueue(ctx context.Context, spec api.QueueSpec) (api.Queue, error) {
+	var out api.Queue
+	return out, c.call(ctx, http.MethodPut, "/v1/queues/"+url.PathEscape(spec.Name), spec, &out)
+}
+
+// RemoveQueue removes a queue that holds nothing.
+func (c *Client) RemoveQueue(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/queues/"+url.PathEscape(name), nil, nil)
+}
+
+func workloadPath(name, rest string) string { return "/v1/workloads/" + url.PathEscape(name) + rest }

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/cli/client"
+	"github.com/aliquot-dev/aliquot/cli/doctor"
+)
+
+const doctorLong = `Say what works on this machine, what does not, and what to do about it: kernel, permissions, folders, driver, server, arbiter,
+devices, and a self test that runs a tiny program with a share. It changes nothing, works without a server, and ends with
+status 1 if something fails.`
+
+func (c *invocation) doctorCommand() *cobra.Command {
+	var state string
+	probe := true
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "What works on this machine, what does not, what to do about it",
+		Long:  doctorLong,
+		Args:  none,
+	}
+	cmd.Flags().StringVar(&state, "state", "", "folder of the server's state")
+	cmd.Flags().BoolVar(&probe, "self-test", probe, "run a tiny program with a share, if the server has room for it")
+	must(cmd.MarkFlagDirname("state"))
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		folder, err := c.ownState(state)
+		if err != nil {
+			return err
+		}
+		run := c.clientRun()
+		if run == machineRun && state == "" {
+			folder = machineState
+		}
+		server := client.New(run)
+		defer server.Close()
+		findings := doctor.Judge(c.facts(cmd.Context(), server, run, folder, probe))
+		if err := c.print(*format, findings, func(bool) table { return findingTable(findings) }); err != nil {
+			return err
+		}
+		if doctor.Worst(findings) == doctor.Fail {
+			return exitStatus(ExitFailed)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// facts gathers everything that there is to judge.
+func (c *invocation) facts(ctx context.Context, server *client.Client, run, state string, probe bool) doctor.Facts {
+	facts := doctor.Machine(ctx, run, state)
+	facts.Version = c.Version
+	facts.Driver = errNoDriverKnown
+	if c.Driver != nil {
+		facts.Driver = c.Driver()
+	}
+	facts.Info, facts.Server = server.Info(ctx)
+	if facts.Server != nil {
+		return facts
+	}
+	facts.ArbiterSays, facts.ArbiterHidden, facts.Arbiter = doctor.PingArbiter(run)
+	if devices, err := server.Devices(ctx); err == nil {
+		facts.Devices = devices
+	}
+	if probe {
+		doctor.SelfTest(ctx, server, run, &facts)
+	}
+	return facts
+}
+
+var errNoDriverKnown = fmt.Errorf("this program was built without knowledge of drivers")
+
+func findingTable(findings []doctor.Finding) table {
+	out := table{head: []string{"", "WHAT", "HOW IT IS"}}
+	for _, one := range findings {
+		colour := map[doctor.Severity]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}[one.Severity]
+		out.rows = append(out.rows, []cell{{string(one.Severity), colour}, text(one.Title), text(one.Detail)})
+		if one.Do != "" {
+			out.rows = append(out.rows, []cell{{}, {}, {"→ " + one.Do, dim}})
+		}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+// Package doctor says what works on this machine, what does not, and what to do about it. What comes in are facts, gathered from the
+// kernel, the driver and the server; what goes out are findings as data. It changes nothing on the machine and works without
+// a server.
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities. A Fail keeps Aliquot from doing its work; a Warn costs something that Detail names.
+const (
+	OK   Severity = "ok"
+	Warn Severity = "warn"
+	Fail Severity = "fail"
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Code     string   `json:"code"` // stable
+	Title    string   `json:"title"`
+	Severity Severity `json:"severity"`
+	Detail   string   `json:"detail"`
+	Do       string   `json:"do,omitempty"` // what to do; empty when there is nothing
+}
+
+// Worst is the worst severity among findings.
+func Worst(findings []Finding) Severity {
+	worst := OK
+	for _, one := range findings {
+		if one.Severity == Fail || one.Severity == Warn && worst == OK {
+			worst = one.Severity
+		}
+	}
+	return worst
+}
+
+// Limits that the judgement goes by.
+const (
+	oldestKernel  = "5.4" // pidfd_open and clone3, by which tasks are watched
+	littleSpace   = 1 << 30
+	noSpace       = 64 << 20
+	lateTimer     = 2 * time.Millisecond
+	littleMemlock = 64 << 10
+)
+
+// Judge turns facts into findings, most basic first.
+func Judge(f Facts) []Finding {
+	var out []Finding
+	add := func(code, title string, severity Severity, detail, do string) {
+		if severity == OK {
+			do = ""
+		}
+		out = append(out, Finding{code, title, severity, detail, do})
+	}
+	judgeMachine(f, add)
+	judgeFolders(f, add)
+	judgeDriver(f, add)
+	judgeServer(f, add)
+	return out
+}
+
+type adder func(code, title string, severity Severity, detail, do string)
+
+func judgeMachine(f Facts, add adder) {
+	add("kernel", "Kernel", pick(kernelAtLeast(f.Kernel, oldestKernel), OK, Fail), f.Kernel+" on "+f.Arch,
+		"Run on Linux "+oldestKernel+" or newer: tasks are watched through file descriptors that older kernels lack.")
+	if f.UID == 0 {
+		add("user", "User", OK, "root: the server serves every user of this machine", "")
+	} else {
+		add("user", "User", OK, fmt.Sprintf("%s (%d): the server serves you alone", f.User, f.UID), "")
+	}
+	switch {
+	case f.MountNamespace == nil:
+		add("namespaces", "Private mounts", OK, "programs find the shim wherever they look for the driver", "")
+	default:
+		add("namespaces", "Private mounts", Warn, fmt.Sprintf(
+			"not permitted (%s): programs find the shim through LD_LIBRARY_PATH, so one that resets it or opens the driver by its full path is not held to its share",
+			f.MountNamespace), "Run the server as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0).")
+	}
+	switch {
+	case f.Cgroup == 0:
+		add("cgroups", "Control groups", Warn, "none are mounted: limits of CPU and memory are not kept", "Mount cgroup v2 at /sys/fs/cgroup.")
+	case f.CgroupWrite != nil:
+		add("cgroups", "Control groups", Warn, fmt.Sprintf("v%d, but %s: limits of CPU and memory are not kept", f.Cgroup, f.CgroupWrite),
+			"Run the server as root, or as a systemd user service with Delegate=yes.")
+	default:
+		add("cgroups", "Control groups", OK, fmt.Sprintf("v%d, and groups can be made: limits of CPU and memory are kept", f.Cgroup), "")
+	}
+	if f.Realtime == nil {
+		add("realtime", "Real-time priority", OK, "permitted: the arbiter decides on time on a busy machine", "")
+	} else {
+		add("realtime", "Real-time priority", Warn, fmt.Sprintf("not permitted (%s): on a busy machine leases come late", f.Realtime),
+			"Run the server as root, or give its user `rtprio 10` in /etc/security/limits.conf.")
+	}
+	add("memlock", "Locked memory", pick(f.Memlock >= littleMemlock, OK, Warn), "limit "+bytesOrAll(f.Memlock),
+		"Raise `memlock` in /etc/security/limits.conf: the arbiter locks its pages.")
+	add("timer", "Timers", pick(f.TimerLate <= lateTimer, OK, Warn), fmt.Sprintf("1 ms sleeps end at most %s late in this process now", f.TimerLate.Round(10*time.Microsecond)),
+		"The machine is busy or its clock is coarse: give-back takes that much longer unless the arbiter has real-time priority.")
+}
+
+func judgeFolders(f Facts, add adder) {
+	for _, folder := range f.Folders {
+		code, title := "folder."+folder.Name, "Folder "+strings.ToUpper(folder.Name)
+		switch {
+		case folder.Err != nil:
+			add(code, title, Fail, fmt.Sprintf("%s: %s", folder.Path, folder.Err), "Make it writable for the server's user, or name another with --"+folder.Name+".")
+		case folder.Open:
+			add(code, title, Fail, folder.Path+" can be written by other users", "chmod go-w "+folder.Path)
+		case folder.Free < noSpace:
+			add(code, title, Fail, fmt.Sprintf("%s: only %s free, so what happens cannot be stored", folder.Path, size(folder.Free)), "Free some space.")
+		case folder.Free < littleSpace:
+			add(code, title, Warn, fmt.Sprintf("%s: only %s free", folder.Path, size(folder.Free)), "Free some space before logs fill it.")
+		default:
+			add(code, title, OK, fmt.Sprintf("%s, %s free", folder.Path, size(folder.Free)), "")
+		}
+	}
+	if len(f.StaleSockets) > 0 {
+		add("sockets", "Sockets", Warn, "nobody serves "+strings.Join(f.StaleSockets, ", "), "The next `aliquot up` replaces them.")
+	}
+}
+
+func judgeDriver(f Facts, add adder) {
+	if f.Driver != nil {
+		add("driver", "NVIDIA driver", Warn, f.Driver.Error(), "Nothing, to try Aliquot on simulated devices; else install the driver and start the server again.")
+		return
+	}
+	add("driver", "NVIDIA driver", OK, "found", "")
+	switch {
+	case f.NVML != nil:
+		add("nvml", "NVML", Fail, f.NVML.Error(), "Make `nvidia-smi` work first.")
+	case f.NVMLDevices == 0:
+		add("nvml", "NVML", Fail, "answers, and knows no devices", "Look at `nvidia-smi -L` and the kernel's log.")
+	default:
+		add("nvml", "NVML", OK, fmt.Sprintf("answers, and knows %d devices", f.NVMLDevices), "")
+	}
+}
+
+func judgeServer(f Facts, add adder) {
+	if f.Server != nil {
+		add("server", "Server", Fail, f.Server.Error(), "aliquot up")
+		return
+	}
+	switch {
+	case f.Info.Version != f.Version:
+		add("server", "Server", Warn, fmt.Sprintf("version %s answers, and this program is %s", f.Info.Version, f.Version),
+			"aliquot down, then aliquot up: tasks run on meanwhile.")
+	default:
+		add("server", "Server", OK, fmt.Sprintf("version %s answers as %s", f.Info.Version, cmp.Or(f.Info.User, "-")), "")
+	}
+	judgeArbiter(f, add)
+	judgeShim(f, add)
+	judgeDevices(f, add)
+	for i, warning := range f.Info.Warnings {
+		add(fmt.Sprintf("server.warning.%d", i+1), "Server says", Warn, warning, "")
+	}
+	judgeProbe(f, add)
+}
+
+func judgeArbiter(f Facts, add adder) {
+	switch {
+	case f.ArbiterHidden:
+		add("arbiter", "Arbiter", OK, "not looked at: only the server's user may ask it", "")
+	case f.Arbiter != nil:
+		add("arbiter", "Arbiter", Fail, fmt.Sprintf("does not answer (%s): programs pace themselves at their floors", f.Arbiter),
+			"The server starts a new one at once; if this stays, look into arbiter.log in the server's RUN folder.")
+	default:
+		add("arbiter", "Arbiter", OK, "answers: "+f.ArbiterSays, "")
+	}
+}
+
+func judgeShim(f Facts, add adder) {
+	if f.Info.ShimMode == "library path" {
+		add("shim", "Shim", Warn, "found through LD_LIBRARY_PATH: a program that resets it, a static program, or one that opens the driver by its full path is not held to its share, which `aliquot devices -o wide` then shows",
+			"Run the server as root, or allow user namespaces, so that the shim is mounted over the driver.")
+		return
+	}
+	add("shim", "Shim", OK, cmp.Or(f.Info.ShimMode, "-")+": a program that talks to the kernel driver past the library is seen, not prevented", "")
+}
+
+func judgeDevices(f Facts, add adder) {
+	if f.Devices == nil {
+		return
+	}
+	healthy := 0
+	for _, device := range f.Devices {
+		if device.Health == api.Healthy {
+			healthy++
+			continue
+		}
+		add("device."+device.UUID, fmt.Sprintf("Device %d", device.Index), Fail,
+			fmt.Sprintf("%s is %s: %s", device.Model, device.Health, cmp.Or(device.HealthReason, "-")),
+			"Its workloads were told; look at the kernel's log, and reset or replace it.")
+	}
+	kind := "devices"
+	if f.Info.Simulated {
+		kind = "simulated devices: nothing runs on a real GPU"
+	}
+	add("devices", "Devices", pick(len(f.Devices) > 0, OK, Fail), fmt.Sprintf("%d of %d healthy; %s", healthy, len(f.Devices), kind),
+		"Start the server with --simulate h200x2, or make `nvidia-smi -L` show a device.")
+	for _, device := range f.Devices {
+		for _, process := range device.Unenforced {
+			add(fmt.Sprintf("unenforced.%d", process.PID), "Outside any share", Warn,
+				fmt.Sprintf("%s (pid %d) of %s uses device %d", process.Name, process.PID, cmp.Or(process.User, "-"), device.Index),
+				"Start it with `aliquot run`, or end it.")
+		}
+	}
+}
+
+func judgeProbe(f Facts, add adder) {
+	switch {
+	case !f.Probed:
+		add("probe", "Self test", OK, "not made: "+cmp.Or(f.ProbeSkipped, "not asked for"), "")
+	case f.Probe != nil:
+		add("probe", "Self test", Fail, f.Probe.Error(), "Look at `aliquot show` and `aliquot logs` of the workload, and report it.")
+	default:
+		add("probe", "Self test", OK, "a program that was started with a share sees that share, not the device: "+f.ProbeSays, "")
+	}
+}
+
+func pick(good bool, yes, no Severity) Severity {
+	if good {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+func (c *invocation) devicesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "devices",
+		Aliases: []string{"device"},
+		Short:   "The devices: what is free, what is granted, what is used",
+		Args:    none,
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		server := c.client()
+		defer server.Close()
+		devices, err := server.Devices(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if devices == nil {
+			devices = []api.Device{}
+		}
+		return c.print(*format, devices, func(wide bool) table { return deviceTable(devices, wide) })
+	}
+	return cmd
+}
+
+func deviceTable(devices []api.Device, wide bool) table {
+	out := table{
+		head:  []string{">INDEX", "MODEL", "HEALTH", ">BUSY", ">GPU FREE", ">MEM USED", ">MEM FREE", ">MEMORY", "SHARES"},
+		empty: "No devices: `aliquot doctor` says why, `aliquot up --simulate h200x2` simulates some.",
+	}
+	if wide {
+		out.head = append(out.head, "UUID", "NOTE")
+	}
+	for _, one := range devices {
+		model := one.Model
+		if one.Simulated {
+			model += " (simulated)"
+		}
+		row := []cell{
+			text(strconv.Itoa(one.Index)), text(model), healthCell(one.Health), text(percent(one.Busy)), text(part(one.ComputeFree)),
+			text(maybeSize(one.MemoryUsed)), text(size(one.MemoryFree)), text(size(one.Memory)), text(sharesText(one.Grants)),
+		}
+		if wide {
+			row = append(row, text(one.UUID), text(deviceNote(one)))
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+func healthCell(health api.DeviceHealth) cell {
+	switch health {
+	case api.Healthy:
+		return cell{string(health), green}
+	case api.Draining:
+		return cell{string(health), yellow}
+	default:
+		return cell{orUnknown(string(health)), red}
+	}
+}
+
+// sharesText names the shares of a device: `night 0.50..1.00, train 0.25..0.80`.
+func sharesText(grants []api.Usage) string {
+	names := make([]string, len(grants))
+	for i, one := range grants {
+		names[i] = one.Workload + " " + computeText(one.Grant)
+	}
+	return orUnknown(strings.Join(names, ", "))
+}
+
+func computeText(grant api.Grant) string {
+	return fmt.Sprint(api.Compute{Floor: grant.ComputeFloor, Ceiling: grant.ComputeLimit})
+}
+
+// deviceNote is what a user of the device should know.
+func deviceNote(one api.Device) string {
+	var notes []string
+	if one.HealthReason != "" {
+		notes = append(notes, one.HealthReason)
+	}
+	if len(one.Unenforced) > 0 {
+		names := make([]string, len(one.Unenforced))
+		for i, process := range one.Unenforced {
+			names[i] = fmt.Sprintf("%s (pid %d)", process.Name, process.PID)
+		}
+		notes = append(notes, "outside any share: "+strings.Join(names, ", "))
+	}
+	return orUnknown(strings.Join(notes, "; "))
+}
+
+func (c *invocation) psCommand() *cobra.Command {
+	var all bool
+	var queue, user string
+	cmd := &cobra.Command{
+		Use:     "ps",
+		Aliases: []string{"list"},
+		Short:   "The workloads: running, waiting and, with -a, ended",
+		Args:    none,
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().StringVar(&queue, "queue", "", "only those of this queue")
+	cmd.Flags().StringVar(&user, "user", "", "only those of this user")
+	must(cmd.RegisterFlagCompletionFunc("queue", c.completion(queueNames)))
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		works, used, err := c.list(cmd.Context(), all, *format)
+		if err != nil {
+			return err
+		}
+		works = slices.DeleteFunc(works, func(work api.Workload) bool {
+			return queue != "" && work.Spec.Queue != queue || user != "" && work.User != user
+		})
+		return c.print(*format, works, func(wide bool) table { return c.workloadTable(works, used, wide) })
+	}
+	return cmd
+}
+
+// list asks for the workloads and, for a table, for their use.
+func (c *invocation) list(ctx context.Context, all bool, format string) ([]api.Workload, usages, error) {
+	server := c.client()
+	defer server.Close()
+	works, err := server.Workloads(ctx, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	if works == nil {
+		works = []api.Workload{}
+	}
+	if format != formatTable && format != formatWide {
+		return works, nil, nil
+	}
+	devices, err := server.Devices(ctx)
+	return works, usagesOf(devices), err
+}
+
+// usages are the metered grants of each workload, by name.
+type usages map[string][]api.Usage
+
+func usagesOf(devices []api.Device) usages {
+	out := usages{}
+	for _, device := range devices {
+		for _, one := range device.Grants {
+			out[one.Workload] = append(out[one.Workload], one)
+		}
+	}
+	return out
+}
+
+// now sums what a workload uses; nil where any part of it is not known.
+func (u usages) now(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
+	grants := u[work.Spec.Name]
+	if len(grants) == 0 || work.Status.Phase == api.Ended || work.Status.Phase == api.Waiting {
+		return nil, nil
+	}
+	compute, memory = new(api.Milli), new(api.Bytes)
+	for _, one := range grants {
+		if compute != nil && one.Compute != nil {
+			*compute += *one.Compute
+		} else {
+			compute = nil
+		}
+		if memory != nil && one.Memory != nil {
+			*memory += *one.Memory
+		} else {
+			memory = nil
+		}
+	}
+	return compute, memory
+}
+
+func (c *invocation) workloadTable(works []api.Workload, used usages, wide bool) table {
+	out := table{
+		head:  []string{"NAME", "STATE", "GPU", ">USE", "MEMORY", ">HELD", "DEVICE", "QUEUE", "USER", ">AGE"},
+		empty: "No workloads: `aliquot run --gpu 0.25..0.80 -- COMMAND` starts one; `aliquot ps -a` shows those that have ended.",
+	}
+	if wide {
+		out.head = append(out.head, "CLASS", ">PRIORITY", ">PID", "UID", "COMMAND", "REASON")
+	}
+	for _, work := range works {
+		word, colour := state(work.Status)
+		compute, memory := used.now(work)
+		row := []cell{
+			{work.Spec.Name, bold},
+			{word, colour},
+			text(shareText(work.Spec)), text(percent(compute)), text(memoryText(work)),
+			text(maybeSize(memory)), text(devicesText(work.Status.Grants)), text(work.Spec.Queue), text(work.User), text(c.workloadAge(work)),
+		}
+		if wide {
+			pid := unknown
+			if work.Status.PID != 0 {
+				pid = strconv.Itoa(work.Status.PID)
+			}
+			row = append(row, text(orUnknown(string(work.Spec.Class))), text(strconv.Itoa(int(work.Spec.Priority))), text(pid),
+				text(work.UID), text(commandText(work.Spec.Command)), text(orUnknown(work.Status.Reason)))
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+// memoryText is the memory of a workload: in bytes once it is placed, else as it was asked for.
+func memoryText(work api.Workload) string {
+	if len(work.Status.Grants) > 0 {
+		grant := work.Status.Grants[0]
+		return span(grant.MemoryFloor, grant.MemoryCeiling)
+	}
+	if work.Spec.Share.Memory == (api.Memory{}) {
+		return unknown
+	}
+	return fmt.Sprint(work.Spec.Share.Memory)
+}
+
+func devicesText(grants []api.Grant) string {
+	names := make([]string, len(grants))
+	for i, grant := range grants {
+		names[i] = strconv.Itoa(grant.DeviceIndex)
+	}
+	return orUnknown(strings.Join(names, ","))
+}
+
+// workloadAge is how long a workload has run, or has waited so far.
+func (c *invocation) workloadAge(work api.Workload) string {
+	status := work.Status
+	from, to := status.Submitted, c.Now()
+	if status.Started != nil {
+		from = *status.Started
+	}
+	if status.Ended != nil {
+		to = *status.Ended
+	}
+	return age(to.Sub(from))
+}
+
+// commandText prints a command so that a shell would read it back.
+func commandText(command []string) string {
+	words := make([]string, len(command))
+	for i, word := range command {
+		if word == "" || strings.ContainsAny(word, " \t\n\"'\\$`|&;<>()*?[]{}~#") {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words[i] = word
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/client"
+)
+
+const runLong = `Run a program with a share of a device, with this terminal, directory and environment, as if it were started here. It waits in
+line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, and the command ends as the
+program ended.`
+
+// passedOn are the signals that `run` hands to the program instead of obeying them.
+var passedOn = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT,
+}
+
+// live are the phases of a workload that has not ended, unstarted those of one whose program does not run yet.
+var (
+	unstarted = []api.Phase{api.Waiting, api.Starting}
+	live      = []api.Phase{api.Waiting, api.Starting, api.Running, api.Stopping}
+)
+
+// quiet is how long a workload may take to start before the wait is worth a word.
+const quiet = 200 * time.Millisecond
+
+func (c *invocation) runCommand() *cobra.Command {
+	var flags workloadFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG...]",
+		Short: "Run a program with a share of a device, here and now",
+		Long:  runLong,
+		Example: `  aliquot run --gpu 0.25..0.80 --mem 4Gi..8Gi -- python train.py
+  aliquot run --gpu 0.1.. --class interactive -- jupyter lab`,
+		Args: command,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			spec, err := flags.spec(c, given)
+			if err != nil {
+				return err
+			}
+			spec.Attach = true
+			return c.runHere(cmd.Context(), spec)
+		},
+	}
+	flags.define(c, cmd)
+	return cmd
+}
+
+// attached is one `run` from its submission to its end.
+type attached struct {
+	*invocation
+	client  *client.Client
+	work    api.Workload
+	line    *client.Attachment
+	started bool
+	waiting *waitingLine
+}
+
+func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
+	// Signals are taken before anything is submitted, so that none is lost between the two.
+	signals := make(chan os.Signal, 32)
+	c.notify(signals, passedOn...)
+	defer signal.Stop(signals)
+
+	server := c.client()
+	defer server.Close()
+	work, err := server.Submit(ctx, spec)
+	if err != nil {
+		return err
+	}
+	run := &attached{invocation: c, client: server, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
+	defer run.release()
+	if run.line, err = server.Attach(ctx, work.UID, c.In, c.Out, c.Err); err != nil {
+		_, stopped := server.Stop(ctx, work.UID, 0)
+		return errors.Join(err, stopped)
+	}
+	ended, err := run.follow(ctx, signals)
+	if err != nil {
+		return err
+	}
+	return run.conclude(ended)
+}
+
+func (c *invocation) notify(to chan<- os.Signal, which ...os.Signal) {
+	if c.Notify != nil {
+		c.Notify(to, which...)
+		return
+	}
+	signal.Notify(to, which...)
+}
+
+func (a *attached) release() {
+	a.waiting.clear()
+	if a.line != nil {
+		_ = a.line.Close()
+	}
+}
+
+// phaseSeen is an answer of the server to a wait for a phase.
+type phaseSeen struct {
+	work api.Workload
+	err  error
+}
+
+// follow passes signals on and shows the wait until the workload has ended.
+func (a *attached) follow(ctx context.Context, signals <-chan os.Signal) (api.Workload, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	begun, ended := a.await(ctx, unstarted), a.await(ctx, live)
+	patience := time.NewTimer(quiet)
+	defer patience.Stop()
+	var reasons <-chan api.Why
+	for {
+		select {
+		case seen := <-begun:
+			begun = nil
+			if seen.err == nil {
+				a.started, reasons = true, nil
+				patience.Stop()
+				a.waiting.clear()
+			}
+		case seen := <-ended:
+			if !isLost(seen.err) {
+				return seen.work, seen.err
+			}
+			if err := a.reconnect(ctx, signals); err != nil {
+				return api.Workload{}, err
+			}
+			begun, ended = a.await(ctx, unstarted), a.await(ctx, live)
+		case <-patience.C:
+			reasons = a.watchReasons(ctx)
+		case why := <-reasons:
+			a.waiting.show(a.waitText(why))
+		case sig := <-signals:
+			if err := a.pass(ctx, sig.(syscall.Signal)); err != nil {
+				return api.Workload{}, err
+			}
+		case <-ctx.Done():
+			return api.Workload{}, ctx.Err()
+		}
+	}
+}
+
+// await asks once for the workload when its phase is none of the given ones.
+func (a *attached) await(ctx context.Context, while []api.Phase) <-chan phaseSeen {
+	answer := make(chan phaseSeen, 1)
+	go func() {
+		work, err := a.client.Wait(ctx, a.work.UID, while...)
+		answer <- phaseSeen{work, err}
+	}()
+	return answer
+}
+
+// pass hands a signal to the program. Before the program runs, those that end programs take the workload out of the line.
+func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
+	switch {
+	case a.started:
+		if err := a.client.Signal(ctx, a.work.UID, unix.SignalName(sig)); err != nil && !isGone(err) {
+			a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(sig), err))
+		}
+	case sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT:
+		_, err := a.client.Stop(ctx, a.work.UID, 0)
+		if err != nil && !isGone(err) {
+			return err
+		}
+		a.waiting.clear()
+		return endBy(sig)
+	}
+	if sig == syscall.SIGTSTP {
+		a.suspend()
+	}
+	return nil
+}
+
+// suspend stops this process as the terminal asked; it returns when the process goes on.
+func (a *attached) suspend() {
+	a.waiting.clear()
+	if a.Suspend != nil {
+		a.Suspend()
+		return
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+}
+
+// reconnect waits for a server that went away. The program runs on without it.
+func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) error {
+	a.waiting.say(fmt.Sprintf("aliquot: the server at %s went away; %s goes on; waiting for the server to return", a.client.Socket(), a.work.Spec.Name))
+	again := time.NewTicker(quiet)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case sig := <-signals:
+			if sig == syscall.SIGINT || sig == syscall.SIGTERM {
+				return fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", a.work.Spec.Name, a.work.Spec.Name)
+			}
+		case <-again.C:
+			if _, err := a.client.Workload(ctx, a.work.UID); isLost(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			line, err := a.client.Attach(ctx, a.work.UID, a.In, a.Out, a.Err)
+			if isLost(err) {
+				continue
+			}
+			if a.line != nil {
+				_ = a.line.Close()
+			}
+			a.line = line
+			return err
+		}
+	}
+}
+
+// conclude says what became of the workload where its program's exit status does not, and ends as the program ended.
+func (a *attached) conclude(ended api.Workload) error {
+	a.waiting.clear()
+	status := ended.Status
+	name := ended.Spec.Name
+	switch status.Outcome {
+	case api.Succeeded, api.Failed:
+	case api.Refused:
+		a.complain(errors.New(orText(status.Reason, name+" could not be started")))
+	case api.Stopped:
+		a.complain(fmt.Errorf("%s was stopped%s", name, because(status.Reason)))
+	default:
+		a.complain(fmt.Errorf("%s: %s%s", name, orText(string(status.Outcome), "ended"), because(status.Reason)))
+	}
+	if number := unix.SignalNum(status.Signal); number != 0 {
+		return endBy(number)
+	}
+	switch {
+	case status.ExitCode != nil:
+		return exitStatus(*status.ExitCode)
+	case status.Outcome == api.Succeeded:
+		return nil
+	default:
+		return exitStatus(ExitFailed)
+	}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+func orText(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// isLost says that the server went away, isGone that what was asked for is over.
+func isLost(err error) bool {
+	var lost *client.Unreachable
+	return errors.As(err, &lost)
+}
+
+func isGone(err error) bool {
+	var refused *api.Error
+	return errors.As(err, &refused) && (refused.Code == "not_found" || refused.Code == "conflict")
+}

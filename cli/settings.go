@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/aliquot-dev/aliquot/cli/client"
+)
+
+// settings are what configuration files and the environment say where no flag does. Later sources win: the machine's file
+// (/etc/aliquot/config.yaml), the user's ($XDG_CONFIG_HOME/aliquot/config.yaml), ALIQUOT_STATE, ALIQUOT_RUN, ALIQUOT_SIMULATE,
+// ALIQUOT_HTTP and ALIQUOT_QUEUE.
+type settings struct {
+	State    string `json:"state"`
+	Run      string `json:"run"`
+	Simulate string `json:"simulate"`
+	HTTP     string `json:"http"`
+	Queue    string `json:"queue"`
+}
+
+// machineConfig is the machine's file of settings.
+const machineConfig = "/etc/aliquot/config.yaml"
+
+// loadSettings reads the files and the environment. A file that is not there says nothing; one that cannot be understood is
+// refused rather than passed over.
+func loadSettings(env []string) (settings, error) {
+	var out settings
+	files := []string{machineConfig}
+	if home := configHome(env); home != "" {
+		files = append(files, filepath.Join(home, "aliquot", "config.yaml"))
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, &out)
+		}
+		if err != nil {
+			return out, fmt.Errorf("the settings in %s cannot be read: %w", file, err)
+		}
+	}
+	for name, field := range map[string]*string{
+		"ALIQUOT_STATE": &out.State, "ALIQUOT_RUN": &out.Run, "ALIQUOT_SIMULATE": &out.Simulate,
+		"ALIQUOT_HTTP": &out.HTTP, "ALIQUOT_QUEUE": &out.Queue,
+	} {
+		if value, ok := lookup(env, name); ok && value != "" {
+			*field = value
+		}
+	}
+	return out, nil
+}
+
+func configHome(env []string) string {
+	if home, ok := lookup(env, "XDG_CONFIG_HOME"); ok && home != "" {
+		return home
+	}
+	if home, ok := lookup(env, "HOME"); ok && home != "" {
+		return filepath.Join(home, ".config")
+	}
+	return ""
+}
+
+// lookup finds a variable; the last one counts, as it does for a shell's children.
+func lookup(env []string, name string) (string, bool) {
+	for i := len(env) - 1; i >= 0; i-- {
+		if key, value, ok := strings.Cut(env[i], "="); ok && key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// machineRun and machineState are the folders of a server that root runs for everyone.
+const (
+	machineRun   = "/run/aliquot"
+	machineState = "/var/lib/aliquot"
+)
+
+// ownRun is the RUN folder of a server that this user starts.
+func (c *invocation) ownRun() string {
+	switch folder, _ := lookup(c.Env, "XDG_RUNTIME_DIR"); {
+	case c.runFlag != "":
+		return c.absolute(c.runFlag)
+	case c.settings.Run != "":
+		return c.absolute(c.settings.Run)
+	case os.Geteuid() == 0:
+		return machineRun
+	case folder != "":
+		return filepath.Join(folder, "aliquot")
+	default:
+		return filepath.Join(os.TempDir(), "aliquot-"+strconv.Itoa(os.Geteuid()))
+	}
+}
+
+// ownState is the STATE folder of a server that this user starts; flag is --state.
+func (c *invocation) ownState(flag string) (string, error) {
+	switch {
+	case flag != "":
+		return c.absolute(flag), nil
+	case c.settings.State != "":
+		return c.absolute(c.settings.State), nil
+	case os.Geteuid() == 0:
+		return machineState, nil
+	}
+	if folder, _ := lookup(c.Env, "XDG_STATE_HOME"); folder != "" {
+		return filepath.Join(folder, "aliquot"), nil
+	}
+	if home, _ := lookup(c.Env, "HOME"); home != "" {
+		return filepath.Join(home, ".local", "state", "aliquot"), nil
+	}
+	return "", errors.New("there is no folder for the server's state: HOME is not set, so name one with --state")
+}
+
+// clientRun is the RUN folder of the server to talk to: the one named, else the user's own if it has a socket, else the
+// machine's if that has one, else the user's own.
+func (c *invocation) clientRun() string {
+	own := c.ownRun()
+	if c.runFlag != "" || c.settings.Run != "" || hasSocket(own) || !hasSocket(machineRun) {
+		return own
+	}
+	return machineRun
+}
+
+func hasSocket(run string) bool {
+	info, err := os.Stat(filepath.Join(run, client.SocketName))
+	return err == nil && info.Mode()&fs.ModeSocket != 0
+}
+
+func (c *invocation) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(c.Dir, path)
+}

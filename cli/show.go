@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+func (c *invocation) showCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "All about one workload",
+		Args:              args(1, "the name of a workload"),
+		ValidArgsFunction: c.completion(anyWorkloadNames),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		server := c.client()
+		defer server.Close()
+		work, err := server.Workload(cmd.Context(), given[0])
+		if err != nil {
+			return err
+		}
+		if *format == formatJSON || *format == formatYAML {
+			return encode(c.Out, *format, work)
+		}
+		devices, err := server.Devices(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return c.showWorkload(work, usagesOf(devices), *format == formatWide)
+	}
+	return cmd
+}
+
+func (c *invocation) showWorkload(work api.Workload, used usages, wide bool) error {
+	spec, status := work.Spec, work.Status
+	var out fields
+	word, colour := state(status)
+	out.add("Name", spec.Name)
+	out.paint("State", word, colour)
+	out.add("Reason", status.Reason)
+	out.add("Command", commandText(spec.Command))
+	out.add("Directory", spec.Dir)
+	out.add("User", fmt.Sprintf("%s (%d)", orUnknown(work.User), work.UserID))
+	out.add("Queue", spec.Queue)
+	out.add("Class", string(spec.Class))
+	out.add("Priority", strconv.Itoa(int(spec.Priority)))
+	out.add("Share", fmt.Sprintf("%s of compute, %s of memory", shareText(spec), memoryText(work)))
+	out.add("Model", spec.Model)
+	out.add("On reclaim", string(spec.OnReclaim))
+	out.add("Limits", limits(spec))
+	out.add("Submitted", c.moment(status.Submitted))
+	if status.Started != nil {
+		out.add("Started", c.moment(*status.Started))
+	}
+	if status.Ended != nil {
+		out.add("Ended", c.moment(*status.Ended))
+	}
+	if status.PID != 0 {
+		out.add("PID", strconv.Itoa(status.PID))
+	}
+	out.add("Log", status.LogPath)
+	out.add("UID", work.UID)
+	if wide {
+		out.add("Environment", strings.Join(sortedEnv(spec.Env), "\n"))
+	}
+	out.paint("Notes", strings.Join(status.Notes, "\n"), yellow)
+	if err := out.write(c.Out, c.style()); err != nil {
+		return err
+	}
+	if len(status.Grants) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(c.Out); err != nil {
+		return err
+	}
+	return grantTable(status.Grants, used[spec.Name]).write(c.Out, c.style())
+}
+
+// limits says what a workload may not pass besides its share.
+func limits(spec api.WorkloadSpec) string {
+	var all []string
+	if spec.TimeLimit > 0 {
+		all = append(all, age(time.Duration(spec.TimeLimit))+" of running time")
+	}
+	if spec.CPU > 0 {
+		all = append(all, part(spec.CPU)+" cores")
+	}
+	if spec.Memory > 0 {
+		all = append(all, size(spec.Memory)+" of the machine's memory")
+	}
+	return strings.Join(all, ", ")
+}
+
+// grantTable shows the grants of one workload with what each uses and has used.
+func grantTable(grants []api.Grant, used []api.Usage) table {
+	out := table{head: []string{
+		">DEVICE", "GPU", ">USE", ">BORROWS", ">LENDS", "MEMORY", ">HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES", "ENFORCED",
+	}}
+	for _, grant := range grants {
+		row := []cell{text(strconv.Itoa(grant.DeviceIndex)), text(computeText(grant))}
+		usage := find(used, grant.UID)
+		if usage == nil {
+			row = append(row, text(unknown), text(unknown), text(unknown), text(span(grant.MemoryFloor, grant.MemoryCeiling)),
+				text(unknown), text(unknown), text(unknown), text(unknown), text(unknown), text(unknown))
+		} else {
+			row = append(row, text(percent(usage.Compute)), text(percent(&usage.Borrowing)), text(percent(&usage.Lending)),
+				text(span(grant.MemoryFloor, grant.MemoryCeiling)), text(maybeSize(usage.Memory)), text(held(usage.DeviceTime)),
+				text(held(usage.Own)), text(held(usage.Burst)), text(strconv.FormatUint(usage.Launches, 10)), enforcedCell(*usage))
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+func find(used []api.Usage, uid string) *api.Usage {
+	for i := range used {
+		if used[i].Grant.UID == uid {
+			return &used[i]
+		}
+	}
+	return nil
+}
+
+func enforcedCell(usage api.Usage) cell {
+	switch {
+	case usage.Processes == 0:
+		return text(unknown) // nothing has come to the device yet
+	case usage.Enforced:
+		return cell{"yes", green}
+	default:
+		return cell{"NO", red}
+	}
+}
+
+func (c *invocation) whyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "why NAME",
+		Short:             "Why a workload waits, or what became of it",
+		Args:              args(1, "the name of a workload"),
+		ValidArgsFunction: c.completion(anyWorkloadNames),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		server := c.client()
+		defer server.Close()
+		why, err := server.Why(cmd.Context(), given[0])
+		if err != nil {
+			return err
+		}
+		if *format == formatJSON || *format == formatYAML {
+			return encode(c.Out, *format, why)
+		}
+		return c.showWhy(why)
+	}
+	return cmd
+}
+
+func (c *invocation) showWhy(why api.Why) error {
+	var out fields
+	if _, err := fmt.Fprintln(c.Out, standing(why.Workload, why)); err != nil {
+		return err
+	}
+	for _, count := range why.Counts {
+		out.add("  "+plural(count.Devices, "device"), count.Message)
+	}
+	if len(why.Ahead) > 0 {
+		out.add("  Ahead", strings.Join(why.Ahead, ", "))
+	}
+	out.add("  To start", why.Unblock)
+	if why.Estimate != nil {
+		out.add("  About", why.Estimate.Local().Format("2006-01-02 15:04:05")+", in "+age(why.Estimate.Sub(c.Now())))
+	}
+	for i, record := range why.History {
+		name := "  "
+		if i == 0 {
+			name = "  History"
+		}
+		out.rows = append(out.rows, [2]cell{{name, dim}, {record.At.Local().Format("15:04:05") + "  " + record.Message, plain}})
+	}
+	return out.write(c.Out, c.style())
+}
+
+func (c *invocation) logsCommand() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:               "logs NAME [flags]",
+		Short:             "What a workload printed",
+		Args:              args(1, "the name of a workload"),
+		ValidArgsFunction: c.completion(anyWorkloadNames),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			server := c.client()
+			defer server.Close()
+			return server.Logs(cmd.Context(), given[0], follow, c.Out)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it has ended")
+	return cmd
+}
+
+func sortedEnv(env map[string]string) []string {
+	out := make([]string, 0, len(env))
+	for key, value := range env {
+		out = append(out, key+"="+value)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/client"
+)
+
+// defaultGrace is how long a program has after SIGTERM before it gets SIGKILL.
+const defaultGrace = 10 * time.Second
+
+func (c *invocation) stopCommand() *cobra.Command {
+	grace, wait := defaultGrace, true
+	cmd := &cobra.Command{
+		Use:   "stop NAME... [flags]",
+		Short: "End workloads, or take them out of the line",
+		Long:  "End workloads: SIGTERM to all their processes and, when the grace is over, SIGKILL. One that waits is taken out of the line.",
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) == 0 {
+				return usagef("%s needs the name of a workload: `%s`", cmd.CommandPath(), cmd.UseLine())
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completion(workloadNames),
+	}
+	cmd.Flags().DurationVar(&grace, "grace", grace, "time between SIGTERM and SIGKILL")
+	cmd.Flags().BoolVar(&wait, "wait", wait, "return when they have ended")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if grace < 0 {
+			return usagef("--grace %s: a grace is not less than nothing", grace)
+		}
+		server := c.client()
+		defer server.Close()
+		return c.stopAll(cmd.Context(), server, given, grace, wait, *format)
+	}
+	return cmd
+}
+
+// stopAll stops each of the named workloads, whatever becomes of the others.
+func (c *invocation) stopAll(
+	ctx context.Context, server *client.Client, names []string, grace time.Duration, wait bool, format string,
+) error {
+	var failed []error
+	var asked []api.Workload
+	for _, name := range names {
+		work, err := server.Stop(ctx, name, api.Duration(grace))
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		asked = append(asked, work)
+	}
+	for i, work := range asked {
+		var err error
+		if wait {
+			if asked[i], err = server.Wait(ctx, work.UID, live...); err != nil {
+				failed = append(failed, err)
+				continue
+			}
+		}
+		if format == formatTable || format == formatWide {
+			word, _ := state(asked[i].Status)
+			_, _ = fmt.Fprintf(c.Out, "%s %s\n", asked[i].Spec.Name, word)
+		}
+	}
+	if format == formatJSON || format == formatYAML {
+		failed = append(failed, encode(c.Out, format, asked))
+	}
+	return oneError(failed)
+}
+
+// oneError is the only error there is, or all of them joined.
+func oneError(all []error) error {
+	var real []error
+	for _, err := range all {
+		if err != nil {
+			real = append(real, err)
+		}
+	}
+	if len(real) == 1 {
+		return real[0]
+	}
+	return errors.Join(real...)
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+const submitLong = `Hand a program in and go: it starts when its share is free, with this directory and environment, and prints into a log
+that "aliquot logs" shows. What is printed here is its name and where it stands.`
+
+func (c *invocation) submitCommand() *cobra.Command {
+	var flags workloadFlags
+	cmd := &cobra.Command{
+		Use:   "submit [flags] -- COMMAND [ARG...]",
+		Short: "Hand a program in, to run when its share is free",
+		Long:  submitLong,
+		Example: `  aliquot submit --name night --gpu 0.5.. --time-limit 2h -- ./job
+  aliquot logs -f night`,
+		Args: command,
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		spec, err := flags.spec(c, given)
+		if err != nil {
+			return err
+		}
+		server := c.client()
+		defer server.Close()
+		work, err := server.Submit(cmd.Context(), spec)
+		if err != nil {
+			return err
+		}
+		if *format == formatJSON || *format == formatYAML {
+			return encode(c.Out, *format, work)
+		}
+		// It is handed in: if the reason cannot be had now, `why` will say it later.
+		why, err := server.Why(cmd.Context(), work.UID)
+		if err != nil {
+			why = api.Why{Phase: work.Status.Phase, Place: work.Status.Place, Message: work.Status.Reason}
+		}
+		_, err = fmt.Fprintln(c.Out, standing(work.Spec.Name, why))
+		return err
+	}
+	flags.define(c, cmd)
+	return cmd
+}
+
+// standing is where a workload stands in one sentence that begins with its name.
+func standing(name string, why api.Why) string {
+	text := name + " " + string(why.Phase)
+	switch {
+	case why.Phase == api.Waiting && why.Place > 0:
+		text = fmt.Sprintf("%s waits, %s in line", name, ordinal(why.Place))
+	case why.Phase == api.Waiting:
+		text = name + " waits"
+	case why.Phase == api.Running:
+		text = name + " runs"
+	case why.Phase == api.Starting:
+		text = name + " starts"
+	}
+	return text + because(why.Message)
+}

@@ -1,0 +1,113 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// detail is all about one workload: what it asked for, where it stands and why, what happened to it.
+func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
+	width := max(l.Width, narrowest)
+	out := []row{{text: " " + l.paint(heading, name)}, {}}
+	add := func(title, value string) {
+		if value == "" {
+			return
+		}
+		for i, line := range strings.Split(ansi.Wordwrap(value, width-15, ""), "\n") {
+			if i > 0 {
+				title = ""
+			}
+			out = append(out, row{text: " " + l.paint(dim, l.pad(title, 12)) + " " + line})
+		}
+	}
+	for _, work := range s.Workloads {
+		if work.Spec.Name != name {
+			continue
+		}
+		add("State", string(work.Status.Phase))
+		add("Command", strings.Join(work.Spec.Command, " "))
+		add("Asks for", fmt.Sprintf("%v of compute, %v of memory, of %s", work.Spec.Share.Compute, work.Spec.Share.Memory,
+			plural(max(work.Spec.Devices, 1), "device")))
+		add("Queue", work.Spec.Queue)
+		add("User", work.User)
+		add("Class", string(work.Spec.Class))
+		for _, note := range work.Status.Notes {
+			add("Note", note)
+		}
+		break
+	}
+	for _, device := range s.Devices {
+		for _, one := range device.Grants {
+			if one.Workload == name {
+				add("On device "+fmt.Sprint(device.Index), fmt.Sprintf("uses %s of %v, holds %s of %s, waited %s of the last second",
+					percent(one.Compute), api.Compute{Floor: one.Grant.ComputeFloor, Ceiling: one.Grant.ComputeLimit},
+					held(one.Memory), size(one.Grant.MemoryCeiling), percent(&one.WaitedShare)))
+			}
+		}
+	}
+	out = append(out, row{})
+	switch {
+	case failed != nil:
+		add("Why", failed.Error())
+		return out
+	case why.Workload == "" && why.Message == "":
+		return out // the answer is on its way
+	}
+	add("Why", why.Message)
+	for _, count := range why.Counts {
+		add("", plural(count.Devices, "device")+": "+count.Message)
+	}
+	add("Ahead", strings.Join(why.Ahead, ", "))
+	add("To start", why.Unblock)
+	if why.Estimate != nil {
+		add("About", why.Estimate.Format("15:04:05"))
+	}
+	for i, record := range why.History {
+		title := ""
+		if i == 0 {
+			out = append(out, row{})
+			title = "History"
+		}
+		add(title, record.At.Format("15:04:05")+"  "+record.Message)
+	}
+	return out
+}
+
+// help explains the screen with a share as it is drawn.
+func (l Look) help() []row {
+	glyph := l.glyphs()
+	hue := hues[0]
+	example := func(g gauge, what string) row {
+		g.scale, g.hue = int64(api.WholeDevice), hue
+		return row{text: "   " + l.bar(g, 24) + "  " + what}
+	}
+	sign := func(colour, text, what string) row { return row{text: "   " + l.pad(l.paint(colour, text), 6) + what} }
+	return []row{
+		{text: " " + l.paint(heading, "How to read it")},
+		{},
+		example(gauge{floor: 250, ceiling: 800, use: 620}, "uses 62%: its floor is 0.25, it borrows, its ceiling is 0.80"),
+		example(gauge{floor: 500, ceiling: 1000, use: 200, lent: 300}, "uses 20% and lends the rest of its floor of 0.50"),
+		example(gauge{floor: 300, ceiling: 300, use: 0}, "uses nothing, and nobody needs its floor"),
+		{},
+		sign(hue, glyph.own, "used, within the floor"),
+		sign(hue, glyph.over, "used above the floor: borrowed, and given back at once when an owner wants it"),
+		sign(lentHue, glyph.lent, "of the floor, lent to others now"),
+		sign(dim, glyph.idle, "of the floor, idle"),
+		sign(dim, glyph.reach, "may be used while others leave it idle"),
+		sign(markHue, glyph.floor, "the floor: guaranteed whenever it is wanted"),
+		sign(markHue, glyph.ceiling, "the ceiling: never passed"),
+		sign(alarm, "OPEN", "a program of this share is not held to it: see `aliquot doctor`"),
+		{},
+		{text: " " + l.paint(heading, "Keys")},
+		{},
+		sign(bold, l.glyphs().arrow, " select a workload (also j, k, page up and down, g, G)"),
+		sign(bold, "enter", "why it waits, what it uses, what happened to it"),
+		sign(bold, "s", "sort the shares by age, use, memory, name"),
+		sign(bold, "esc", "back"),
+		sign(bold, "q", "quit"),
+	}
+}

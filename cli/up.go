@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/cli/client"
+)
+
+// Defaults of `aliquot up`.
+const (
+	defaultSimulate = "h200x2"
+	defaultHTTP     = "127.0.0.1:8787"
+	off             = "off"
+)
+
+const upLong = `Start the server of this machine. As root it serves every user, else the one who starts it. Without an NVIDIA driver it
+simulates devices, and says so; --simulate does so in any case. Tasks outlive the server: a new one finds them again.`
+
+// upFlags are the flags of `up`.
+type upFlags struct {
+	state, simulate, http string
+	detach                bool
+}
+
+func (c *invocation) upCommand() *cobra.Command {
+	var flags upFlags
+	cmd := &cobra.Command{
+		Use:     "up [flags]",
+		Short:   "Start the server",
+		Long:    upLong,
+		Example: "  aliquot up --detach\n  aliquot up --simulate h200x2,a10x4",
+		Args:    none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := c.serveConfig(flags)
+			if err != nil {
+				return err
+			}
+			if flags.detach {
+				return c.detach(cmd.Context(), config)
+			}
+			return c.serve(cmd.Context(), config)
+		},
+	}
+	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
+	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: "+defaultSimulate+" where there is no driver)")
+	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+")")
+	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
+	must(cmd.MarkFlagDirname("state"))
+	return cmd
+}
+
+// serveConfig puts flags, settings and defaults together.
+func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
+	config := ServeConfig{Run: c.ownRun(), Simulate: flags.simulate, HTTP: flags.http, Version: c.Version, Log: c.Err}
+	var err error
+	if config.State, err = c.ownState(flags.state); err != nil {
+		return config, err
+	}
+	if config.Simulate == "" {
+		config.Simulate = c.settings.Simulate
+	}
+	if config.Simulate == "" && !c.hasDriver() {
+		config.Simulate = defaultSimulate
+	}
+	if config.HTTP == "" {
+		config.HTTP = c.settings.HTTP
+	}
+	switch config.HTTP {
+	case "":
+		config.HTTP = defaultHTTP
+	case off:
+		config.HTTP = ""
+		return config, nil
+	}
+	host, _, err := net.SplitHostPort(config.HTTP)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return config, usagef("--http %s: HTTP is served on loopback only: write %s, or off", config.HTTP, defaultHTTP)
+	}
+	return config, nil
+}
+
+func (c *invocation) hasDriver() bool { return c.Driver != nil && c.Driver() == nil }
+
+// serve runs the server in this process until a signal ends it.
+func (c *invocation) serve(ctx context.Context, config ServeConfig) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return c.Serve(ctx, config, func() { c.sayUp(ctx, config) })
+}
+
+// answerPatience is how long a server in the background may take until it answers.
+const answerPatience = 60 * time.Second
+
+// detach starts the server in the background and waits until it answers.
+func (c *invocation) detach(ctx context.Context, config ServeConfig) error {
+	server := client.New(config.Run)
+	defer server.Close()
+	if info, err := server.Info(ctx); err == nil {
+		_, err := fmt.Fprintf(c.Out, "A server answers at %s already (version %s).\n", server.Socket(), info.Version)
+		return err
+	}
+	if err := os.MkdirAll(config.State, 0o700); err != nil {
+		return fmt.Errorf("make the folder for the server's state: %w", err)
+	}
+	path := filepath.Join(config.State, "daemon.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the server's log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	began, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("open the server's log: %w", err)
+	}
+	child, err := c.startDaemon(config, log)
+	if err != nil {
+		return err
+	}
+	died := make(chan error, 1)
+	go func() { died <- child.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-died:
+			return fmt.Errorf("the server did not start: %s", lastWords(log, began, path))
+		case <-ctx.Done():
+			return fmt.Errorf("the server (pid %d) does not answer at %s yet: see %s", child.Process.Pid, server.Socket(), path)
+		case <-again.C:
+			if _, err := server.Info(ctx); err == nil {
+				c.sayUp(ctx, config)
+				return nil
+			}
+		}
+	}
+}
+
+// startDaemon starts this program again, in a session of its own.
+func (c *invocation) startDaemon(config ServeConfig, log *os.File) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	http := config.HTTP
+	if http == "" {
+		http = off
+	}
+	line := []string{"up", "--state", config.State, "--run", config.Run, "--http", http}
+	if config.Simulate != "" {
+		line = append(line, "--simulate", config.Simulate)
+	}
+	child := exec.Command(self, line...)
+	child.Env = c.Env
+	child.Dir = "/"
+	child.Stdout, child.Stderr = log, log
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		return nil, fmt.Errorf("start the server: %w", err)
+	}
+	return child, nil
+}
+
+// lastWords is the last line that the server wrote into its log since offset.
+func lastWords(log *os.File, offset int64, path string) string {
+	text, err := io.ReadAll(io.NewSectionReader(log, offset, 1<<20))
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	last := strings.TrimPrefix(lines[len(lines)-1], "aliquot: ")
+	if err != nil || last == "" {
+		return "it said nothing; see " + path
+	}
+	return last
+}
+
+// sayUp says that the server answers and what to try next.
+func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
+	server := client.New(config.Run)
+	defer server.Close()
+	info, err := server.Info(ctx)
+	if err != nil {
+		c.complain(err)
+		return
+	}
+	s := c.style()
+	kind := plural(info.Devices, "device")
+	if info.Simulated {
+		kind = plural(info.Devices, "simulated device") + " (" + config.Simulate + ")"
+	}
+	whom := "for " + orUnknown(info.User)
+	if info.AllUsers {
+		whom = "for all users"
+	}
+	prefix := "aliquot"
+	if c.runFlag != "" {
+		prefix += " --run " + c.runFlag
+	}
+	text := s.paint(green, "aliquot is up") + " on " + info.Node + ", " + whom + ": " + kind + "\n"
+	if info.Simulated {
+		text += "  nothing runs on a real GPU here: " + why(config, c) + "\n"
+	}
+	for _, warning := range info.Warnings {
+		text += "  " + s.paint(yellow, "! ") + warning + "\n"
+	}
+	text += "\nTry\n" +
+		"  " + prefix + " devices\n" +
+		"  " + prefix + " run --gpu 0.25..0.80 --mem 4Gi..8Gi -- PROGRAM\n" +
+		"  " + prefix + " top\n" +
+		"  " + prefix + " doctor\n"
+	_, _ = io.WriteString(c.Out, text)
+}
+
+// why says why devices are simulated.
+func why(config ServeConfig, c *invocation) string {
+	if c.hasDriver() {
+		return "--simulate asks for simulated devices"
+	}
+	return "no NVIDIA driver was found"
+}
+
+func (c *invocation) downCommand() *cobra.Command {
+	var all bool
+	grace := defaultGrace
+	cmd := &cobra.Command{
+		Use:   "down [flags]",
+		Short: "Stop the server; tasks go on",
+		Long:  "Stop the server. Tasks go on, held to their floors, and the next server finds them again; with --all they are stopped first.",
+		Args:  none,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "stop all workloads first, and everything that outlives the server")
+	cmd.Flags().DurationVar(&grace, "grace", grace, "with --all: time between SIGTERM and SIGKILL")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		server := c.client()
+		defer server.Close()
+		pid, err := server.ServerPID(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if all {
+			if err := c.stopEverything(cmd.Context(), server, grace); err != nil {
+				return err
+			}
+		}
+		if err := endDaemon(cmd.Context(), pid, server.Socket()); err != nil {
+			return err
+		}
+		if all && c.Halt != nil {
+			if err := c.Halt(cmd.Context(), c.clientRun()); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintln(c.Out, "aliquot is down")
+		return err
+	}
+	return cmd
+}
+
+func (c *invocation) stopEverything(ctx context.Context, server *client.Client, grace time.Duration) error {
+	works, err := server.Workloads(ctx, false)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(works))
+	for i, work := range works {
+		names[i] = work.UID
+	}
+	return c.stopAll(ctx, server, names, grace, true, formatTable)
+}
+
+// endDaemon asks the server's process to end and returns when it has.
+func endDaemon(ctx context.Context, pid int, socket string) error {
+	if pid <= 1 {
+		return fmt.Errorf("the server at %s runs outside this container: stop it there", socket)
+	}
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		defer func() { _ = process.Release() }()
+		err = process.Signal(syscall.SIGTERM)
+	}
+	switch {
+	case errors.Is(err, os.ErrProcessDone):
+		return nil
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("the server at %s (pid %d) belongs to another user: only that user or root can stop it", socket, pid)
+	case err != nil:
+		return fmt.Errorf("stop the server (pid %d): %w", pid, err)
+	}
+	return waitGone(ctx, pid)
+}
