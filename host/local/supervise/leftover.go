@@ -1,0 +1,107 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ended blocks until the process has ended, or ctx has.
+func (p Process) Ended(ctx context.Context) error {
+	fd, there, err := p.Open()
+	if err != nil || !there {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "process") // non-blocking, so the runtime waits for all of them in one place
+	defer func() { _ = file.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(ready, 0)
+		return err == nil && n > 0
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Status takes the exit status of an ended process whose parent has become this one; false if it cannot be had.
+func (p Process) Status() (syscall.WaitStatus, bool) {
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(p.PID, &status, syscall.WNOHANG, nil)
+	return status, err == nil && pid == p.PID
+}
+
+// Leftover lists what lives of a task without a supervisor: what descends from its first process or is in its session, if that is
+// known, and what carries its marker.
+func Leftover(uid string, child *Child) ([]Process, error) {
+	list, err := all()
+	if err != nil {
+		return nil, err
+	}
+	session := -1
+	if child != nil {
+		session = child.PID
+		for _, one := range list {
+			if one.PID == child.PID && one.Start != child.Start {
+				session = -1 // the number is another's now, and so is the session
+			}
+		}
+	}
+	self := os.Getpid()
+	return belonging(list, func(one stat) bool {
+		return one.PID != self && one.PID != 1 && (one.session == session || marked(one.PID, uid))
+	}), nil
+}
+
+// EndLeftover ends what lives of a task without a supervisor: SIGTERM, after grace SIGKILL, until nothing is left or ctx ends.
+func EndLeftover(ctx context.Context, uid string, child *Child, grace time.Duration) error {
+	patience, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	for sig := unix.SIGTERM; ; {
+		list, err := Leftover(uid, child)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, process := range list {
+			err = errors.Join(err, process.Send(sig))
+		}
+		if err != nil {
+			return err
+		}
+		wait := ctx
+		if sig == unix.SIGTERM {
+			wait = patience
+		}
+		for _, process := range list {
+			if err := process.Ended(wait); err != nil && (wait.Err() == nil || ctx.Err() != nil) {
+				return err
+			}
+			process.Status() // or it would stay a zombie, if it became ours
+		}
+		if patience.Err() != nil {
+			sig = unix.SIGKILL
+		}
+	}
+}
+
+// Signal sends a signal to the group of the task's first process, if that lives.
+func (c *Child) Signal(sig syscall.Signal) error {
+	if !c.Alive() {
+		return os.ErrProcessDone
+	}
+	if err := unix.Kill(-c.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
