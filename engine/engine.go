@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/ordered"
+	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// Never is a time that does not come.
+const Never Time = math.MaxInt64
+
+// Config is how an engine decides. It is part of a snapshot.
+type Config struct {
+	// NoBackfill keeps everything behind the first in line that does not fit, whether it would delay it or not.
+	NoBackfill bool `json:"noBackfill,omitempty"`
+}
+
+// Engine is the state of all decisions. It is not safe for use by several goroutines at once.
+type Engine struct {
+	config Config
+	now    Time
+	nextID ActionID
+	seq    uint64 // counts submissions: first come, first served
+
+	fleet  *fleet.Fleet
+	placer *place.Placer
+	queues *queue.Tree
+
+	work    map[string]*workload
+	line    *ordered.List[*workload] // all that wait, in their order
+	groups  map[groupKey]*group      // those of the line that may be tried
+	parked  *ordered.List[*workload] // those of the line that may not be tried before a time
+	shapes  map[shapeKey]*shape
+	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
+	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
+	pending map[ActionID]*proposal
+
+	heap []*group // of a pass, to use its memory again
+	out  []Action
+}
+
+// New returns an engine with no nodes, no work and the default queue.
+func New(config Config) *Engine {
+	return newEngine(config, fleet.New())
+}
+
+func newEngine(config Config, f *fleet.Fleet) *Engine {
+	return &Engine{
+		config: config,
+		nextID: 1,
+		fleet:  f,
+		placer: place.New(f),
+		queues: queue.New(),
+		work:   map[string]*workload{},
+		line:   ordered.New(before),
+		groups: map[groupKey]*group{},
+		parked: ordered.New(func(a, b *workload) bool {
+			if a.retryAt != b.retryAt {
+				return a.retryAt < b.retryAt
+			}
+			return a.seq < b.seq
+		}),
+		shapes: map[shapeKey]*shape{},
+		ends: ordered.New(func(a, b *task) bool {
+			if x, y := a.end(), b.end(); x != y {
+				return x < y
+			}
+			if a.w.seq != b.w.seq {
+				return a.w.seq < b.w.seq
+			}
+			return a.index < b.index
+		}),
+		held:    map[fleet.DeviceID][]*task{},
+		pending: map[ActionID]*proposal{},
+	}
+}
+
+// Step takes one event in and returns what follows from it, in the order in which it is to be carried out. An event that cannot be
+// applied changes nothing and gives one Reject.
+func (e *Engine) Step(event Event) []Action {
+	e.now = max(e.now, event.When())
+	e.out = nil
+	if e.apply(event) {
+		e.unpark()
+		e.schedule()
+	}
+	return e.out
+}
+
+// Next is when the engine wants a Tick: Never if it wants none.
+func (e *Engine) Next() Time {
+	if c := e.parked.Begin(); c.Valid() {
+		return c.Value().retryAt
+	}
+	return Never
+}
+
+// Now is the time of the last event.
+func (e *Engine) Now() Time { return e.now }
+
+// apply makes the change that an event says, and tells whether something might start because of it.
+func (e *Engine) apply(event Event) bool {
+	switch ev := event.(type) {
+	case NodeSet:
+		return e.nodeSet(ev)
+	case NodeGone:
+		return e.nodeGone(ev)
+	case DeviceHealth:
+		return e.deviceHealth(ev)
+	case Feasibility:
+		return e.feasibility(ev)
+	case QueueSet:
+		return e.queueDone(e.queues.Set(ev.Queue))
+	case QueueGone:
+		return e.queueDone(e.queues.Remove(ev.Queue))
+	case Submit:
+		return e.submit(ev)
+	case Change:
+		return e.change(ev)
+	case Cancel:
+		return e.cancel(ev)
+	case Adopt:
+		return e.adopt(ev)
+	case Started:
+		return e.started(ev)
+	case Ended:
+		return e.ended(ev)
+	case Done:
+		return e.done(ev)
+	case Refused:
+		return e.refused(ev)
+	case Tick:
+		return true
+	}
+	return e.reject("", "invalid", "an event of type %T is not known to this engine: use one of the events of its contract", event)
+}
+
+// reject says that the event could not be applied. It returns false, for nothing changed.
+func (e *Engine) reject(workload, code, format string, args ...any) bool {
+	e.out = append(e.out, Reject{ID: e.id(), Workload: workload, Code: code, Reason: fmt.Sprintf(format, args...)})
+	return false
+}
+
+func (e *Engine) id() ActionID {
+	id := e.nextID
+	e.nextID++
+	return id
+}
+
+func (e *Engine) queueDone(err error) bool {
+	if err != nil {
+		return e.reject("", "invalid", "%v", err)
+	}
+	return true
+}
+
+// after is t + d, or Never where that is out of range.
+func after(t, d Time) Time {
+	if d > 0 && t > Never-d {
+		return Never
+	}
+	return t + d
+}

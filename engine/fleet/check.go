@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+func sortedKeys(m map[string]ClassID) []string { return slices.Sorted(maps.Keys(m)) }
+
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
+// CheckIndex compares every index with what a walk over all devices finds. It costs the whole fleet and is for tests.
+func (f *Fleet) CheckIndex() error {
+	entries := 0
+	for _, g := range f.groups {
+		entries += g.untouched.Len()
+		for left, list := range g.touched {
+			n := 0
+			if list != nil {
+				n = list.Len()
+			}
+			if filled := g.filled[left/64]>>(left%64)&1 == 1; filled != (n > 0) {
+				return fmt.Errorf("group %s: filled says %v of %d devices with %d left", g.model, filled, n, left)
+			}
+			entries += n
+		}
+	}
+	indexed := 0
+	for id := range f.devices {
+		d := DeviceID(id)
+		dev := &f.devices[d]
+		if !dev.used {
+			continue
+		}
+		book := dev.book
+		if book.Compute < 0 || book.Memory < 0 || book.Grants < 0 {
+			return fmt.Errorf("device %s: less than nothing is taken: %+v", dev.UUID, book)
+		}
+		want := f.Placeable(d) && book.Compute <= api.WholeDevice && book.Memory <= dev.Memory
+		if want != dev.indexed {
+			return fmt.Errorf("device %s: indexed is %v, want %v", dev.UUID, dev.indexed, want)
+		}
+		if !want {
+			continue
+		}
+		indexed++
+		list := f.groups[dev.group].untouched
+		if book.Grants > 0 {
+			list = f.groups[dev.group].touched[api.WholeDevice-book.Compute]
+		}
+		if c := list.Seek(func(o DeviceID) bool { return f.deviceBefore(o, d) }); !c.Valid() || c.Value() != d {
+			return fmt.Errorf("device %s is not where the index should have it", dev.UUID)
+		}
+	}
+	if entries != indexed {
+		return fmt.Errorf("the index has %d entries for %d devices", entries, indexed)
+	}
+	return f.checkNodeIndex()
+}
+
+func (f *Fleet) checkNodeIndex() error {
+	listed := 0
+	for k, list := range f.byUntouched {
+		for c := list.Begin(); c.Valid(); c.Next() {
+			listed++
+			if got := f.countUntouched(c.Value()); got != k {
+				return fmt.Errorf("node %s has %d untouched devices and is listed with %d", f.NodeName(c.Value()), got, k)
+			}
+		}
+	}
+	for i, n := range f.order {
+		if i > 0 && (f.nodes[f.order[i-1]].name >= f.nodes[n].name || !f.Before(f.order[i-1], n)) {
+			return fmt.Errorf("node %s is out of order", f.nodes[n].name)
+		}
+		if f.countUntouched(n) > 0 {
+			listed--
+		}
+	}
+	if listed != 0 {
+		return fmt.Errorf("the list of nodes with untouched devices is off by %d", listed)
+	}
+	return nil
+}
+
+func (f *Fleet) countUntouched(n NodeID) int {
+	count := 0
+	for _, d := range f.nodes[n].devices {
+		if f.devices[d].indexed && f.devices[d].book.Grants == 0 {
+			count++
+		}
+	}
+	return count
+}

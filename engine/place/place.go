@@ -1,0 +1,228 @@
+// Package place finds where a workload fits: every task on one node, on distinct devices with room for its floors, all tasks or
+// none. What comes in are a fleet and a request; what goes out are places. The books are changed only by what was found, so a
+// plan can be tried on the live fleet and taken back. It never decides whose turn it is.
+//
+// The preference is best fit: the device with a grant on it that has the least left goes first, so that whole devices stay
+// whole; a request for whole devices takes untouched ones, and several of them from the node with the fewest that has enough,
+// so that whole nodes stay whole. Nodes go by name and devices by index where nothing else decides.
+package place
+
+import (
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// Request is what must fit: only floors count.
+type Request struct {
+	Compute   api.Milli
+	Memory    api.Amount
+	Model     string // empty: any
+	Class     fleet.ClassID
+	Devices   int // per task, distinct, on one node
+	Tasks     int
+	Resources []fleet.Amount // of the node, per task
+	// Avoid, where it is set, rules devices out.
+	Avoid func(fleet.DeviceID) bool
+}
+
+// Spot is where one task goes.
+type Spot struct {
+	Node    fleet.NodeID
+	Devices []fleet.DeviceID // by index
+}
+
+// fewMembers is up to how many nodes of a class are looked at one by one instead of walking the whole fleet in order.
+const fewMembers = 32
+
+// Placer finds places in one fleet. It holds nothing but memory to use again.
+type Placer struct {
+	fleet *fleet.Fleet
+	needs []fleet.Need
+	near  []fleet.DeviceID
+	count map[fleet.NodeID][]fleet.DeviceID
+}
+
+// New returns a placer for a fleet.
+func New(f *fleet.Fleet) *Placer {
+	return &Placer{fleet: f, count: map[fleet.NodeID][]fleet.DeviceID{}}
+}
+
+// Place finds a spot for every task and takes it, or says that there is none and takes nothing. It finds one if there is one.
+func (p *Placer) Place(r *Request) ([]Spot, bool) {
+	spots := make([]Spot, 0, r.Tasks)
+	mark := p.fleet.Begin()
+	for range r.Tasks {
+		spot, ok := p.one(r)
+		if !ok {
+			break
+		}
+		p.take(r, spot, 1)
+		spots = append(spots, spot)
+	}
+	if len(spots) == r.Tasks {
+		p.fleet.Commit(mark)
+		return spots, true
+	}
+	p.fleet.Rollback(mark)
+	if r.Tasks == 1 || r.Devices == 1 {
+		return nil, false // one at a time is then complete: no choice made for a task costs the next more than a place
+	}
+	return p.spread(r)
+}
+
+// Take books a spot.
+func (p *Placer) Take(r *Request, s Spot) { p.take(r, s, 1) }
+
+// Give books a spot back.
+func (p *Placer) Give(r *Request, s Spot) { p.take(r, s, -1) }
+
+func (p *Placer) take(r *Request, s Spot, sign int32) {
+	for _, d := range s.Devices {
+		p.fleet.Adjust(d, r.Compute*api.Milli(sign), r.Memory.Of(p.fleet.Memory(d))*api.Bytes(sign), sign)
+	}
+	if sign > 0 {
+		p.fleet.Take(s.Node, r.Resources)
+	} else {
+		p.fleet.Give(s.Node, r.Resources)
+	}
+}
+
+// one finds the best spot for one task.
+func (p *Placer) one(r *Request) (spot Spot, ok bool) {
+	whole := r.Compute == api.WholeDevice
+	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Memory)
+	if len(p.needs) == 0 {
+		return Spot{}, false
+	}
+	if m := p.fleet.Members(r.Class); m != nil && m.Len() <= fewMembers {
+		return p.among(r, whole)
+	}
+	if whole && r.Devices > 1 {
+		if spot, ok := p.wholeNode(r); ok {
+			return spot, true
+		}
+	}
+	if r.Devices == 1 {
+		p.fleet.Walk(p.needs, r.Compute, whole, func(d fleet.DeviceID) bool {
+			if n := p.fleet.NodeOf(d); p.nodeOK(r, n) && p.deviceOK(r, d) {
+				spot, ok = Spot{n, []fleet.DeviceID{d}}, true
+			}
+			return !ok
+		})
+		return spot, ok
+	}
+	clear(p.count)
+	p.fleet.Walk(p.needs, r.Compute, whole, func(d fleet.DeviceID) bool {
+		spot, ok = p.gather(r, d)
+		return !ok
+	})
+	return spot, ok
+}
+
+// gather adds a device to those found on its node, and says whether the node now has enough. So the node is chosen whose last
+// device comes first in the order.
+func (p *Placer) gather(r *Request, d fleet.DeviceID) (Spot, bool) {
+	n := p.fleet.NodeOf(d)
+	if !p.nodeOK(r, n) || !p.deviceOK(r, d) {
+		return Spot{}, false
+	}
+	p.count[n] = append(p.count[n], d)
+	if len(p.count[n]) < r.Devices {
+		return Spot{}, false
+	}
+	return p.spot(n, p.count[n]), true
+}
+
+// among looks at the few nodes of a class one by one.
+func (p *Placer) among(r *Request, whole bool) (Spot, bool) {
+	if whole && r.Devices > 1 {
+		best, least := Spot{}, 0
+		for n := range p.fleet.Members(r.Class).All {
+			if got, spare := p.untouched(r, n); got != nil && (best.Devices == nil || spare < least) {
+				best, least = p.spot(n, got), spare
+			}
+		}
+		if best.Devices != nil {
+			return best, true
+		}
+	}
+	p.near = p.near[:0]
+	for n := range p.fleet.Members(r.Class).All {
+		for _, d := range p.fleet.DevicesOf(n) {
+			if p.fits(r, d) {
+				p.near = append(p.near, d)
+			}
+		}
+	}
+	slices.SortFunc(p.near, func(a, b fleet.DeviceID) int {
+		if p.fleet.LessLeft(a, b, whole) {
+			return -1
+		}
+		return 1 // they are distinct and the order is total
+	})
+	clear(p.count)
+	for _, d := range p.near {
+		if spot, ok := p.gather(r, d); ok {
+			return spot, true
+		}
+	}
+	return Spot{}, false
+}
+
+// wholeNode finds enough untouched devices on the node with the fewest.
+func (p *Placer) wholeNode(r *Request) (spot Spot, ok bool) {
+	p.fleet.WithUntouched(r.Devices, func(n fleet.NodeID) bool {
+		if got, _ := p.untouched(r, n); got != nil {
+			spot, ok = p.spot(n, got), true
+		}
+		return !ok
+	})
+	return spot, ok
+}
+
+// untouched are the first untouched devices of a node that would serve, if they are enough, and how many more the node has in all.
+func (p *Placer) untouched(r *Request, n fleet.NodeID) (got []fleet.DeviceID, spare int) {
+	if !p.nodeOK(r, n) {
+		return nil, 0
+	}
+	p.near = p.near[:0]
+	all := 0
+	for _, d := range p.fleet.DevicesOf(n) {
+		if p.fleet.BookOf(d).Grants > 0 || !p.fleet.Fits(d, 0, 0) {
+			continue
+		}
+		all++
+		if p.fits(r, d) && p.deviceOK(r, d) {
+			p.near = append(p.near, d)
+		}
+	}
+	if len(p.near) < r.Devices {
+		return nil, 0
+	}
+	return p.near[:r.Devices], all - r.Devices
+}
+
+func (p *Placer) spot(n fleet.NodeID, devices []fleet.DeviceID) Spot {
+	s := Spot{n, make([]fleet.DeviceID, 0, len(devices))}
+	for _, d := range p.fleet.DevicesOf(n) {
+		if slices.Contains(devices, d) {
+			s.Devices = append(s.Devices, d)
+		}
+	}
+	return s
+}
+
+func (p *Placer) nodeOK(r *Request, n fleet.NodeID) bool {
+	return p.fleet.Open(r.Class, n) && p.fleet.HasFree(n, r.Resources)
+}
+
+func (p *Placer) deviceOK(r *Request, d fleet.DeviceID) bool {
+	return r.Avoid == nil || !r.Avoid(d)
+}
+
+// fits says that a device serves the request and has room for it now.
+func (p *Placer) fits(r *Request, d fleet.DeviceID) bool {
+	return p.fleet.Fits(d, r.Compute, r.Memory.Of(p.fleet.Memory(d))) && (r.Model == "" || p.fleet.Device(d).Model == r.Model)
+}

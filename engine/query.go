@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// DeviceBook is what is known and taken of one device.
+type DeviceBook struct {
+	Node string
+	Device
+	Gone        bool      // no longer on its node, and still held
+	ComputeFree api.Milli // not under any floor; less than nothing where more was adopted than there is
+	MemoryFree  api.Bytes
+	Grants      []string // UIDs, in order
+}
+
+// Devices are the books of all devices, by node and index.
+func (e *Engine) Devices() []DeviceBook {
+	var books []DeviceBook
+	for n := range e.fleet.Nodes {
+		for _, d := range e.fleet.DevicesOf(n) {
+			b := DeviceBook{Node: e.fleet.NodeName(n), Device: Device(e.fleet.Device(d)), Gone: e.fleet.DeviceGone(d)}
+			b.ComputeFree, b.MemoryFree = e.fleet.Free(d)
+			for _, t := range e.held[d] {
+				for i := range t.grants {
+					if t.grants[i].device == d {
+						b.Grants = append(b.Grants, t.grants[i].UID)
+					}
+				}
+			}
+			slices.Sort(b.Grants)
+			books = append(books, b)
+		}
+	}
+	return books
+}
+
+// Waiting are the IDs of all that wait, in their order: the first is first in line.
+func (e *Engine) Waiting() []string {
+	ids := make([]string, 0, e.line.Len())
+	for w := range e.line.All {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+// Queues are all queues by name, with what they hold.
+func (e *Engine) Queues() []api.Queue {
+	all := e.queues.All()
+	queues := make([]api.Queue, len(all))
+	for i, n := range all {
+		queues[i] = api.Queue{QueueSpec: n.Spec(), Held: api.Milli(n.Held)}
+		for _, m := range all {
+			if m.Within(n) {
+				queues[i].Running += m.Holds
+				queues[i].Waiting += m.Waiting
+			}
+		}
+	}
+	return queues
+}
+
+// Known says whether a workload waits or holds anything.
+func (e *Engine) Known(id string) bool {
+	_, ok := e.work[id]
+	return ok
+}
+
+// Workload is a workload as the engine knows it, with the changes made since it was submitted.
+func (e *Engine) Workload(id string) (Workload, bool) {
+	w, ok := e.work[id]
+	if !ok {
+		return Workload{}, false
+	}
+	return w.Workload, true
+}
+
+// Phase is where a workload is in its life: Waiting, Starting, Running, Stopping, or Ended when it is not known (any more).
+func (e *Engine) Phase(id string) api.Phase {
+	w, ok := e.work[id]
+	switch {
+	case !ok:
+		return api.Ended
+	case w.waiting():
+		return api.Waiting
+	}
+	phase, started := api.Stopping, true
+	for _, t := range w.tasks {
+		if t.live() && !t.evicting {
+			phase = api.Running
+		}
+		started = started && (t.started || !t.live())
+	}
+	if phase == api.Running && !started {
+		return api.Starting
+	}
+	return phase
+}
+
+// Grants are where the tasks of a workload are that are not over; none while it waits.
+func (e *Engine) Grants(id string) []Placing {
+	w, ok := e.work[id]
+	if !ok {
+		return nil
+	}
+	var placings []Placing
+	for _, t := range w.tasks {
+		if t.live() {
+			placings = append(placings, e.placing(t))
+		}
+	}
+	return placings
+}
+
+// Unanswered are the proposals that the host has not answered, oldest first: after a crash they are what may or may not have been
+// carried out.
+func (e *Engine) Unanswered() []Action {
+	ids := make([]ActionID, 0, len(e.pending))
+	for id := range e.pending {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	actions := make([]Action, len(ids))
+	for i, id := range ids {
+		p := e.pending[id]
+		switch p.kind {
+		case placeProposal:
+			a := Place{ID: id, Workload: p.w.ID}
+			for _, t := range p.w.tasks {
+				if t.live() {
+					a.Tasks = append(a.Tasks, e.placing(t))
+				}
+			}
+			actions[i] = a
+		case evictProposal:
+			t := p.w.tasks[p.task]
+			actions[i] = Evict{ID: id, Workload: p.w.ID, Task: p.task, Code: t.evictCode, Reason: t.evictReason}
+		case resizeProposal:
+			actions[i] = Resize{ID: id, Workload: p.w.ID, Task: p.task, Grants: slices.Clone(p.w.resize.tasks[p.task].grants)}
+		}
+	}
+	return actions
+}
+
+// Check says why a workload could never run on the fleet as it is, whatever ended: what it asks and the most there is. It
+// changes nothing, and takes devices that are draining or down for ones that will be back.
+func (e *Engine) Check(w Workload) error {
+	if err := validate(&w); err != nil {
+		return err
+	}
+	most := struct {
+		devices, model, memory, serving int
+		largest                         api.Bytes
+	}{}
+	for n := range e.fleet.Nodes {
+		serving := 0
+		for _, d := range e.fleet.DevicesOf(n) {
+			dev := e.fleet.Device(d)
+			if e.fleet.DeviceGone(d) {
+				continue
+			}
+			most.devices++
+			if w.Model != "" && w.Model != dev.Model {
+				continue
+			}
+			most.model++
+			most.largest = max(most.largest, dev.Memory)
+			if w.Share.Memory.Floor.Of(dev.Memory) <= dev.Memory {
+				most.memory++
+				serving++
+			}
+		}
+		most.serving = max(most.serving, serving)
+	}
+	kind := "device"
+	if w.Model != "" {
+		kind = w.Model
+	}
+	switch {
+	case most.devices == 0:
+		return fmt.Errorf("there is no device that workload %s could run on: add a node with devices first", w.ID)
+	case most.model == 0:
+		return fmt.Errorf("workload %s wants a device of model %s and there is none: ask for one of the models there are, or for any", w.ID, w.Model)
+	case most.memory == 0:
+		return fmt.Errorf("workload %s wants a memory floor of %s and no %s has more than %s: ask for less memory", w.ID, w.Share.Memory.Floor, kind, most.largest)
+	case most.serving < w.Devices:
+		return fmt.Errorf("workload %s wants %d devices on one node and no node has more than %d that would do: ask for fewer", w.ID, w.Devices, most.serving)
+	}
+	return e.checkNodes(&w)
+}
+
+// checkNodes says whether the tasks together could find room on empty nodes.
+func (e *Engine) checkNodes(w *Workload) error {
+	request := e.requestOf(w)
+	total := 0
+	for n := range e.fleet.Nodes {
+		total += e.placer.NodeHolds(&request, n, w.Tasks-total)
+		if total >= w.Tasks {
+			return nil
+		}
+	}
+	for _, r := range w.Resources {
+		id, known := e.fleet.LookupResource(r.Name)
+		var most int64
+		for n := range e.fleet.Nodes {
+			if known {
+				most = max(most, e.fleet.Capacity(n, id))
+			}
+		}
+		if most < r.Amount {
+			return fmt.Errorf("workload %s wants %d of resource %s for each task and no node has more than %d: ask for less", w.ID, r.Amount, r.Name, most)
+		}
+	}
+	return fmt.Errorf("workload %s has %d tasks and the whole fleet, empty, would hold %d of them: ask for fewer tasks or smaller shares", w.ID, w.Tasks, total)
+}
+
+// requestOf is the request of a workload, made without interning a name: a query leaves no trace.
+func (e *Engine) requestOf(w *Workload) place.Request {
+	request := place.Request{
+		Compute: w.Share.Compute.Floor, Memory: w.Share.Memory.Floor, Model: w.Model, Devices: w.Devices, Tasks: w.Tasks,
+	}
+	for _, r := range w.Resources {
+		id, ok := e.fleet.LookupResource(r.Name)
+		if !ok {
+			id = fleet.ResourceID(e.fleet.Resources()) // one that no node has
+		}
+		request.Resources = append(request.Resources, fleet.Amount{Resource: id, Amount: r.Amount})
+	}
+	return request
+}

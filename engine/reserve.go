@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// reservation is when and where the head starts at the latest, if every running workload ends by its time limit and those
+// without one never end.
+//
+// A reservation is a promise made again in each pass: what starts behind the head leaves it true, so it never moves back. It
+// counts only for the head; those behind it have none.
+type reservation struct {
+	known bool // false: without the end of something that has no time limit the head never starts
+	at    Time
+	// What is free at that time on the devices and nodes of the head, beside it.
+	devices []shadow
+	nodes   []nodeShadow
+}
+
+type shadow struct {
+	device  fleet.DeviceID
+	compute api.Milli
+	memory  api.Bytes
+}
+
+type nodeShadow struct {
+	node fleet.NodeID
+	free []int64 // by resource
+}
+
+// backfill finds where a workload behind the head may start without delaying it: it ends before the head starts, or it fits beside
+// it. Where the head's start is not known, that is only on devices that could not serve the head.
+func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
+	if p.config.NoBackfill {
+		return nil, false
+	}
+	if g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes() {
+		return nil, false
+	}
+	mark := p.fleet.Begin()
+	spots, ok := p.fit(w.shape)
+	if !ok || w.shape.nothing() {
+		p.fleet.Commit(mark)
+		return spots, ok
+	}
+	if p.reserve == nil {
+		// The reservation is of the fleet without this workload.
+		p.fleet.Rollback(mark)
+		p.reserve = p.reserveFor(p.head)
+		mark = p.fleet.Begin()
+		p.takeAll(w.shape, spots)
+	}
+	if p.reserve.known && w.TimeLimit > 0 && after(p.now, w.TimeLimit) <= p.reserve.at {
+		p.fleet.Commit(mark)
+		return spots, true
+	}
+	p.fleet.Rollback(mark)
+	if !p.quotaBeside(w) {
+		return nil, false
+	}
+	if p.reserve.known {
+		return p.beside(w)
+	}
+	request := w.shape.Request
+	request.Avoid = p.serves(p.head, w)
+	if spots, ok = p.placer.Place(&request); !ok {
+		g.behind, g.behindShape, g.behindGains, g.behindAt = p.head, p.head.shape, p.fleet.Gains(), p.fleet.Changes()
+	}
+	return spots, ok
+}
+
+func (p *pass) takeAll(s *shape, spots []place.Spot) {
+	for _, spot := range spots {
+		p.placer.Take(&s.Request, spot)
+	}
+}
+
+// quotaBeside says that the quotas have room for a workload and the head together.
+func (p *pass) quotaBeside(w *workload) bool {
+	demand := p.head.demand()
+	p.head.queue.Hold(demand)
+	over := w.queue.Over(w.demand())
+	p.head.queue.Hold(-demand)
+	return over == nil
+}
+
+// beside places a workload so that the head still fits at its reserved time: on the head's devices only what is free both now and
+// then is offered.
+func (p *pass) beside(w *workload) ([]place.Spot, bool) {
+	mark := p.fleet.Begin()
+	for _, s := range p.reserve.devices {
+		compute, memory := p.fleet.Free(s.device)
+		compute, memory = max(0, compute-s.compute), max(0, memory-s.memory)
+		if compute > 0 || memory > 0 {
+			p.fleet.Adjust(s.device, compute, memory, 1)
+		}
+	}
+	for _, s := range p.reserve.nodes {
+		p.fleet.Take(s.node, p.excess(s))
+	}
+	spots, ok := p.placer.Place(&w.shape.Request)
+	p.fleet.Rollback(mark)
+	if !ok {
+		return nil, false
+	}
+	p.takeAll(w.shape, spots)
+	for _, spot := range spots {
+		for _, d := range spot.Devices {
+			for i := range p.reserve.devices {
+				if s := &p.reserve.devices[i]; s.device == d {
+					s.compute -= w.shape.Compute
+					s.memory -= w.shape.Memory.Of(p.fleet.Memory(d))
+				}
+			}
+		}
+		for i := range p.reserve.nodes {
+			if s := &p.reserve.nodes[i]; s.node == spot.Node {
+				for _, a := range w.shape.Resources {
+					s.free[a.Resource] -= a.Amount
+				}
+			}
+		}
+	}
+	return spots, true
+}
+
+// excess is what a node of the head has free now beyond what it has then.
+func (p *pass) excess(s nodeShadow) []fleet.Amount {
+	var more []fleet.Amount
+	for r, then := range s.free {
+		id := fleet.ResourceID(r)
+		if now := p.fleet.Capacity(s.node, id) - p.fleet.Taken(s.node, id); now > then {
+			more = append(more, fleet.Amount{Resource: id, Amount: now - then})
+		}
+	}
+	return more
+}
+
+// serves tells the devices that could serve the head one day; for a workload that wants the same resources of a node as the head,
+// all devices of the nodes that could.
+func (p *pass) serves(head, w *workload) func(fleet.DeviceID) bool {
+	shared := slices.ContainsFunc(w.shape.Resources, func(a fleet.Amount) bool {
+		return slices.ContainsFunc(head.shape.Resources, func(b fleet.Amount) bool { return a.Resource == b.Resource })
+	})
+	return func(d fleet.DeviceID) bool {
+		if !shared && !p.placer.Serves(&head.shape.Request, d) {
+			return false
+		}
+		return p.placer.NodeServes(&head.shape.Request, p.fleet.NodeOf(d), 1) > 0
+	}
+}
+
+// reserveFor finds the first end of a time limit after which the head fits, by trying: the more has ended, the more fits, so steps
+// double until it fits and then halve. The fleet is left as it was.
+func (e *Engine) reserveFor(head *workload) *reservation {
+	outer := e.fleet.Begin()
+	defer e.fleet.Rollback(outer)
+	c := e.ends.Begin()
+	for step, growing := 1, true; c.Valid(); {
+		mark := e.fleet.Begin()
+		from, last := c, c.Value()
+		for range step {
+			last = c.Value()
+			e.lift(last)
+			if c.Next(); !c.Valid() {
+				break
+			}
+		}
+		spots, ok := e.placer.Place(&head.shape.Request)
+		if !ok {
+			e.fleet.Commit(mark)
+			if growing {
+				step *= 2
+			}
+			continue
+		}
+		if step == 1 {
+			r := &reservation{known: true, at: max(e.now, last.end())}
+			r.record(e, spots)
+			e.fleet.Commit(mark)
+			return r
+		}
+		e.fleet.Rollback(mark)
+		c, step, growing = from, step/2, false
+	}
+	return &reservation{}
+}
+
+// lift takes a task out of the fleet's books for a look ahead.
+func (e *Engine) lift(t *task) {
+	for i := range t.grants {
+		e.fleet.Adjust(t.grants[i].device, -t.grants[i].compute, -t.grants[i].memory, -1)
+	}
+	e.fleet.Give(t.node, t.w.shape.Resources)
+}
+
+func (r *reservation) record(e *Engine, spots []place.Spot) {
+	for _, spot := range spots {
+		for _, d := range spot.Devices {
+			if slices.ContainsFunc(r.devices, func(s shadow) bool { return s.device == d }) {
+				continue
+			}
+			compute, memory := e.fleet.Free(d)
+			r.devices = append(r.devices, shadow{d, compute, memory})
+		}
+		if slices.ContainsFunc(r.nodes, func(s nodeShadow) bool { return s.node == spot.Node }) {
+			continue
+		}
+		free := make([]int64, e.fleet.Resources())
+		for i := range free {
+			id := fleet.ResourceID(i)
+			free[i] = e.fleet.Capacity(spot.Node, id) - e.fleet.Taken(spot.Node, id)
+		}
+		r.nodes = append(r.nodes, nodeShadow{spot.Node, free})
+	}
+}

@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// Codes of Why. They are stable.
+const (
+	WhyUnknown   = "unknown"         // no such workload, or not any more
+	WhyHolds     = "placed"          // it does not wait: it is starting, running or stopping
+	WhyNever     = "impossible"      // nothing that may be used could hold it, even empty
+	WhyOverQuota = "more_than_quota" // it alone is more than its queue may hold
+	WhyQuota     = "quota"           // its queue holds as much as it may
+	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
+	WhyNoRoom    = "no_room"         // first in line, and not enough is free
+	WhyBehind    = "behind_first"    // starting it might delay the first in line
+	WhyRefused   = "refused"         // the host refused it and it is tried again later
+)
+
+// Codes of the counts in Why: why a device does not take the workload now.
+const (
+	CountModel    = "model"     // of another model
+	CountSmall    = "too_small" // has less memory than the floor
+	CountBarred   = "barred"    // its node is not for this workload
+	CountRefused  = "node_refused"
+	CountDraining = "draining"
+	CountDown     = "down"
+	CountCompute  = "compute"  // too little compute free
+	CountMemory   = "memory"   // too little memory free
+	CountResource = "resource" // its node has too little else free
+	CountApart    = "apart"    // has room, but not enough such devices on one node, or not for all tasks
+	CountKept     = "kept"     // has room, but might be needed by the first in line
+)
+
+// Why is why a workload waits. Messages name no other workload: those are in Ahead.
+type Why struct {
+	Phase   api.Phase
+	Place   int    // in line, from 1; 0: it does not wait
+	Code    string // the dominant reason
+	Message string // the same in one sentence
+	Unblock string // what would let it start
+	Counts  []api.WhyCount
+	Ahead   []string // IDs of those in front that hold it back
+	// Estimate is the latest time it starts if all that runs keeps to its time limit; Never: not known.
+	Estimate Time
+}
+
+// Why explains a workload. It changes nothing; it costs a walk along the line and over the fleet.
+func (e *Engine) Why(id string) Why {
+	w, ok := e.work[id]
+	if !ok {
+		return Why{
+			Phase: api.Ended, Code: WhyUnknown, Estimate: Never,
+			Message: "no such workload waits or runs", Unblock: "check the name",
+		}
+	}
+	if !w.waiting() {
+		return Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, Message: "it has its share and is " + string(e.Phase(id))}
+	}
+	p := pass{Engine: e}
+	why := Why{Phase: api.Waiting, Estimate: Never}
+	verdict, q := mayStart, (*queue.Node)(nil)
+	for o := range e.line.All {
+		why.Place++
+		if o != w && o.retryAt > e.now {
+			continue
+		}
+		verdict, q = p.look(o)
+		if o == w {
+			break
+		}
+	}
+	if w.retryAt > e.now {
+		verdict = mayStart
+	}
+	p.explain(w, verdict, q, &why)
+	return why
+}
+
+// look judges a workload as a pass would, and starts nothing.
+func (p *pass) look(w *workload) (verdict, *queue.Node) {
+	v, q := p.judge(w)
+	switch {
+	case v != mayStart:
+		return v, q
+	case p.head != nil:
+		return behindFirst, nil
+	}
+	mark := p.fleet.Begin()
+	_, fits := p.placer.Place(&w.shape.Request)
+	p.fleet.Rollback(mark)
+	if fits {
+		return mayStart, nil
+	}
+	p.head = w
+	return noRoom, nil
+}
+
+func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
+	asks := fmt.Sprintf("%s of a device", w.Share.Compute.Floor)
+	if !w.Share.Memory.Floor.IsZero() {
+		asks += " with " + w.Share.Memory.Floor.String() + " of memory"
+	}
+	if w.Devices > 1 {
+		asks = fmt.Sprintf("%d devices on one node, %s each", w.Devices, asks)
+	}
+	if w.Tasks > 1 {
+		asks = fmt.Sprintf("%d tasks at once, each of %s", w.Tasks, asks)
+	}
+	switch v {
+	case impossible:
+		why.Code = WhyNever
+		why.Message = "nothing that may be used now could hold " + asks + ", even empty"
+		why.Unblock = "a smaller request, or a node or device that serves it"
+		why.Counts = p.counts(w, false)
+	case largerThanQuota:
+		why.Code = WhyOverQuota
+		why.Message = fmt.Sprintf("it asks for %s devices and queue %s may never hold more than %s", api.Quota(w.demand()), q.Name, q.Quota)
+		why.Unblock = "a larger quota for queue " + q.Name + ", another queue, or a smaller request"
+	case overQuota:
+		why.Code = WhyQuota
+		why.Message = fmt.Sprintf("it asks for %s devices and queue %s holds %s of its quota of %s", api.Quota(w.demand()), q.Name, api.Quota(q.Held), q.Quota)
+		why.Unblock = "work in queue " + q.Name + " ending, or a larger quota for it"
+	case behindInQueue:
+		why.Code = WhyQueue
+		why.Message = "one in front waits for the quota of queue " + q.Name + ", which this one would use up"
+		why.Unblock = "the one in front starting or being stopped, a higher priority, or a larger quota for queue " + q.Name
+		why.Ahead = p.holders(q)
+	case noRoom:
+		why.Code = WhyNoRoom
+		why.Message = "it is first in line for " + asks + ", and not enough is free"
+		why.Unblock = "running work ending or getting smaller"
+		why.Counts = p.counts(w, false)
+		if r := p.reserveFor(w); r.known {
+			why.Estimate = r.at
+		}
+	case behindFirst:
+		why.Code = WhyBehind
+		why.Message = "starting it now might delay the one first in line, or not enough is free"
+		why.Unblock = "the first in line starting, or a time limit short enough to end before that"
+		why.Ahead = []string{p.head.ID}
+		why.Counts = p.counts(w, true)
+	case mayStart:
+		why.Code = WhyRefused
+		why.Message = "the last try to start it was refused: " + w.refused
+		why.Unblock = "the next try, which comes by itself"
+		why.Estimate = w.retryAt
+	}
+}
+
+// holders are those in front that wait for a quota.
+func (p *pass) holders(q *queue.Node) []string {
+	for i := range p.closed {
+		if p.closed[i] == q {
+			return []string{p.closers[i].ID}
+		}
+	}
+	return nil
+}
+
+// counts are the devices by the first reason for which each does not take the workload now.
+func (p *pass) counts(w *workload, behind bool) []api.WhyCount {
+	messages := []api.WhyCount{
+		{Code: CountModel, Message: "another model than " + w.Model},
+		{Code: CountSmall, Message: "less memory in all than the floor of " + w.Share.Memory.Floor.String()},
+		{Code: CountBarred, Message: "on a node that is not for this workload"},
+		{Code: CountRefused, Message: "on a node that refused it"},
+		{Code: CountDraining, Message: "draining"},
+		{Code: CountDown, Message: "down"},
+		{Code: CountCompute, Message: "less compute free than the floor of " + w.Share.Compute.Floor.String()},
+		{Code: CountMemory, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String()},
+		{Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
+		{Code: CountApart, Message: "room for the share, but not enough of them together"},
+		{Code: CountKept, Message: "room for the share, but kept for the one first in line"},
+	}
+	fits := CountApart
+	if behind {
+		mark := p.fleet.Begin()
+		if _, ok := p.placer.Place(&w.shape.Request); ok {
+			fits = CountKept
+		}
+		p.fleet.Rollback(mark)
+	}
+	for n := range p.fleet.Nodes {
+		for _, d := range p.fleet.DevicesOf(n) {
+			if p.fleet.DeviceGone(d) {
+				continue
+			}
+			code := p.ruledOut(w, d, fits)
+			i := slices.IndexFunc(messages, func(c api.WhyCount) bool { return c.Code == code })
+			messages[i].Devices++
+		}
+	}
+	return slices.DeleteFunc(messages, func(c api.WhyCount) bool { return c.Devices == 0 })
+}
+
+// ruledOut is the first reason for which a device does not take a workload now, or fits.
+func (p *pass) ruledOut(w *workload, d fleet.DeviceID, fits string) string {
+	dev := p.fleet.Device(d)
+	floor := w.Share.Memory.Floor.Of(dev.Memory)
+	compute, memory := p.fleet.Free(d)
+	n := p.fleet.NodeOf(d)
+	_, refused, closed := p.fleet.Closed(w.shape.Class, n)
+	switch {
+	case w.Model != "" && dev.Model != w.Model:
+		return CountModel
+	case floor > dev.Memory:
+		return CountSmall
+	case closed && refused != "":
+		return CountRefused
+	case closed:
+		return CountBarred
+	case dev.Health == api.Draining:
+		return CountDraining
+	case dev.Health == api.Down:
+		return CountDown
+	case compute < w.Share.Compute.Floor:
+		return CountCompute
+	case memory < floor:
+		return CountMemory
+	case !p.fleet.HasFree(n, w.shape.Resources):
+		return CountResource
+	}
+	return fits
+}

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// workload is a submission that is waiting or holds grants. It is forgotten when its last task ended.
+type workload struct {
+	Workload
+	seq       uint64
+	queue     *queue.Node
+	shape     *shape
+	tasks     []*task // nil: waiting
+	placing   ActionID
+	attempt   int // times it was placed before: part of its grants' UIDs
+	cancelled bool
+
+	retryAt  Time // while it waits: not before
+	refusals int
+	refused  string // why the host refused it last
+
+	resize *resize
+}
+
+// task is a task of a workload that was placed.
+type task struct {
+	w        *workload
+	index    int
+	node     fleet.NodeID
+	grants   []grant // none: it is over
+	started  bool
+	since    Time // it started, or was placed
+	evict    ActionID
+	evicting bool // its end was asked for, for the reason that follows
+
+	evictCode, evictReason string
+}
+
+// grant is a share on a device, and what the books hold for it: while it changes, the larger of old and new.
+type grant struct {
+	Grant
+	device  fleet.DeviceID
+	compute api.Milli
+	memory  api.Bytes
+}
+
+// proposal is an action that the host has not answered.
+type proposal struct {
+	w    *workload
+	task int // of Evict and Resize
+	kind proposalKind
+}
+
+type proposalKind int8
+
+const (
+	placeProposal proposalKind = iota
+	evictProposal
+	resizeProposal
+)
+
+// before is the order of the line: priority, then first come.
+func before(a, b *workload) bool {
+	if a.Priority != b.Priority {
+		return a.Priority > b.Priority
+	}
+	return a.seq < b.seq
+}
+
+func (w *workload) waiting() bool { return w.tasks == nil }
+
+// demand is what the workload holds of its queue's quota when it runs, in thousandths of a device.
+func (w *workload) demand() int64 {
+	return int64(w.Share.Compute.Floor) * int64(w.Devices) * int64(w.Tasks)
+}
+
+// heldCompute is what its grants hold now.
+func (w *workload) heldCompute() int64 {
+	var sum int64
+	for _, t := range w.tasks {
+		for i := range t.grants {
+			sum += int64(t.grants[i].compute)
+		}
+	}
+	return sum
+}
+
+func (t *task) live() bool { return len(t.grants) > 0 }
+
+// end is when the task's time limit is over.
+func (t *task) end() Time { return after(t.since, t.w.TimeLimit) }
+
+// shapeKey is all that decides where a workload fits.
+type shapeKey struct {
+	compute        api.Milli
+	memory         api.Amount
+	model          string
+	class          fleet.ClassID
+	devices, tasks int
+	resources      string
+}
+
+// shape is what workloads that fit in the same places have in common, and what was last found out about it. Findings carry
+// the counts of the fleet that they were true at; forgetting them changes no decision.
+type shape struct {
+	place.Request
+	users int
+
+	unfitAt    uint64 // Gains at which it did not fit, plus 1
+	possibleAt uint64 // Changes at which possible was found, plus 1
+	possible   bool
+}
+
+// nothing says that the shape takes nothing that anyone could miss.
+func (s *shape) nothing() bool {
+	return s.Compute == 0 && s.Memory.IsZero() && len(s.Resources) == 0
+}
+
+// group is those in line that are the same in all that decides whether they may start now. When the first of a group may not, the
+// others may not either.
+type group struct {
+	groupKey
+	members []*workload // in order
+
+	// Found out in a pass: held back by this first in line, of which no start is known, while the fleet stood like this.
+	behind      *workload
+	behindShape *shape
+	behindGains uint64
+	behindAt    uint64
+}
+
+type groupKey struct {
+	shape *shape
+	queue *queue.Node
+	limit Time
+}
+
+// shapeOf finds or makes the shape of a workload and counts it as used.
+func (e *Engine) shapeOf(w *Workload) *shape {
+	resources := slices.Clone(w.Resources)
+	slices.SortFunc(resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	var key strings.Builder
+	var amounts []fleet.Amount
+	for _, r := range resources {
+		if r.Amount == 0 {
+			continue
+		}
+		id := e.fleet.Resource(r.Name)
+		amounts = append(amounts, fleet.Amount{Resource: id, Amount: r.Amount})
+		key.WriteString(strconv.Itoa(int(id)) + "=" + strconv.FormatInt(r.Amount, 10) + ",")
+	}
+	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String()}
+	s, ok := e.shapes[k]
+	if !ok {
+		s = &shape{Request: place.Request{
+			Compute: k.compute, Memory: k.memory, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: amounts,
+		}}
+		e.shapes[k] = s
+	}
+	s.users++
+	return s
+}
+
+// dropShape counts a shape as used once less, and forgets it when nobody has it.
+func (e *Engine) dropShape(w *workload) {
+	s := w.shape
+	w.shape = nil
+	if s.users--; s.users > 0 {
+		return
+	}
+	var key strings.Builder
+	for _, a := range s.Resources {
+		key.WriteString(strconv.Itoa(int(a.Resource)) + "=" + strconv.FormatInt(a.Amount, 10) + ",")
+	}
+	delete(e.shapes, shapeKey{s.Compute, s.Memory, s.Model, s.Class, s.Devices, s.Tasks, key.String()})
+}
+
+// enqueue puts a workload in line, at the place that its priority and its coming give it.
+func (e *Engine) enqueue(w *workload) {
+	e.line.Insert(w)
+	w.queue.Waiting++
+	if w.retryAt > e.now {
+		e.parked.Insert(w)
+		return
+	}
+	e.regroup(w)
+}
+
+func (e *Engine) regroup(w *workload) {
+	w.retryAt = 0
+	key := groupKey{w.shape, w.queue, w.TimeLimit}
+	g, ok := e.groups[key]
+	if !ok {
+		g = &group{groupKey: key}
+		e.groups[key] = g
+	}
+	i, _ := slices.BinarySearchFunc(g.members, w, compare)
+	g.members = slices.Insert(g.members, i, w)
+}
+
+// dequeue takes a workload out of the line.
+func (e *Engine) dequeue(w *workload) {
+	e.line.Delete(w)
+	w.queue.Waiting--
+	if w.retryAt > 0 {
+		e.parked.Delete(w)
+		w.retryAt = 0
+		return
+	}
+	key := groupKey{w.shape, w.queue, w.TimeLimit}
+	g := e.groups[key]
+	i, _ := slices.BinarySearchFunc(g.members, w, compare)
+	if i == 0 {
+		g.members[0] = nil
+		g.members = g.members[1:]
+	} else {
+		g.members = slices.Delete(g.members, i, i+1)
+	}
+	if len(g.members) == 0 {
+		delete(e.groups, key)
+	}
+}
+
+func compare(a, b *workload) int {
+	switch {
+	case a == b:
+		return 0
+	case before(a, b):
+		return -1
+	}
+	return 1
+}
+
+// unpark lets those be tried again whose time has come.
+func (e *Engine) unpark() {
+	for c := e.parked.Begin(); c.Valid() && c.Value().retryAt <= e.now; c = e.parked.Begin() {
+		w := c.Value()
+		e.parked.Delete(w)
+		e.regroup(w)
+	}
+}
+
+// forget drops a workload that neither waits nor holds anything.
+func (e *Engine) forget(w *workload) {
+	delete(e.pending, w.placing)
+	e.dropShape(w)
+	delete(e.work, w.ID)
+}
+
+// hold sets what the books hold for a grant, on its device and in its queue.
+func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes) {
+	e.fleet.Adjust(g.device, compute-g.compute, memory-g.memory, 0)
+	w.queue.Hold(int64(compute - g.compute))
+	g.compute, g.memory = compute, memory
+}
+
+// release gives everything back that a task holds.
+func (e *Engine) release(t *task) {
+	if t.w.TimeLimit > 0 {
+		e.ends.Delete(t)
+	}
+	for i := range t.grants {
+		g := &t.grants[i]
+		e.fleet.Adjust(g.device, -g.compute, -g.memory, -1)
+		t.w.queue.Hold(-int64(g.compute))
+		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
+		if len(e.held[g.device]) == 0 {
+			delete(e.held, g.device)
+		}
+	}
+	e.fleet.Give(t.node, t.w.shape.Resources)
+	t.grants = nil
+	e.fleet.Collect(t.node)
+}
+
+// settle enters a task, whose grants the fleet's books hold already, everywhere else.
+func (e *Engine) settle(t *task) {
+	for i := range t.grants {
+		g := &t.grants[i]
+		t.w.queue.Hold(int64(g.compute))
+		e.held[g.device] = append(e.held[g.device], t)
+	}
+	if t.w.TimeLimit > 0 {
+		e.ends.Insert(t)
+	}
+}
