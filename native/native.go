@@ -71,7 +71,8 @@ func install(parts fs.FS, run string) error {
 	}
 	for _, folder := range folders {
 		to := filepath.Join(run, folder.installed)
-		if err := os.MkdirAll(to, 0o755); err != nil {
+		// Whatever the umask: tasks of other users look into it.
+		if err := errors.Join(os.MkdirAll(to, 0o755), os.Chmod(to, 0o755)); err != nil {
 			return fmt.Errorf("install the native parts: %w", err)
 		}
 		entries, err := fs.ReadDir(parts, folder.dist)

@@ -3,7 +3,7 @@
 // arbiter and the shim, usage, and word of devices that fail and of processes that no share covers. It never decides who gets
 // what: that is the engine's, and moment to moment the arbiter's.
 //
-// Everything it must remember is in the pages under Config.Run, so a new agent finds what the last one prepared.
+// Everything it must remember is in the files under Config.Run (a task's pages and its task.json), so a new agent finds what the last one prepared.
 package node
 
 import (
@@ -18,6 +18,9 @@ type Config struct {
 	Run      string // RUN of docs/architecture.md; made if it is not there
 	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
 	Log      *slog.Logger
+
+	// DriverFolders is where the machine's driver is looked for; empty: the linker's cache and the usual folders.
+	DriverFolders []string
 }
 
 // Device is an accelerator that was found.
@@ -54,7 +57,7 @@ type Flags struct {
 	LendMemory   bool // may borrow an idle memory floor (`--on-reclaim stop`)
 }
 
-// Mount is a file to bind over another in the task's private mount namespace.
+// Mount is a file or folder to bind over another in the task's private mount namespace, in the order of the list.
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
@@ -63,7 +66,7 @@ type Mount struct {
 // Launch is how a process of a prepared task must be started to be held to its share.
 type Launch struct {
 	Env    []string // KEY=VALUE, to be added; LD_LIBRARY_PATH is to be put in front of the user's own
-	Mounts []Mount  // empty where the library path is used
+	Mounts []Mount  // empty where the library path alone is used; where they cannot be made, the library path remains
 	Notes  []string // what of it does not hold on this machine, one sentence each
 }
 
@@ -74,6 +77,7 @@ type Usage struct {
 	Held      time.Duration // device time charged by the arbiter
 	Own       time.Duration // within the floor
 	Burst     time.Duration // above it
+	BurstLent time.Duration // of Burst, on floors that others left idle
 	Lent      time.Duration // of its floor, to others
 	Reserved  time.Duration // its floor, idle
 	Waited    time.Duration // summed over processes, waiting at the gate

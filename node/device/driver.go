@@ -174,7 +174,7 @@ func neededBy(file string) ([]string, error) {
 // there, because the files that they point to are the ones that the shim covers.
 func (d *driver) arrange() error {
 	links, empty := filepath.Join(d.run, native.Driver), d.mounted()
-	if err := errors.Join(os.MkdirAll(links, 0o755), os.MkdirAll(empty, 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(links, 0o755), os.MkdirAll(empty, 0o755), os.Chmod(links, 0o755), os.Chmod(empty, 0o755)); err != nil {
 		return fmt.Errorf("make the driver reachable: %w", err)
 	}
 	for name, file := range map[string]string{realCompute: d.compute, realManagement: d.management} {

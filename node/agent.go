@@ -1,0 +1,295 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/native"
+	"github.com/aliquot-dev/aliquot/node/device"
+)
+
+// Agent is the agent of one machine. Its methods may be called from several goroutines.
+type Agent struct {
+	run     run
+	log     *slog.Logger
+	lock    *os.File
+	backend device.Backend
+	arbiter *arbiter
+	sim     *simulator // nil with a real driver
+	notices *notices
+
+	ops sync.Mutex // one Prepare, Update, Unprepare at a time; taken before mu
+
+	mu      sync.Mutex // guards what follows
+	devices map[string]*deviceState
+	order   []string // UUIDs as the driver lists them
+	tasks   map[string]*task
+	seen    map[stray]bool // processes that a notice was given of
+
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+	close sync.Once
+}
+
+// DriverPresent says why this machine has no driver that an agent could use; nil when it has one.
+func DriverPresent() error { return device.Present(nil) }
+
+// Open starts an agent: it installs the native parts, finds the devices (or starts simulated ones), finishes what an earlier agent
+// left half done, and finds or starts the arbiter. Nothing that runs is disturbed by it.
+func Open(ctx context.Context, config Config) (*Agent, error) {
+	log := config.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r, err := prepareRun(config.Run)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockRun(r)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		run: r, log: log, lock: lock, notices: newNotices(),
+		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]bool{},
+	}
+	a.arbiter = &arbiter{run: r, log: log, notify: a.notify}
+	if err := a.open(ctx, config); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open puts the native parts in place and gets hold of the devices.
+func (a *Agent) open(ctx context.Context, config Config) error {
+	if err := native.Install(string(a.run)); err != nil {
+		return err
+	}
+	if err := a.loadTasks(); err != nil {
+		return err
+	}
+	if config.Simulate != "" {
+		sim, err := openSimulator(ctx, a.run, config.Simulate, a.log, len(a.tasks))
+		if err != nil {
+			return err
+		}
+		a.sim = sim
+	}
+	backend, err := device.Open(device.Options{
+		Run: string(a.run), Simulated: config.Simulate != "", Socket: simSocket(a.run), Folders: config.DriverFolders, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.backend = backend
+	return a.takeOver(ctx)
+}
+
+// takeOver makes the pages of the devices, gets hold of the arbiter, finishes what an earlier agent began and starts to watch.
+func (a *Agent) takeOver(ctx context.Context) error {
+	if able := a.backend.Capabilities(); !able.LimitCompute || !able.LimitMemory {
+		return errors.New("the devices of this machine cannot be held to shares: their backend does not limit compute and memory")
+	}
+	if err := a.loadDevices(); err != nil {
+		return err
+	}
+	found, err := a.arbiter.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.repair(ctx, found); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.done.Go(func() { a.watchDevices(watching) })
+	if a.sim != nil {
+		a.done.Go(func() { a.watchSimulator(watching) })
+	}
+	return nil
+}
+
+// Devices lists the devices that were found, as the driver lists them, then those that are gone but hold tasks.
+func (a *Agent) Devices() []Device {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	devices := make([]Device, len(a.order))
+	for i, uuid := range a.order {
+		devices[i] = a.devices[uuid].Device
+	}
+	return devices
+}
+
+// Simulated says whether the devices are simulated.
+func (a *Agent) Simulated() bool { return a.sim != nil }
+
+// Notes says what on this machine cannot be shared or is not held to a share, one sentence each.
+func (a *Agent) Notes() []string { return slices.Clone(a.backend.Notes()) }
+
+// Mounts says whether programs find the shim by bind mounts; otherwise it is by library path alone.
+func (a *Agent) Mounts() bool { return len(a.backend.Launch(nil).Mounts) > 0 }
+
+// Notices gives what the agent sees, in order, until Close.
+func (a *Agent) Notices() <-chan Notice { return a.notices.out }
+
+func (a *Agent) notify(n Notice) {
+	a.log.Warn("notice", "kind", n.Kind, "device", n.Device, "task", n.Task, "message", n.Message)
+	a.notices.add(n)
+}
+
+// Close ends the agent and leaves arbiter, simulated devices, pages and whatever runs as they are.
+func (a *Agent) Close() {
+	a.close.Do(func() {
+		a.halt()
+		a.release()
+	})
+}
+
+// halt ends everything that watches.
+func (a *Agent) halt() {
+	if a.stop != nil {
+		a.stop()
+	}
+	a.arbiter.stopWatching()
+	if a.backend != nil {
+		if err := a.backend.Close(); err != nil {
+			a.log.Warn("close the devices", "error", err)
+		}
+	}
+	a.done.Wait()
+	a.notices.close()
+}
+
+// release lets go of everything that is held.
+func (a *Agent) release() {
+	a.ops.Lock()
+	defer a.ops.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.arbiter.close()
+	if a.sim != nil {
+		a.sim.close()
+	}
+	for _, t := range a.tasks {
+		t.close()
+	}
+	for _, d := range a.devices {
+		d.page.Close()
+	}
+	_ = a.lock.Close()
+}
+
+// Shutdown ends the arbiter and the simulated devices, then the agent. It refuses while tasks are prepared, unless forced: then
+// they run on within their floors, where their devices remain.
+func (a *Agent) Shutdown(ctx context.Context, force bool) (err error) {
+	a.ops.Lock()
+	prepared := len(a.Prepared())
+	a.ops.Unlock()
+	if prepared > 0 && !force {
+		return fmt.Errorf("end the arbiter: %d tasks are prepared; end them first, or force it", prepared)
+	}
+	a.close.Do(func() {
+		a.halt()
+		err = a.arbiter.end(ctx, a.arbiter.process)
+		if a.sim != nil {
+			err = errors.Join(err, a.sim.end(ctx))
+		}
+		if prepared == 0 {
+			// What was held against a device (a fault that drained it) is forgotten with its page.
+			for uuid := range a.devices {
+				err = errors.Join(err, os.Remove(a.run.device(uuid)))
+			}
+		}
+		a.release()
+	})
+	return err
+}
+
+func (a *Agent) find(uid string) *task {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tasks[uid]
+}
+
+func (a *Agent) put(t *task) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tasks[t.Task.UID] = t
+}
+
+func (a *Agent) device(uuid string) (Device, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d := a.devices[uuid]; d != nil {
+		return d.Device, true
+	}
+	return Device{}, false
+}
+
+// capacity is the memory that may be granted on a device; 0 for one that is not known.
+func (a *Agent) capacity(uuid string) api.Bytes {
+	d, _ := a.device(uuid)
+	return d.Memory
+}
+
+// notices is a queue without end, so that whoever watches a device never waits for whoever reads.
+type notices struct {
+	out  chan Notice
+	more chan struct{} // holds a token while there may be something to send
+	stop chan struct{}
+	done chan struct{}
+
+	mu      sync.Mutex
+	waiting []Notice
+}
+
+func newNotices() *notices {
+	n := &notices{out: make(chan Notice), more: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go n.pump()
+	return n
+}
+
+func (n *notices) add(notice Notice) {
+	n.mu.Lock()
+	n.waiting = append(n.waiting, notice)
+	n.mu.Unlock()
+	select {
+	case n.more <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notices) pump() {
+	defer close(n.done)
+	defer close(n.out)
+	for {
+		select {
+		case <-n.stop:
+			return
+		case <-n.more:
+		}
+		n.mu.Lock()
+		batch := n.waiting
+		n.waiting = nil
+		n.mu.Unlock()
+		for _, notice := range batch {
+			select {
+			case <-n.stop:
+				return
+			case n.out <- notice:
+			}
+		}
+	}
+}
+
+func (n *notices) close() {
+	close(n.stop)
+	<-n.done
+}

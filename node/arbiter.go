@@ -1,0 +1,254 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/native"
+)
+
+// startWithin is how long a program that was started may take until it answers.
+const startWithin = 10 * time.Second
+
+// arbiter keeps the arbiter of a run folder running: it finds the one that an earlier agent left, replaces one of another build,
+// and starts a new one at once when it dies. It never ends one, but on shutdown.
+type arbiter struct {
+	run    run
+	log    *slog.Logger
+	notify func(Notice)
+
+	mu      sync.Mutex
+	process *process
+	away    chan struct{} // closed when the arbiter is back; nil while it is there
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// open finds the arbiter or starts one, and watches over it from then on. It says whether it found one: one that was started has
+// adopted what lies in the run folder, one that was found may have missed the latest.
+func (a *arbiter) open(ctx context.Context) (found bool, err error) {
+	p, err := a.find(ctx)
+	if err != nil {
+		return false, err
+	}
+	found = p != nil
+	if !found {
+		if p, err = a.launch(ctx, os.Environ()); err != nil {
+			return false, err
+		}
+		point.Here("node.arbiter.started")
+	}
+	a.process = p
+	watching, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.done.Go(func() { a.watch(watching) })
+	return found, nil
+}
+
+// find returns the arbiter that runs already, if it is of the installed build and answers; otherwise it ends it.
+func (a *arbiter) find(ctx context.Context) (*process, error) {
+	conn, err := net.Dial("unixpacket", a.run.control())
+	if err != nil {
+		return nil, nil // nobody listens
+	}
+	defer conn.Close()
+	p := peer(conn.(*net.UnixConn))
+	if p == nil {
+		return nil, nil // it has just ended
+	}
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	answer, err := askOn(within, conn, "ping")
+	if err == nil && p.sameProgram(a.run.path(native.Arbiter)) {
+		a.log.Info("found the arbiter", "pid", p.pid, "answer", answer)
+		return p, nil
+	}
+	defer p.close()
+	if err != nil {
+		a.log.Warn("the arbiter that runs does not answer and is replaced", "pid", p.pid, "error", err)
+	} else {
+		a.log.Info("the arbiter that runs is of another build and is replaced", "pid", p.pid, "answer", answer)
+	}
+	if err := a.end(ctx, p); err != nil {
+		return nil, fmt.Errorf("replace the arbiter: %w", err)
+	}
+	return nil, nil
+}
+
+// end asks an arbiter to hand over, and kills one that does not.
+func (a *arbiter) end(ctx context.Context, p *process) error {
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	_, err := ask(within, a.run.control(), "quit")
+	if err == nil && p.waitFor(within) == nil {
+		return nil
+	}
+	if err := p.signal(unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end process %d: %w", p.pid, err)
+	}
+	return p.waitFor(ctx)
+}
+
+// launch starts an arbiter and waits until it answers.
+func (a *arbiter) launch(ctx context.Context, environment []string) (*process, error) {
+	log := a.run.path("arbiter.log")
+	p, err := startDetached(log, environment, a.run.path(native.Arbiter), "--run", string(a.run))
+	if err != nil {
+		return nil, err
+	}
+	err = ready(ctx, p, log, func(ctx context.Context) error {
+		_, err := ask(ctx, a.run.control(), "ping")
+		return err
+	})
+	if err != nil {
+		_ = p.signal(unix.SIGKILL)
+		p.close()
+		return nil, fmt.Errorf("start the arbiter: %w", err)
+	}
+	return p, nil
+}
+
+// ready waits until a program that was just started answers, has ended, or has taken too long.
+func ready(ctx context.Context, p *process, log string, answers func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	gone := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if p.waitFor(ctx) == nil {
+			close(gone)
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	// Its socket appears without a sign that could be waited for, so it is tried again, rarely enough to cost nothing.
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := answers(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-gone:
+			return fmt.Errorf("it ended at once; it said: %s", lastLine(log))
+		case <-ctx.Done():
+			return fmt.Errorf("it does not answer (%w); see %s", err, log)
+		case <-again.C:
+		}
+	}
+}
+
+func lastLine(file string) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return last
+	}
+	return "nothing"
+}
+
+// watch replaces the arbiter whenever it dies.
+func (a *arbiter) watch(ctx context.Context) {
+	for {
+		p := a.process // only this goroutine changes it
+		if p.waitFor(ctx) != nil {
+			return
+		}
+		back := make(chan struct{})
+		a.mu.Lock()
+		a.away = back
+		a.mu.Unlock()
+		a.notify(Notice{Kind: ArbiterGone, Message: fmt.Sprintf("The arbiter (pid %d) has died and is being started again; programs keep to their floors meanwhile. What it said last: %s", p.pid, lastLine(a.run.path("arbiter.log")))})
+		next := a.relaunch(ctx)
+		if next == nil {
+			return
+		}
+		a.mu.Lock()
+		a.process, a.away = next, nil
+		a.mu.Unlock()
+		p.close()
+		close(back)
+		a.notify(Notice{Kind: ArbiterBack, Message: fmt.Sprintf("A new arbiter (pid %d) has taken over.", next.pid)})
+	}
+}
+
+// relaunch starts arbiters until one answers: at once, then more and more rarely. Nil when the agent closes first.
+func (a *arbiter) relaunch(ctx context.Context) *process {
+	// A replacement is not asked to die where its predecessor was.
+	var environment []string
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "ALIQUOT_KILL_AT=") {
+			environment = append(environment, variable)
+		}
+	}
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		p, err := a.launch(ctx, environment)
+		if err == nil {
+			return p
+		}
+		a.log.Error("the arbiter cannot be started; trying again", "error", err, "in", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// request asks the arbiter and outlasts its being replaced. Without a deadline of the caller's it gives up after startWithin.
+func (a *arbiter) request(ctx context.Context, line string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	for {
+		answer, err := ask(ctx, a.run.control(), line)
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) {
+			return answer, err
+		}
+		a.mu.Lock()
+		away := a.away
+		a.mu.Unlock()
+		// It may be dead without our knowing yet, or not back yet.
+		retry := time.After(5 * time.Millisecond)
+		if away != nil {
+			retry = nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("ask the arbiter %q: it does not answer (%w); see %s", line, err, a.run.path("arbiter.log"))
+		case <-away:
+		case <-retry:
+		}
+	}
+}
+
+// stopWatching leaves the arbiter as it is; from here on it is not replaced.
+func (a *arbiter) stopWatching() {
+	if a.stop != nil {
+		a.stop()
+		a.done.Wait()
+	}
+}
+
+// close lets the arbiter go, which runs on.
+func (a *arbiter) close() {
+	a.stopWatching()
+	if a.process != nil {
+		a.process.close()
+	}
+}

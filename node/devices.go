@@ -1,0 +1,178 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/node/device"
+	"github.com/aliquot-dev/aliquot/node/page"
+)
+
+// deviceState is a device with its page.
+type deviceState struct {
+	Device
+	page *page.Map[page.Device]
+	last DeviceUsage // as last read
+}
+
+// loadDevices makes the pages of the devices that were found, or opens those that an earlier agent made, and marks as down those
+// that are no longer found.
+func (a *Agent) loadDevices() error {
+	for _, info := range a.backend.Devices() {
+		if err := fileName("use device", info.UUID, page.UUIDLen-1); err != nil {
+			return err
+		}
+		d := &deviceState{Device: Device{
+			UUID: info.UUID, Index: info.Index, Model: info.Model, Memory: info.Memory, Simulated: a.sim != nil, Health: api.Healthy,
+		}}
+		if err := a.openDevicePage(d); err != nil {
+			return err
+		}
+		a.devices[d.UUID] = d
+		a.order = append(a.order, d.UUID)
+	}
+	entries, err := os.ReadDir(a.run.devices())
+	if err != nil {
+		return fmt.Errorf("list the device pages: %w", err)
+	}
+	for _, entry := range entries {
+		uuid := entry.Name()
+		if a.devices[uuid] != nil {
+			continue
+		}
+		if strings.HasPrefix(uuid, ".") || !a.used(uuid) {
+			if err := os.Remove(a.run.device(uuid)); err != nil {
+				return fmt.Errorf("remove the page of a device that is gone: %w", err)
+			}
+			continue
+		}
+		if err := a.loadGone(uuid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadGone keeps a device that the driver no longer lists but that tasks were prepared on.
+func (a *Agent) loadGone(uuid string) error {
+	m, err := page.Open[page.Device](a.run.device(uuid), true)
+	if err != nil {
+		return err
+	}
+	d := &deviceState{page: m, Device: Device{UUID: uuid, Index: -1, Health: api.Down, Reason: "the driver does not list it any more"}}
+	err = m.View(func(p *page.Device) error {
+		d.Memory = api.Bytes(p.MemCapacity.Load())
+		p.State.Store(page.DeviceDown)
+		return nil
+	})
+	if err != nil {
+		m.Close()
+		return err
+	}
+	a.devices[uuid] = d
+	a.order = append(a.order, uuid)
+	a.notify(Notice{Kind: DeviceDown, Device: uuid, Message: fmt.Sprintf("Device %s is down: %s.", uuid, d.Reason)})
+	return nil
+}
+
+// used says whether a task is prepared on a device.
+func (a *Agent) used(uuid string) bool {
+	for _, t := range a.tasks {
+		for _, g := range t.Task.Grants {
+			if g.Device == uuid {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *Agent) openDevicePage(d *deviceState) error {
+	name := a.run.device(d.UUID)
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		temporary := a.run.path("devices", making+d.UUID)
+		if err := os.RemoveAll(temporary); err != nil {
+			return fmt.Errorf("make the page of device %s: %w", d.UUID, err)
+		}
+		err := page.Create(temporary, 0o600, d.UUID, 0, monotonic(), func(p *page.Device) {
+			copy(p.UUID[:page.UUIDLen-1], d.UUID)
+			p.MemCapacity.Store(uint64(d.Memory))
+		})
+		if err != nil {
+			return err
+		}
+		point.Here("node.device.made")
+		if err := os.Rename(temporary, name); err != nil {
+			return fmt.Errorf("make the page of device %s: %w", d.UUID, err)
+		}
+	}
+	m, err := page.Open[page.Device](name, true)
+	if err != nil {
+		return fmt.Errorf("%w; end what runs on device %s, remove the file and start again", err, d.UUID)
+	}
+	d.page = m
+	return m.View(func(p *page.Device) error {
+		p.MemCapacity.Store(uint64(d.Memory))
+		if p.State.Load() == page.DeviceDraining {
+			// Memory errors do not go away by restarting an agent.
+			d.Health, d.Reason = api.Draining, "an earlier fault; reset the device, then stop and start Aliquot"
+			return nil
+		}
+		p.State.Store(page.DeviceOK)
+		return nil
+	})
+}
+
+// watchDevices takes in what the backend says of the devices' condition, until it is closed.
+func (a *Agent) watchDevices(ctx context.Context) {
+	for event := range a.backend.Events() {
+		switch event.Condition {
+		case device.Gone:
+			a.setHealth(ctx, event.UUID, api.Down, event.Reason)
+		case device.Sick:
+			a.setHealth(ctx, event.UUID, api.Draining, event.Reason)
+		case device.Well:
+			a.setHealth(ctx, event.UUID, api.Healthy, event.Reason)
+		}
+	}
+}
+
+// setHealth changes a device's health in the books and its page and tells everyone, if it is a change.
+func (a *Agent) setHealth(ctx context.Context, uuid string, health api.DeviceHealth, reason string) {
+	a.mu.Lock()
+	d := a.devices[uuid]
+	if d == nil || d.Health == health || d.Health == api.Down && health == api.Draining {
+		a.mu.Unlock()
+		return
+	}
+	d.Health, d.Reason = health, reason
+	if health == api.Healthy {
+		d.Reason = ""
+	}
+	a.mu.Unlock()
+
+	state := map[api.DeviceHealth]uint32{api.Healthy: page.DeviceOK, api.Draining: page.DeviceDraining, api.Down: page.DeviceDown}[health]
+	if err := d.page.View(func(p *page.Device) error { p.State.Store(state); return nil }); err != nil {
+		a.log.Error("a device's health could not be written into its page", "device", uuid, "error", err)
+	}
+	notice := Notice{Device: uuid}
+	switch health {
+	case api.Down:
+		notice.Kind, notice.Message = DeviceDown, fmt.Sprintf("Device %s is down: %s.", uuid, reason)
+	case api.Draining:
+		notice.Kind, notice.Message = DeviceSick, fmt.Sprintf("Device %s takes no new work: %s.", uuid, reason)
+	default:
+		notice.Kind, notice.Message = DeviceBack, fmt.Sprintf("Device %s is back: %s.", uuid, reason)
+	}
+	a.notify(notice)
+	// The arbiter looks at the page when it is told, or when it starts.
+	if _, err := a.arbiter.request(ctx, "device "+uuid); err != nil {
+		a.log.Warn("the arbiter could not be told of a device's health", "device", uuid, "error", err)
+	}
+}

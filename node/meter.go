@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node/device"
+	"github.com/aliquot-dev/aliquot/node/page"
+)
+
+// Sample reads all meters: the books for where time went, the tenants' own counters for launches and memory, the driver for
+// what it sees of the devices. What cannot be read now (an arbiter that died while writing, a device that does not answer)
+// stays as it was last read, or nil where that is allowed for.
+//
+// Times are exact to the arbiter's last settling (100 ms while a device is in use). Launches of processes that have ended are
+// kept in the book, so none is lost; while one is just ending the count may stand still for a moment. Memory is what the
+// processes themselves account.
+func (a *Agent) Sample(ctx context.Context) (Sample, error) {
+	// The driver's lists of processes come first: see strays.
+	readings := map[string]device.Reading{}
+	for _, d := range a.Devices() {
+		if err := ctx.Err(); err != nil {
+			return Sample{}, err
+		}
+		if d.Health == api.Down {
+			continue
+		}
+		reading, err := a.backend.Read(d.UUID)
+		if err != nil {
+			a.log.Debug("a device could not be read", "device", d.UUID, "error", err)
+		}
+		readings[d.UUID] = reading
+	}
+	a.mu.Lock()
+	tasks := make([]*task, 0, len(a.tasks))
+	asked := make(map[*task]Task, len(a.tasks))
+	for _, t := range a.tasks {
+		tasks = append(tasks, t)
+		asked[t] = t.Task
+	}
+	a.mu.Unlock()
+	slices.SortFunc(tasks, func(x, y *task) int { return strings.Compare(asked[x].UID, asked[y].UID) })
+
+	sample := Sample{At: time.Now()}
+	known := registered{}
+	for _, t := range tasks {
+		sample.Tasks = append(sample.Tasks, t.meter(asked[t], known)...)
+	}
+	rows := map[string]DeviceUsage{}
+	for _, u := range sample.Tasks {
+		row := rows[u.Grant.Device]
+		row.Own += u.Own
+		row.Burst += u.Burst - u.BurstLent
+		row.Lent += u.Lent
+		row.Reserved += u.Reserved
+		rows[u.Grant.Device] = row
+	}
+	for _, d := range a.Devices() {
+		sample.Devices = append(sample.Devices, a.meterDevice(d.UUID, rows[d.UUID], readings[d.UUID], known))
+	}
+	return sample, nil
+}
+
+// meterDevice adds the device's own rows to those of its grants.
+func (a *Agent) meterDevice(uuid string, row DeviceUsage, reading device.Reading, known registered) DeviceUsage {
+	a.mu.Lock()
+	d := a.devices[uuid]
+	a.mu.Unlock()
+	var entry page.DeviceEntry
+	ok := false
+	err := d.page.View(func(p *page.Device) error { entry, ok = p.Read(); return nil })
+	if err != nil || !ok {
+		a.mu.Lock()
+		row = d.last
+		a.mu.Unlock()
+	} else {
+		row.UUID = uuid
+		row.Since = duration(entry.Updated - min(entry.Since, entry.Updated))
+		row.Own += duration(entry.Ended.Own)
+		row.Burst += duration(entry.Ended.BurstFree)
+		row.Lent += duration(entry.Ended.Lent)
+		row.Reserved += duration(entry.Ended.ReservedIdle)
+		row.Idle, row.Down = duration(entry.UnreservedIdle), duration(entry.Down)
+		a.mu.Lock()
+		d.last = row
+		a.mu.Unlock()
+	}
+	row.UUID, row.MemoryUsed, row.Busy = uuid, reading.MemoryUsed, reading.Busy
+	list, keys, tasks := strays(uuid, reading.Processes, known)
+	row.Unenforced = list
+	a.noticeStrays(uuid, list, keys, tasks)
+	return row
+}
+
+// meter reads a task's pages and adds its processes to those that are known.
+func (t *task) meter(asked Task, known registered) []Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, g := range asked.Grants {
+		usage := &t.last[i]
+		usage.Task, usage.Grant = asked.UID, g
+		t.readBook(i, usage)
+	}
+	devices := make([]string, len(asked.Grants))
+	for i, g := range asked.Grants {
+		devices[i] = g.Device
+	}
+	t.readTel(asked, func(p page.Process) {
+		known[p.PID] = registration{task: asked.UID, devices: devices, start: p.StartTime}
+	})
+	return slices.Clone(t.last)
+}
+
+func (t *task) readBook(i int, usage *Usage) {
+	var entry page.BookEntry
+	ok := false
+	err := t.book.View(func(b *page.Book) error { entry, ok = b.Grant[i].Read(); return nil })
+	if err != nil || !ok {
+		return
+	}
+	usage.Held = duration(entry.Held)
+	usage.Own = duration(entry.Split.Own)
+	usage.Burst = duration(entry.Split.BurstFree + entry.Split.BurstLent)
+	usage.BurstLent = duration(entry.Split.BurstLent)
+	usage.Lent, usage.Reserved = duration(entry.Split.Lent), duration(entry.Split.ReservedIdle)
+	usage.Waited = duration(entry.Wait)
+	usage.MemPeak = api.Bytes(min(entry.MemPeak, math.MaxInt64))
+}
+
+// readTel reads what the task's processes say. A page that its owner has spoiled leaves the last reading, without processes.
+func (t *task) readTel(asked Task, each func(page.Process)) {
+	for i := range t.last {
+		t.last[i].Processes = nil
+	}
+	if t.tel == nil {
+		return
+	}
+	// Launches of a process that ends move from its slot to the book. They are counted between two equal readings of the book, so
+	// never twice; what is missed for a moment is bridged by never letting the count fall.
+	const tries = 4
+	for try := range tries {
+		before := t.ended()
+		launches := make([]uint64, len(t.last))
+		memory := make([]uint64, len(t.last))
+		var processes []page.Process
+		err := t.tel.View(func(tel *page.Tel) error {
+			processes = tel.Processes()
+			for _, p := range processes {
+				for i, g := range asked.Grants {
+					entry := &tel.Slot[p.Slot].Grant[i]
+					launches[i] += entry.Launched.Load()
+					// No process can hold more than it may; a claim beyond that hurts nobody but must not overflow either.
+					claim := min(entry.MemUsed.Load(), uint64(g.MemCeiling)) + min(entry.MemOverhead.Load(), uint64(g.MemCeiling))
+					memory[i] = min(memory[i]+claim, uint64(g.MemCeiling))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return
+		}
+		after := t.ended()
+		if !slices.Equal(before, after) && try < tries-1 {
+			continue
+		}
+		for i := range t.last {
+			usage := &t.last[i]
+			usage.Launches = max(usage.Launches, launches[i]+after[i])
+			usage.Memory = api.Bytes(memory[i])
+			for _, p := range processes {
+				usage.Processes = append(usage.Processes, p.PID)
+			}
+		}
+		for _, p := range processes {
+			each(p)
+		}
+		return
+	}
+}
+
+// ended is the launches of processes that have ended, by grant.
+func (t *task) ended() []uint64 {
+	counts := make([]uint64, len(t.last))
+	_ = t.book.View(func(b *page.Book) error {
+		for i := range counts {
+			if entry, ok := b.Grant[i].Read(); ok {
+				counts[i] = entry.LaunchesEnded
+			}
+		}
+		return nil
+	})
+	return counts
+}
+
+func duration(ns uint64) time.Duration { return time.Duration(min(ns, math.MaxInt64)) }

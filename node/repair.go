@@ -1,0 +1,75 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// loadTasks opens what earlier agents prepared and removes what they left half made or half removed.
+func (a *Agent) loadTasks() error {
+	entries, err := os.ReadDir(a.run.tasks())
+	if err != nil {
+		return fmt.Errorf("list the prepared tasks: %w", err)
+	}
+	for _, entry := range entries {
+		uid := entry.Name()
+		if strings.HasPrefix(uid, making) || strings.HasPrefix(uid, removing) {
+			if err := os.RemoveAll(a.run.task(uid)); err != nil {
+				return fmt.Errorf("remove what an earlier agent left: %w", err)
+			}
+			continue
+		}
+		t, err := openTask(a.run.task(uid))
+		if err == nil && t.Task.UID != uid {
+			t.close()
+			err = fmt.Errorf("%s: %w: it is of task %s", a.run.task(uid), errDamagedRecord, t.Task.UID)
+		}
+		if err != nil {
+			return fmt.Errorf("take over task %s: %w; end its processes, remove %s and start again", uid, err, a.run.task(uid))
+		}
+		a.tasks[uid] = t
+	}
+	return nil
+}
+
+// repair finishes what an earlier agent began: limits that were recorded but not ordered, tasks that the arbiter was not told of,
+// tasks that were being unprepared.
+func (a *Agent) repair(ctx context.Context, found bool) error {
+	if found {
+		for uuid := range a.devices {
+			if _, err := a.arbiter.request(ctx, "device "+uuid); err != nil {
+				return err
+			}
+		}
+	}
+	for uid, t := range a.tasks {
+		if t.Ending {
+			if err := a.unprepare(ctx, t); err != nil {
+				return fmt.Errorf("finish unpreparing task %s: %w", uid, err)
+			}
+			continue
+		}
+		changed, err := t.order(a.capacity, 0)
+		if err != nil {
+			return fmt.Errorf("take over task %s: %w", uid, err)
+		}
+		var refused *refusal
+		if found {
+			// It may have been killed between the folder and the arbiter's being told of it.
+			if _, err := a.arbiter.request(ctx, "add "+uid); errors.As(err, &refused) {
+				a.log.Debug("the arbiter knows the task", "task", uid, "answer", refused.answer)
+			} else if err != nil {
+				return fmt.Errorf("take over task %s: %w", uid, err)
+			}
+		}
+		if changed {
+			if _, err := a.arbiter.request(ctx, "policy "+uid); err != nil {
+				return fmt.Errorf("take over task %s: %w", uid, err)
+			}
+		}
+	}
+	return nil
+}

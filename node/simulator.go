@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/native"
+)
+
+// simulator is the process that is the simulated devices. Unlike the arbiter it is not started again when it dies: with it
+// everything on its devices is gone, as with a driver that is unloaded, and nobody should be made to think otherwise.
+type simulator struct{ process *process }
+
+func simSocket(r run) string { return r.path("sim", "simgpu.sock") }
+
+// openSimulator finds the simulated devices that run already or starts them.
+func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger, prepared int) (*simulator, error) {
+	spec := r.path("sim", "devices")
+	if p := server(simSocket(r)); p != nil {
+		have, err := os.ReadFile(spec)
+		same := err == nil && strings.TrimSpace(string(have)) == devices
+		if same && (prepared > 0 || p.sameProgram(r.path(native.SimGPU))) {
+			log.Info("found the simulated devices", "pid", p.pid, "devices", devices)
+			return &simulator{p}, nil
+		}
+		defer p.close()
+		if prepared > 0 {
+			return nil, fmt.Errorf("start simulated devices %s: %s run already and %d tasks are prepared on them; end these first, or start with --simulate %s",
+				devices, strings.TrimSpace(string(have)), prepared, strings.TrimSpace(string(have)))
+		}
+		log.Info("the simulated devices that run are replaced", "pid", p.pid, "were", strings.TrimSpace(string(have)), "become", devices)
+		if err := (&simulator{p}).end(ctx); err != nil {
+			return nil, fmt.Errorf("replace the simulated devices: %w", err)
+		}
+	}
+	if err := writeFile(spec, []byte(devices+"\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("start simulated devices: %w", err)
+	}
+	logFile := r.path("simgpu.log")
+	p, err := startDetached(logFile, os.Environ(), r.path(native.SimGPU),
+		"serve", "--devices", devices, "--socket", simSocket(r), "--record", r.path("sim", "record"))
+	if err != nil {
+		return nil, err
+	}
+	err = ready(ctx, p, logFile, func(context.Context) error {
+		found := server(simSocket(r))
+		if found == nil {
+			return errors.New("nobody listens on " + simSocket(r))
+		}
+		found.close()
+		return nil
+	})
+	if err != nil {
+		_ = p.signal(unix.SIGKILL)
+		p.close()
+		return nil, fmt.Errorf("start simulated devices %s: %w", devices, err)
+	}
+	point.Here("node.simulator.started")
+	return &simulator{p}, nil
+}
+
+// end ends the process, by force if it does not listen.
+func (s *simulator) end(ctx context.Context) error {
+	if err := s.process.signal(unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if s.process.waitFor(within) == nil {
+		return nil
+	}
+	if err := s.process.signal(unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return s.process.waitFor(ctx)
+}
+
+func (s *simulator) close() { s.process.close() }
+
+// watchSimulator reports all devices down when the process that simulates them dies.
+func (a *Agent) watchSimulator(ctx context.Context) {
+	if a.sim.process.waitFor(ctx) != nil {
+		return
+	}
+	a.mu.Lock()
+	order := append([]string(nil), a.order...)
+	a.mu.Unlock()
+	reason := fmt.Sprintf("the process that simulates it (pid %d) has ended; stop and start Aliquot to have it again", a.sim.process.pid)
+	for _, uuid := range order {
+		a.setHealth(ctx, uuid, api.Down, reason)
+	}
+}

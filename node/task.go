@@ -1,0 +1,134 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node/page"
+)
+
+// task is a prepared task with its pages.
+type task struct {
+	record
+	ctl  *page.Map[page.Ctl]
+	tel  *page.Map[page.Tel]
+	book *page.Map[page.Book]
+
+	// What was last read, so that a count never falls and a reading that fails does not become zero.
+	mu   sync.Mutex
+	last []Usage
+}
+
+// makeTask fills a folder, which must not exist, with a task's pages and record.
+func makeTask(folder string, t Task, capacity func(device string) api.Bytes) error {
+	if err := makeFolder(folder); err != nil {
+		return err
+	}
+	now := monotonic()
+	grants := len(t.Grants)
+	err := page.Create(filepath.Join(folder, "ctl"), 0o644, t.UID, grants, now, func(c *page.Ctl) {
+		for i, g := range t.Grants {
+			entry := &c.Grant[i]
+			copy(entry.Device[:page.UUIDLen-1], g.Device)
+			entry.SetPolicy(policyOf(g, t.Flags, capacity(g.Device)))
+			// The gate stays closed until the arbiter opens it; the memory floor may be used as soon as it listens.
+			entry.MemGranted.Store(uint64(g.MemFloor))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	tel := filepath.Join(folder, "tel")
+	if err := page.Create[page.Tel](tel, 0o600, t.UID, grants, now, nil); err != nil {
+		return err
+	}
+	if err := page.Create[page.Book](filepath.Join(folder, "book"), 0o600, t.UID, grants, now, nil); err != nil {
+		return err
+	}
+	if int(t.UserID) != os.Geteuid() {
+		if err := os.Lchown(tel, int(t.UserID), -1); err != nil {
+			return fmt.Errorf("%w; only root may prepare tasks of other users", err)
+		}
+	}
+	return record{Task: t}.write(filepath.Join(folder, recordName))
+}
+
+// openTask opens what makeTask made.
+func openTask(folder string) (*task, error) {
+	r, err := readRecord(filepath.Join(folder, recordName))
+	if err != nil {
+		return nil, err
+	}
+	t := &task{record: r, last: make([]Usage, len(r.Task.Grants))}
+	var ctl, tel, book error
+	t.ctl, ctl = page.Open[page.Ctl](filepath.Join(folder, "ctl"), true)
+	t.tel, tel = page.Open[page.Tel](filepath.Join(folder, "tel"), false)
+	t.book, book = page.Open[page.Book](filepath.Join(folder, "book"), false)
+	if err := errors.Join(ctl, book); err != nil {
+		t.close()
+		return nil, err
+	}
+	if tel != nil {
+		// Its owner may have spoiled it, and loses its own figures by that, nothing else.
+		t.tel = nil
+	}
+	return t, nil
+}
+
+func (t *task) close() {
+	if t.ctl != nil {
+		t.ctl.Close()
+	}
+	if t.tel != nil {
+		t.tel.Close()
+	}
+	if t.book != nil {
+		t.book.Close()
+	}
+}
+
+// order writes the task's policy into its page. It says whether anything changed.
+func (t *task) order(capacity func(device string) api.Bytes, extra uint32) (changed bool, err error) {
+	err = t.ctl.View(func(c *page.Ctl) error {
+		for i, g := range t.Task.Grants {
+			entry := &c.Grant[i]
+			want := policyOf(g, t.Task.Flags, capacity(g.Device))
+			want.Flags |= extra
+			if have, ok := entry.Policy(); !ok || have != want {
+				entry.SetPolicy(want)
+				changed = true
+			}
+		}
+		return nil
+	})
+	return changed, err
+}
+
+func policyOf(g Grant, f Flags, capacity api.Bytes) page.Policy {
+	p := page.Policy{
+		Floor: uint32(g.Floor), Ceiling: uint32(g.Ceiling), Weight: uint32(g.Weight),
+		MemFloor: uint64(g.MemFloor), MemCeiling: uint64(g.MemCeiling), MemDevice: uint64(capacity),
+	}
+	if f.LatencyClass {
+		p.Flags |= page.PolicyLatency
+	}
+	if f.LendMemory {
+		p.Flags |= page.PolicyLendMem
+	}
+	return p
+}
+
+// monotonic is the pages' clock: nanoseconds of CLOCK_MONOTONIC.
+func monotonic() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0 // cannot fail on Linux
+	}
+	return uint64(now.Nano())
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node/device"
+)
+
+// stray is a process on a device that no share covers.
+type stray struct {
+	device string
+	pid    int
+	start  uint64
+}
+
+// registered is the processes of all tasks by pid: the devices of the task, and its UID.
+type registered map[int]registration
+
+type registration struct {
+	task    string
+	devices []string
+	start   uint64
+}
+
+// strays picks from what computes on a device those that are not registered for it. The driver's list must have been read before
+// the registrations: a process registers before it reaches a device, so one that is covered is always found. One that has
+// ended meanwhile is left out.
+func strays(uuid string, computing []device.Process, known registered) (list []api.Process, keys []stray, tasks []string) {
+	for _, p := range computing {
+		fact, ok := factsOf(p.PID)
+		if !ok || fact.dead {
+			continue
+		}
+		if r, ok := known[p.PID]; ok && slices.Contains(r.devices, uuid) && (r.start == 0 || r.start == fact.start) {
+			continue
+		}
+		list = append(list, api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory})
+		keys = append(keys, stray{uuid, p.PID, fact.start})
+		tasks = append(tasks, known.owner(p.PID, fact.parent))
+	}
+	return list, keys, tasks
+}
+
+// owner is the task that a process belongs to although it is not held to a share on the device: its own, or that of its nearest
+// ancestor which is registered. Empty when it belongs to none.
+func (r registered) owner(pid, parent int) string {
+	if own, ok := r[pid]; ok {
+		return own.task
+	}
+	for depth := 0; parent > 1 && depth < 64; depth++ {
+		if own, ok := r[parent]; ok {
+			return own.task
+		}
+		fact, ok := factsOf(parent)
+		if !ok {
+			break
+		}
+		parent = fact.parent
+	}
+	return ""
+}
+
+// noticeStrays gives a notice of each stray that was not there before, and forgets those that have gone.
+func (a *Agent) noticeStrays(uuid string, list []api.Process, keys []stray, tasks []string) {
+	var fresh []int
+	a.mu.Lock()
+	for i, key := range keys {
+		if !a.seen[key] {
+			a.seen[key] = true
+			fresh = append(fresh, i)
+		}
+	}
+	for key := range a.seen {
+		if key.device == uuid && !slices.Contains(keys, key) {
+			delete(a.seen, key)
+		}
+	}
+	a.mu.Unlock()
+	for _, i := range fresh {
+		p := list[i]
+		message := fmt.Sprintf("Process %d (%s, user %s) computes on device %s and no share covers it.", p.PID, p.Name, cmp.Or(p.User, "unknown"), uuid)
+		if tasks[i] != "" {
+			message = fmt.Sprintf("Process %d (%s) of task %s computes on device %s past the shim, and is not held to a share.", p.PID, p.Name, tasks[i], uuid)
+		}
+		a.notify(Notice{Kind: Unenforced, Device: uuid, Task: tasks[i], Message: message})
+	}
+}
