@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* virtual.c: the rule of core.h judged under virtual time by what the device ran, against water-filling computed here. */
+#include "world.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW (10 * SECOND)
+
+static bool verbose;
+
+/* What each lane should get of a device, in parts of it: floors first, the rest by weight up to ceilings, by bisection of the level. */
+static void oracle(int n, const double *floor, const double *ceiling, const double *weight, const double *demand, double *out)
+{
+	double low = 0, high = 1e6;
+	for (int round = 0; round < 200; round++) {
+		double level = (low + high) / 2, sum = 0;
+		for (int i = 0; i < n; i++)
+			sum += fmin(fmin(demand[i], ceiling[i]), fmin(demand[i], floor[i]) + level * weight[i]);
+		*(sum > 1 ? &high : &low) = level;
+	}
+	for (int i = 0; i < n; i++)
+		out[i] = fmin(fmin(demand[i], ceiling[i]), fmin(demand[i], floor[i]) + low * weight[i]);
+}
+
+static void check_rows(struct world *w, const char *name)
+{
+	for (int d = 0; d < w->devices; d++) {
+		core_settle(w->core, w->device[d], w->now);
+		const struct core_device *device = &w->core->device[w->device[d]];
+		uint64_t rows = device->unreserved_idle_ns + device->down_ns, lent = device->ended.lent_ns, borrowed = device->ended.burst_lent_ns;
+		rows += device->ended.own_ns + device->ended.lent_ns + device->ended.reserved_idle_ns + device->ended.burst_free_ns;
+		for (int i = 0; i < device->grants; i++) {
+			const struct alq_split *s = &w->core->grant[device->grant[i]].books.split;
+			rows += s->own_ns + s->lent_ns + s->reserved_idle_ns + s->burst_free_ns;
+			lent += s->lent_ns;
+			borrowed += s->burst_lent_ns;
+		}
+		check(rows == w->now - device->since, "%s: rows of device %d add up to %llu of %llu ns", name, d,
+			(unsigned long long)rows, (unsigned long long)(w->now - device->since));
+		check(lent == borrowed, "%s: device %d: %llu ns lent, %llu borrowed", name, d, (unsigned long long)lent,
+			(unsigned long long)borrowed);
+	}
+}
+
+struct limits {
+	uint32_t floor, ceiling, weight;
+	double demand; /* as a part of the device; 1: saturating */
+};
+
+/* Runs `windows` windows after a second of settling in and compares each lane on device 0 with the oracle. */
+static void compare(struct world *w, const char *name, int n, const struct limits *limits, int windows, double allowed, double busy_wanted)
+{
+	double floor[MAX_LANES], ceiling[MAX_LANES], weight[MAX_LANES], demand[MAX_LANES], want[MAX_LANES], sum = 0;
+	for (int i = 0; i < n; i++) {
+		floor[i] = limits[i].floor / 1000.0;
+		ceiling[i] = limits[i].ceiling / 1000.0;
+		weight[i] = limits[i].weight;
+		demand[i] = limits[i].demand;
+	}
+	oracle(n, floor, ceiling, weight, demand, want);
+	for (int i = 0; i < n; i++)
+		sum += want[i];
+	world_run(w, w->now + SECOND);
+	double worst = 0, over = 0, least_busy = 1;
+	for (int k = 0; k < windows; k++) {
+		uint64_t before[MAX_LANES], busy = w->busy[0];
+		for (int i = 0; i < n; i++)
+			before[i] = w->lane[i].truth;
+		world_run(w, w->now + WINDOW);
+		for (int i = 0; i < n; i++) {
+			double got = (double)(w->lane[i].truth - before[i]) / (double)WINDOW;
+			if (verbose)
+				fprintf(stderr, "  %s lane %d: got %.2f%% want %.2f%%\n", name, i, got * 100, want[i] * 100);
+			worst = fmax(worst, fabs(got - want[i]));
+			over = fmax(over, got - ceiling[i]);
+		}
+		least_busy = fmin(least_busy, (double)(w->busy[0] - busy) / (double)WINDOW / sum);
+	}
+	printf("%-28s worst error %5.2f points, over ceilings %5.2f, busy %6.2f %% of what is wanted, %6.0f runs/s\n", name,
+		worst * 100, fmax(over, 0) * 100, least_busy * 100, (double)w->runs * 1e9 / (double)(w->now - 5 * SECOND));
+	check(worst <= allowed, "%s: worst error %.2f points, %.2f allowed", name, worst * 100, allowed * 100);
+	check(over <= 0.01, "%s: %.2f points over a ceiling", name, over * 100);
+	check(least_busy >= busy_wanted, "%s: device busy %.2f %% of what is wanted, %.2f wanted", name, least_busy * 100,
+		busy_wanted * 100);
+	check_rows(w, name);
+}
+
+static const uint64_t kernels[] = {50 * US, 200 * US, 500 * US, 1 * MS, 2 * MS, 5 * MS, 20 * MS};
+
+static void saturating(int tenants, bool mixed, uint64_t kernel, uint64_t slice)
+{
+	static const struct limits sets[3][8] = {
+		{{250, 800, 250, 1}, {500, 1000, 500, 1}},
+		{{250, 1000, 1, 1}, {100, 300, 1, 1}, {400, 400, 400, 1}, {0, 1000, 3, 1}},
+		{{125, 125, 1, 1}, {125, 1000, 1, 1}, {50, 1000, 2, 1}, {300, 350, 1, 1}, {100, 1000, 1, 1}, {100, 200, 5, 1},
+			{0, 1000, 1, 1}, {200, 200, 1, 1}},
+	};
+	const struct limits *limits = sets[tenants == 2 ? 0 : tenants == 4 ? 1 : 2];
+	struct world *w = world_new((uint64_t)tenants + kernel, 1);
+	w->slice = slice;
+	for (int i = 0; i < tenants; i++)
+		world_add(w, limits[i].floor, limits[i].ceiling, limits[i].weight,
+			mixed ? kernels[world_random(w, sizeof kernels / sizeof kernels[0])] : kernel);
+	char name[64];
+	snprintf(name, sizeof name, "%d saturating, %s%lluus%s", tenants, mixed ? "mixed " : "",
+		(unsigned long long)(mixed ? 0 : kernel / US), slice ? "" : ", fifo");
+	compare(w, name, tenants, limits, 3, 0.01, 0.97);
+	world_free(w);
+}
+
+/* An owner that uses a part of its floor; the rest goes to the others. */
+static void partial(void)
+{
+	const struct limits limits[] = {{500, 1000, 1, 0.2}, {250, 1000, 1, 1}, {250, 1000, 1, 1}};
+	struct world *w = world_new(7, 1);
+	struct lane *owner = world_add(w, 500, 1000, 1, 500 * US);
+	owner->period = 20 * MS;
+	owner->batch = 8;
+	owner->next_arrival = w->now;
+	world_add(w, 250, 1000, 1, 500 * US);
+	world_add(w, 250, 1000, 1, 2 * MS);
+	compare(w, "partial demand", 3, limits, 3, 0.01, 0.97);
+	const struct core_books *b = &w->core->grant[owner->grant].books;
+	double lent = (double)b->split.lent_ns / (double)(w->now - 5 * SECOND);
+	check(fabs(lent - 0.3) < 0.01, "partial demand: %.3f of the device lent, 0.300 of it is an idle floor", lent);
+	world_free(w);
+}
+
+/* A program that waits for each kernel does not lose its floor. */
+static void waits_for_each(void)
+{
+	const struct limits limits[] = {{400, 1000, 1, 1}, {400, 1000, 1, 1}};
+	struct world *w = world_new(11, 1);
+	struct lane *l = world_add(w, 400, 1000, 1, 1 * MS);
+	l->gap = 30 * US;
+	l->backlog = 1;
+	world_add(w, 400, 1000, 1, 500 * US);
+	compare(w, "waits for each kernel", 2, limits, 3, 0.03, 0.95);
+	world_free(w);
+}
+
+/* The gate of an idle owner opens soon after it wakes, beside borrowers that never stop. */
+static void give_back(void)
+{
+	struct world *w = world_new(5, 1);
+	struct lane *owner = world_add(w, 500, 1000, 1, 300 * US);
+	owner->period = 17 * MS;
+	owner->jitter = 9 * MS;
+	owner->batch = 3;
+	owner->next_arrival = w->now;
+	for (int i = 0; i < 3; i++)
+		world_add(w, 100, 1000, 1, 500 * US);
+	world_run(w, w->now + 60 * SECOND);
+	const struct core_books *b = &w->core->grant[owner->grant].books;
+	printf("%-28s %llu wakes, worst %.2f ms\n", "give-back", (unsigned long long)b->wakes, (double)b->wake_worst_ns / 1e6);
+	check(b->wakes > 2000, "give-back: only %llu wakes", (unsigned long long)b->wakes);
+	check(b->wake_worst_ns <= 2 * MS + 500 * US, "give-back: %.2f ms beside kernels of 0.5 ms", (double)b->wake_worst_ns / 1e6);
+	check_rows(w, "give-back");
+	world_free(w);
+}
+
+/* An endless kernel does not keep others out, and is owed nothing after. */
+static void endless(void)
+{
+	struct world *w = world_new(3, 1);
+	struct lane *hog = world_add(w, 500, 1000, 1, 3600 * SECOND), *other = world_add(w, 500, 1000, 1, 500 * US);
+	hog->estimate = 1 * MS;
+	world_run(w, w->now + 10 * SECOND);
+	check(other->truth > 4 * SECOND, "endless: the other ran %.2f of 10 s", (double)other->truth / 1e9);
+	check(w->core->grant[hog->grant].books.overlapped > 0, "endless: never overlapped");
+	check_rows(w, "endless");
+	world_free(w);
+}
+
+/* A sole grant with a whole ceiling is ungated; a second one gates it, and its leaving ungates it again. */
+static void ungated(void)
+{
+	struct world *w = world_new(9, 1);
+	struct lane *sole = world_add(w, 300, 1000, 1, 500 * US);
+	world_run(w, w->now + SECOND);
+	check(w->core->grant[sole->grant].phase == CORE_UNGATED, "ungated: the sole grant is gated");
+	check(sole->truth > 995 * MS, "ungated: busy %.3f s of 1", (double)sole->truth / 1e9);
+	uint64_t runs = w->runs;
+	world_run(w, w->now + SECOND);
+	check(w->runs - runs < 20, "ungated: %llu runs in a second", (unsigned long long)(w->runs - runs));
+	struct lane *second = world_add(w, 300, 1000, 1, 500 * US);
+	world_run(w, w->now + 200 * MS);
+	check(w->core->grant[sole->grant].phase != CORE_UNGATED, "ungated: still, beside another");
+	uint64_t before = sole->truth, other = second->truth;
+	world_run(w, w->now + 2 * SECOND);
+	check(llabs((long long)(sole->truth - before) - (long long)(second->truth - other)) < 40 * (long long)MS,
+		"ungated: uneven after: %.3f and %.3f s", (double)(sole->truth - before) / 1e9, (double)(second->truth - other) / 1e9);
+	core_task_del(w->core, second->task, w->now);
+	second->off = true;
+	second->grant = -1;
+	w->next_run = w->now;
+	world_run(w, w->now + 100 * MS);
+	check(w->core->grant[sole->grant].phase == CORE_UNGATED, "ungated: not again after the other left");
+	check_rows(w, "ungated");
+	world_free(w);
+}
+
+/* Nothing to do: the core asks for no wake-up. */
+static void idle(void)
+{
+	struct world *w = world_new(1, 1);
+	for (int i = 0; i < 4; i++) {
+		struct lane *l = world_add(w, 200, 900, 1, MS);
+		l->off = true;
+	}
+	world_run(w, w->now + SECOND);
+	uint64_t runs = w->runs;
+	world_run(w, w->now + 100 * SECOND);
+	check(w->runs == runs, "idle: %llu runs", (unsigned long long)(w->runs - runs));
+	check_rows(w, "idle");
+	world_free(w);
+}
+
+/* Tasks over several devices beside tasks on one: all go on, floors hold, and rings of them do not lock. */
+static void gangs(void)
+{
+	struct world *w = world_new(21, 3);
+	struct lane *a = world_add_gang(w, 0, 2, 300, 1000, 700 * US), *b = world_add_gang(w, 1, 2, 300, 1000, 300 * US);
+	struct lane *single = world_add_gang(w, 1, 1, 300, 1000, 500 * US);
+	world_run(w, w->now + SECOND);
+	uint64_t ta = a->truth, tb = b->truth, ts = single->truth;
+	world_run(w, w->now + WINDOW);
+	printf("%-28s two devices %.1f %%, two devices %.1f %%, one %.1f %%\n", "gangs", (double)(a->truth - ta) / 1e8,
+		(double)(b->truth - tb) / 1e8, (double)(single->truth - ts) / 1e8);
+	check(single->truth - ts > WINDOW * 29 / 100, "gangs: the single task got %.1f %%", (double)(single->truth - ts) / 1e8);
+	check(a->truth - ta > WINDOW * 20 / 100, "gangs: a got %.1f %%", (double)(a->truth - ta) / 1e8);
+	check(b->truth - tb > WINDOW * 15 / 100, "gangs: b got %.1f %%", (double)(b->truth - tb) / 1e8);
+	check_rows(w, "gangs");
+	world_free(w);
+}
+
+/* Random tenants that come, go, stop and change their limits: nobody starves, no ceiling is passed, the rows add up. */
+static void random_tenants(uint64_t seed)
+{
+	struct world *w = world_new(seed, 1);
+	uint32_t room = 1000;
+	char name[32];
+	snprintf(name, sizeof name, "random %llu", (unsigned long long)seed);
+	int n = 2 + (int)world_random(w, 7);
+	w->slice = world_random(w, 4) ? 2 * MS : 0;
+	uint32_t floors[MAX_LANES], ceilings[MAX_LANES];
+	for (int i = 0; i < n; i++) {
+		floors[i] = (uint32_t)world_random(w, room / 2 + 1);
+		room -= floors[i];
+		ceilings[i] = floors[i] + (uint32_t)world_random(w, 1001 - floors[i]);
+		ceilings[i] = ceilings[i] ? ceilings[i] : 1;
+		struct lane *l = world_add(w, floors[i], ceilings[i], 1 + (uint32_t)world_random(w, 10),
+			kernels[world_random(w, sizeof kernels / sizeof kernels[0])]);
+		if (world_random(w, 3) == 0) {
+			l->period = 5 * MS + world_random(w, 100 * MS);
+			l->batch = 1 + world_random(w, 20);
+			l->jitter = l->period;
+			l->next_arrival = w->now;
+		} else if (world_random(w, 4) == 0) {
+			l->gap = 10 * US + world_random(w, MS);
+			l->backlog = 1;
+		}
+	}
+	for (int k = 0; k < 4; k++) {
+		uint64_t before[MAX_LANES];
+		for (int i = 0; i < n; i++)
+			before[i] = w->lane[i].truth;
+		world_run(w, w->now + WINDOW);
+		for (int i = 0; i < n; i++) {
+			struct lane *l = &w->lane[i];
+			double got = (double)(l->truth - before[i]) / (double)WINDOW;
+			check(got <= ceilings[i] / 1000.0 + 0.01, "%s: lane %d got %.2f %% with a ceiling of %.2f", name, i, got * 100,
+				ceilings[i] / 10.0);
+			if (!l->period && !l->gap)
+				check(got >= floors[i] / 1000.0 - 0.02,
+					"%s: lane %d got %.2f %% with a floor of %.2f", name, i, got * 100, floors[i] / 10.0);
+		}
+		check_rows(w, name);
+	}
+	world_free(w);
+}
+
+int main(int argc, char **argv)
+{
+	verbose = argc > 1 && !strcmp(argv[1], "-v");
+	static const int counts[] = {2, 4, 8};
+	for (size_t c = 0; c < 3; c++) {
+		for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
+			saturating(counts[c], false, kernels[k], 2 * MS);
+		saturating(counts[c], true, 0, 2 * MS);
+		saturating(counts[c], true, 0, 0);
+		saturating(counts[c], false, 500 * US, 0);
+	}
+	partial();
+	waits_for_each();
+	give_back();
+	endless();
+	ungated();
+	idle();
+	gangs();
+	for (uint64_t seed = 1; seed <= 40; seed++)
+		random_tenants(seed);
+	if (check_failures())
+		fprintf(stderr, "%d checks failed\n", check_failures());
+	return check_failures() ? 1 : 0;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_AHEAD (1 * MS)
+#define RUN_AHEAD_LAUNCHES 10
+
+static int failures;
+
+void check(bool ok, const char *format, ...)
+{
+	if (ok)
+		return;
+	va_list args;
+	va_start(args, format);
+	fprintf(stderr, "FAIL: ");
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+	va_end(args);
+	failures++;
+}
+
+int check_failures(void)
+{
+	return failures;
+}
+
+uint64_t world_random(struct world *w, uint64_t below)
+{
+	w->seed = w->seed * 6364136223846793005ull + 1442695040888963407ull;
+	return below ? (w->seed >> 33) % below : 0;
+}
+
+static void observe(void *context, int grant, uint64_t now, struct core_observation *out)
+{
+	struct world *w = context;
+	(void)now;
+	for (int i = 0; i < w->lanes; i++) {
+		const struct lane *l = &w->lane[i];
+		if (l->grant != grant)
+			continue;
+		out->waiting = l->wait_since != 0;
+		out->wait_since_ns = l->wait_since;
+		out->outstanding = l->outstanding > 0;
+		out->launched = l->launched;
+		out->busy_until_ns = l->outstanding ? l->busy_until : 0;
+		out->measured_ns = l->truth;
+	}
+}
+
+struct world *world_new(uint64_t seed, int devices)
+{
+	struct world *w = calloc(1, sizeof *w);
+	struct core_config config;
+	if (!w || !(w->core = calloc(1, sizeof *w->core)))
+		abort();
+	w->seed = seed * 977 + 13;
+	w->now = 5 * SECOND;
+	w->slice = 2 * MS;
+	w->latency = 50 * US;
+	core_defaults(&config);
+	config.context = w;
+	config.observe = observe;
+	core_init(w->core, &config);
+	w->devices = devices;
+	for (int i = 0; i < devices; i++) {
+		w->device[i] = core_device_add(w->core, w->now, ALQ_DEVICE_OK);
+		w->running[i] = -1;
+	}
+	w->next_run = w->now;
+	return w;
+}
+
+void world_free(struct world *w)
+{
+	free(w->core);
+	free(w);
+}
+
+struct lane *world_add_gang(struct world *w, int first, int n, uint32_t floor, uint32_t ceiling, uint64_t kernel)
+{
+	int devices[ALQ_MAX_GRANTS] = {0};
+	struct core_policy policies[ALQ_MAX_GRANTS] = {0};
+	for (int i = 0; i < n; i++) {
+		devices[i] = w->device[first + i];
+		policies[i] = (struct core_policy){.floor = floor, .ceiling = ceiling, .weight = floor ? floor : 1};
+	}
+	int task = core_task_add(w->core, w->now, n, devices, policies);
+	if (task < 0)
+		abort();
+	struct lane *added = &w->lane[w->lanes];
+	for (int i = 0; i < n; i++)
+		w->lane[w->lanes++] = (struct lane){.grant = w->core->task[task].grant[i], .task = task, .device = first + i,
+			.kernel = kernel, .estimate = kernel, .group = n > 1 ? task + 1 : 0, .pump_at = w->now, .backlog = n > 1};
+	w->next_run = w->now;
+	return added;
+}
+
+struct lane *world_add(struct world *w, uint32_t floor, uint32_t ceiling, uint32_t weight, uint64_t kernel)
+{
+	struct lane *l = world_add_gang(w, 0, 1, floor, ceiling, kernel);
+	struct core_policy policy = {.floor = floor, .ceiling = ceiling, .weight = weight};
+	core_set_policy(w->core, l->grant, w->now, &policy);
+	return l;
+}
+
+static bool saturating(const struct lane *l)
+{
+	return !l->period && !l->group && !l->gap;
+}
+
+static void ring(struct world *w, struct lane *l)
+{
+	uint64_t at = w->now + w->latency;
+	if (!l->bell_at || at < l->bell_at)
+		l->bell_at = at;
+}
+
+/* What the shim does when its program wants to launch. */
+static void pump(struct world *w, struct lane *l)
+{
+	l->pump_at = 0;
+	while (!l->off && (l->backlog > 0 || saturating(l))) {
+		const struct core_gate *g = &w->core->grant[l->grant].gate;
+		if (!g->open || w->now >= g->end_ns) {
+			if (!l->wait_since) {
+				l->wait_since = w->now;
+				ring(w, l);
+			}
+			return;
+		}
+		l->wait_since = 0;
+		if (l->outstanding && (l->outstanding + 1) * l->estimate > RUN_AHEAD)
+			return;
+		if (l->outstanding >= 4 * RUN_AHEAD_LAUNCHES)
+			return;
+		if (l->outstanding++ == 0) {
+			l->remaining = l->kernel;
+			l->arrived_at = w->now;
+			l->busy_until = w->now;
+		}
+		l->launched++;
+		l->busy_until = (l->busy_until > w->now ? l->busy_until : w->now) + l->estimate;
+		if (!saturating(l))
+			l->backlog--;
+	}
+	if (l->off || l->backlog == 0)
+		l->wait_since = 0;
+}
+
+static void completed(struct world *w, struct lane *l)
+{
+	l->outstanding--;
+	l->completed++;
+	l->remaining = l->outstanding ? l->kernel : 0;
+	l->arrived_at = w->now;
+	l->busy_until = w->now + l->outstanding * l->estimate;
+	if (l->gap) {
+		l->backlog++;
+		l->pump_at = w->now + l->gap;
+	} else if (l->group) {
+		bool all = true;
+		for (int i = 0; i < w->lanes; i++)
+			all &= w->lane[i].group != l->group || w->lane[i].completed >= l->completed;
+		for (int i = 0; all && i < w->lanes; i++) {
+			if (w->lane[i].group != l->group)
+				continue;
+			w->lane[i].backlog++;
+			w->lane[i].pump_at = w->now + 20 * US;
+		}
+	} else {
+		pump(w, l);
+	}
+	if (l->outstanding == 0)
+		ring(w, l); /* drained */
+}
+
+/* Whose turn it is on the device. */
+static int pick(struct world *w, int device)
+{
+	int from = w->running[device], best = -1;
+	for (int k = 1; k <= w->lanes; k++) {
+		int i = ((from < 0 ? 0 : from) + k) % w->lanes;
+		const struct lane *l = &w->lane[i];
+		if (l->device != device || !l->outstanding)
+			continue;
+		if (w->slice)
+			return i;
+		if (best < 0 || l->arrived_at < w->lane[best].arrived_at)
+			best = i;
+	}
+	return best;
+}
+
+static uint64_t device_event(const struct world *w, int device)
+{
+	if (w->running[device] < 0)
+		return CORE_NEVER;
+	uint64_t end = w->now + w->switch_left[device] + w->lane[w->running[device]].remaining;
+	return w->slice && w->slice_end[device] < end ? w->slice_end[device] : end;
+}
+
+static void advance_device(struct world *w, int device, uint64_t to)
+{
+	int r = w->running[device];
+	if (r < 0 || to == w->now)
+		return;
+	uint64_t dt = to - w->now, lost = w->switch_left[device] < dt ? w->switch_left[device] : dt;
+	w->switch_left[device] -= lost;
+	w->lane[r].remaining -= dt - lost;
+	w->lane[r].truth += dt - lost;
+	w->busy[device] += dt - lost;
+}
+
+static void schedule_device(struct world *w, int device)
+{
+	int r = w->running[device];
+	bool done = false;
+	if (r >= 0 && w->lane[r].outstanding && w->lane[r].remaining == 0) {
+		completed(w, &w->lane[r]);
+		done = true;
+	}
+	if (r >= 0 && w->lane[r].outstanding && (w->slice ? w->now < w->slice_end[device] : !done))
+		return;
+	int next = pick(w, device);
+	if (next >= 0) {
+		w->slice_end[device] = w->now + w->slice;
+		w->switch_left[device] = next != r && r >= 0 ? w->switch_cost : 0;
+	}
+	w->running[device] = next;
+}
+
+static void publish(struct world *w)
+{
+	int grant;
+	while ((grant = core_next_dirty(w->core)) >= 0)
+		for (int i = 0; i < w->lanes; i++)
+			if (w->lane[i].grant == grant && w->lane[i].wait_since && w->core->grant[grant].gate.open && !w->lane[i].pump_at)
+				w->lane[i].pump_at = w->now + w->latency;
+}
+
+static uint64_t lane_event(const struct lane *l)
+{
+	uint64_t at = CORE_NEVER;
+	if (l->pump_at && l->pump_at < at)
+		at = l->pump_at;
+	if (l->bell_at && l->bell_at < at)
+		at = l->bell_at;
+	if (l->period && l->next_arrival < at)
+		at = l->next_arrival;
+	return at;
+}
+
+static void step_lane(struct world *w, struct lane *l)
+{
+	if (l->period && l->next_arrival <= w->now) {
+		l->backlog += l->off ? 0 : l->batch;
+		l->next_arrival = w->now + l->period + world_random(w, l->jitter);
+		if (!l->pump_at)
+			pump(w, l);
+	}
+	if (l->pump_at && l->pump_at <= w->now)
+		pump(w, l);
+	if (l->bell_at && l->bell_at <= w->now) {
+		l->bell_at = 0;
+		core_touch(w->core, l->task, w->now);
+		w->next_run = w->now;
+	}
+}
+
+void world_run(struct world *w, uint64_t until)
+{
+	for (;;) {
+		uint64_t at = w->next_run;
+		for (int i = 0; i < w->devices; i++)
+			at = device_event(w, i) < at ? device_event(w, i) : at;
+		for (int i = 0; i < w->lanes; i++)
+			at = lane_event(&w->lane[i]) < at ? lane_event(&w->lane[i]) : at;
+		if (at > until)
+			at = until;
+		for (int i = 0; i < w->devices; i++)
+			advance_device(w, i, at);
+		w->now = at;
+		if (at >= until)
+			return;
+		for (int i = 0; i < w->lanes; i++)
+			step_lane(w, &w->lane[i]);
+		for (int i = 0; i < w->devices; i++)
+			schedule_device(w, i);
+		if (w->next_run <= w->now) {
+			w->next_run = core_run(w->core, w->now);
+			w->runs++;
+			publish(w);
+		}
+	}
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world.h: tenants and devices under virtual time, for tests of the core. Tenants behave as the shim does: they launch while their gate
+ * is open, their deadline is ahead and their run-ahead allows it, else they wait and ring. Devices slice time among contexts, or run
+ * what came first. What the device ran for each lane is the truth that shares are judged by; the core never sees it.
+ */
+#ifndef ALIQUOT_TEST_WORLD_H
+#define ALIQUOT_TEST_WORLD_H
+
+#include "../core.h"
+
+#define MS 1000000ull
+#define US 1000ull
+#define SECOND 1000000000ull
+#define MAX_LANES 64
+#define MAX_DEVICES 8
+
+struct lane { /* one grant and the program that uses it */
+	int grant, task, device;
+	uint64_t kernel;       /* ns */
+	uint64_t estimate;     /* what its shim takes a kernel for */
+	uint64_t gap;          /* >0: the program waits for each kernel and then this long */
+	uint64_t period;       /* >0: brings `batch` kernels each period, else it always has more */
+	uint64_t batch;
+	uint64_t jitter;       /* of the period */
+	int group;             /* >0: lanes that go on together, a kernel each */
+	bool off;
+
+	uint64_t backlog, next_arrival;
+	uint64_t pump_at, bell_at;
+	uint64_t outstanding, remaining; /* kernels; ns of the first */
+	uint64_t arrived_at;   /* of the first, for first-come devices */
+	uint64_t launched, completed, busy_until, wait_since;
+	uint64_t truth;        /* ns the device ran for it */
+	bool waited_for_drain;
+};
+
+struct world {
+	struct core *core;
+	struct lane lane[MAX_LANES];
+	int lanes;
+	int device[MAX_DEVICES], devices; /* core's indices */
+	int running[MAX_DEVICES];         /* lane, or −1 */
+	uint64_t slice_end[MAX_DEVICES];
+	uint64_t slice;                   /* 0: first come, first served, whole kernels */
+	uint64_t switch_cost, switch_left[MAX_DEVICES];
+	uint64_t busy[MAX_DEVICES];
+	uint64_t now, next_run;
+	uint64_t latency;                 /* from a bell to the arbiter, from a gate to the tenant */
+	uint64_t seed;
+	uint64_t runs;                    /* of the core */
+};
+
+struct world *world_new(uint64_t seed, int devices);
+void world_free(struct world *world);
+struct lane *world_add(struct world *world, uint32_t floor, uint32_t ceiling, uint32_t weight, uint64_t kernel);
+/* A task with a lane on each of the first n devices, whose kernels go on together. Returns the first lane. */
+struct lane *world_add_gang(struct world *world, int first, int n, uint32_t floor, uint32_t ceiling, uint64_t kernel);
+void world_run(struct world *world, uint64_t until);
+uint64_t world_random(struct world *world, uint64_t below);
+void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int check_failures(void);
+
+#endif
