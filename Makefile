@@ -14,7 +14,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: build examples ## set up, build and start Aliquot; says what to try next
-	@scripts/up
+	@build/aliquot up --detach
+	@printf '\nThe examples are programs to try it with; they run on simulated devices too:\n'
+	@printf '  export PATH="%s/build:$$PATH"\n' '$(CURDIR)'
+	@printf '  aliquot run --gpu 0.25..0.80 --mem 4Gi..8Gi -- build/examples/trainer --seconds 10\n'
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup
@@ -25,8 +28,9 @@ build: setup native ## build/aliquot, with the native parts inside
 native: setup ## the C parts: shim, arbiter, simulated driver
 	@$(MAKE) --no-print-directory -C native
 
-examples: setup native ## the example programs, into build/examples
+examples: setup native ## the example programs, into build/examples, and those of the benchmarks
 	@$(MAKE) --no-print-directory -C examples
+	@$(MAKE) --no-print-directory -C bench/programs
 
 test: test-native test-sanitizers test-go ## all tests
 
