@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# The simulated driver: the process that is the devices, and the two libraries that programs load.
+
+SIM := $(NATIVE)/simgpu
+SIM_HEADERS := $(wildcard $(NATIVE)/*.h $(SIM)/*.h $(SIM)/*/*.h $(SIM)/*/*.def)
+SIM_SERVER := $(wildcard $(SIM)/server/*.c) $(SIM)/wire.c
+SIM_CUDA := $(wildcard $(SIM)/cuda/*.c) $(SIM)/wire.c
+SIM_NVML := $(wildcard $(SIM)/nvml/*.c) $(SIM)/wire.c
+
+# A shim with the same names and SONAMEs lies above these in the same process: they bind to themselves.
+SIM_LIB := -shared -fPIC -fvisibility=hidden -Wl,-Bsymbolic -Wl,-z,now -Wl,-z,noexecstack -pthread
+
+$(OUT)/bin/aliquot-simgpu: $(SIM_SERVER) $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIM_SERVER) -o $@ $(LDFLAGS)
+
+$(OUT)/sim/libcuda.so.1: $(SIM_CUDA) $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIM_LIB) -Wl,-soname,libcuda.so.1 $(SIM_CUDA) -o $@ $(LDFLAGS) -ldl
+
+$(OUT)/sim/libnvidia-ml.so.1: $(SIM_NVML) $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIM_LIB) -Wl,-soname,libnvidia-ml.so.1 $(SIM_NVML) -o $@ $(LDFLAGS) -ldl
+
+SIM_BUILT := bin/aliquot-simgpu $(if $(wildcard $(SIM)/cuda/*.c),sim/libcuda.so.1) $(if $(wildcard $(SIM)/nvml/*.c),sim/libnvidia-ml.so.1)
+ALL += $(addprefix $(OUT)/,$(SIM_BUILT))
+
+DIST += $(SIM_BUILT)

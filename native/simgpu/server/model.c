@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simgpu/server/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LONGEST_NS 1000000000000000ull /* eleven days; what is said to take longer does not end */
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- bookkeeping */
+
+static void load_add(struct load *l, uint64_t from, uint64_t to)
+{
+	while (from < to) {
+		uint64_t number = from / LOAD_BUCKET_NS, end = min64(to, (number + 1) * LOAD_BUCKET_NS);
+		if (number - l->last >= LOAD_BUCKETS)
+			memset(l->bucket, 0, sizeof l->bucket);
+		else
+			for (uint64_t i = l->last + 1; i <= number; i++)
+				l->bucket[i % LOAD_BUCKETS] = 0;
+		l->last = number;
+		l->bucket[number % LOAD_BUCKETS] += end - from;
+		from = end;
+	}
+}
+
+uint32_t load_read(const struct load *l, uint64_t now)
+{
+	uint64_t number = now / LOAD_BUCKET_NS, busy = 0;
+	uint64_t first = number >= LOAD_WINDOW ? number - LOAD_WINDOW : 0;
+	for (uint64_t i = first; i < number; i++)
+		if (i <= l->last && l->last - i < LOAD_BUCKETS)
+			busy += l->bucket[i % LOAD_BUCKETS];
+	return (uint32_t)(busy * 1000 / (LOAD_WINDOW * LOAD_BUCKET_NS));
+}
+
+static void account(struct device *d, struct channel *c, uint64_t from, uint64_t to, bool copy)
+{
+	d->record->busy_ns += to - from;
+	c->row->record->busy_ns += to - from;
+	load_add(&d->load, from, to);
+	load_add(&c->row->load, from, to);
+	if (copy)
+		load_add(&d->copy_load, from, to);
+}
+
+void record_begin(struct sim_record *r)
+{
+	__atomic_store_n(&r->seq, r->seq + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+void record_end(struct sim_record *r, uint64_t now)
+{
+	r->updated_ns = now;
+	__atomic_store_n(&r->seq, r->seq + 1, __ATOMIC_RELEASE);
+}
+
+/* ------------------------------------------------------------------------------------------------- operations come and end */
+
+/* Reads what the client has published. Nothing read here is trusted further than to index within its own channel. */
+static void channel_take(struct model *m, struct channel *c, uint64_t now)
+{
+	uint64_t head = atomic_load_explicit(&c->shared->head, memory_order_acquire);
+	if (head - c->ended > SIM_RING)
+		head = c->ended + SIM_RING;
+	while (c->taken < head) {
+		struct sim_op *in = &c->shared->ring[c->taken % SIM_RING];
+		struct op *op = &c->ops[c->taken % SIM_RING];
+		*op = (struct op){.seq = ++c->taken, .stamp_ns = in->stamp_ns, .left_ns = in->duration_ns, .dep_seq = in->dep_seq,
+				  .kind = in->kind, .stream = in->stream % SIM_STREAMS, .flags = in->flags, .event = in->event % SIM_EVENTS,
+				  .dep_channel = in->dep_channel, .launches = in->launches, .state = OP_COMING};
+		if (op->stamp_ns < c->last_stamp_ns)
+			op->stamp_ns = c->last_stamp_ns;
+		if (op->stamp_ns < c->device->t_ns)
+			op->stamp_ns = c->device->t_ns;
+		if (op->stamp_ns > now)
+			op->stamp_ns = now;
+		c->last_stamp_ns = op->stamp_ns;
+		if (op->left_ns > LONGEST_NS)
+			op->left_ns = SIM_NEVER;
+		if (op->kind == SIM_OP_KERNEL && op->left_ns < m->costs.kernel_min_ns)
+			op->left_ns = m->costs.kernel_min_ns;
+		else if (op->kind != SIM_OP_KERNEL && op->kind != SIM_OP_COPY)
+			op->left_ns = 0;
+		if (op->kind == SIM_OP_WAIT && op->dep_channel != c->id)
+			m->cross_waits++;
+	}
+}
+
+static struct stream *channel_stream(struct channel *c, uint32_t slot)
+{
+	struct stream *s = c->stream[slot];
+	if (!s) {
+		s = calloc(1, sizeof *s);
+		if (!s)
+			abort();
+		s->slot = slot;
+		c->stream[slot] = s;
+	}
+	return s;
+}
+
+static void op_arrive(struct channel *c, struct op *op)
+{
+	struct stream *s = channel_stream(c, op->stream);
+	op->state = OP_QUEUED;
+	c->arrived = op->seq;
+	if (!s->first) { /* attributes are set before a stream's first operation; a slot used again may differ */
+		s->flags = c->shared->stream[op->stream].flags;
+		s->priority = c->shared->stream[op->stream].priority;
+		s->first = op;
+	} else {
+		s->last->next = op;
+	}
+	s->last = op;
+	op->next = NULL;
+	if (!s->listed) {
+		s->listed = true;
+		s->next_busy = c->busy;
+		c->busy = s;
+	}
+}
+
+static void action_due(struct channel *c, const struct op *op)
+{
+	c->shared->action[c->actions % SIM_RING] = op->seq;
+	atomic_store_explicit(&c->shared->actions, ++c->actions, memory_order_release);
+	c->notified = true;
+}
+
+static void op_end(struct model *m, struct channel *c, struct stream *s, uint64_t t)
+{
+	struct op *op = s->first;
+	if (c->running == op)
+		c->running = NULL;
+	if ((op->flags & SIM_FLAG_ACTION) && op->kind != SIM_OP_HOST)
+		action_due(c, op);
+	if (op->kind == SIM_OP_KERNEL) {
+		uint32_t n = op->launches ? op->launches : 1;
+		c->device->record->launches += n;
+		c->row->record->launches += n;
+	} else if (op->kind == SIM_OP_COPY) {
+		c->device->record->copies++;
+		c->row->record->copies++;
+	} else if (op->kind == SIM_OP_EVENT) {
+		struct sim_event *e = &c->shared->event[op->event];
+		if (atomic_load_explicit(&e->seq, memory_order_relaxed) < op->seq) {
+			atomic_store_explicit(&e->time_ns, t, memory_order_relaxed);
+			atomic_store_explicit(&e->seq, op->seq, memory_order_release);
+		}
+	} else if (op->kind == SIM_OP_WAIT && op->dep_channel != c->id) {
+		m->cross_waits--;
+	}
+	op->state = OP_FREE;
+	s->first = op->next;
+	atomic_store_explicit(&c->shared->stream[s->slot].done, op->seq, memory_order_release);
+	uint64_t before = c->ended;
+	while (c->ended < c->arrived && c->ops[c->ended % SIM_RING].state == OP_FREE)
+		c->ended++;
+	if (c->ended != before)
+		atomic_store_explicit(&c->shared->tail, c->ended, memory_order_release);
+}
+
+/* ------------------------------------------------------------------------------------------------------- what may run next */
+
+static bool seq_ended(const struct channel *c, uint64_t seq)
+{
+	if (seq <= c->ended)
+		return true;
+	const struct op *op = &c->ops[(seq - 1) % SIM_RING];
+	return seq <= c->arrived && (op->seq != seq || op->state == OP_FREE);
+}
+
+/* The legacy default stream and the blocking streams wait for each other, in the order of submission. */
+static bool legacy_allows(const struct channel *c, const struct stream *s)
+{
+	if (s->slot == SIM_STREAM_SLOT_LEGACY) {
+		for (const struct stream *o = c->busy; o; o = o->next_busy)
+			if (o != s && o->first && !(o->flags & SIM_STREAM_NONBLOCKING) && o->first->seq < s->first->seq)
+				return false;
+		return true;
+	}
+	const struct stream *legacy = c->stream[SIM_STREAM_SLOT_LEGACY];
+	return (s->flags & SIM_STREAM_NONBLOCKING) || !legacy || !legacy->first || legacy->first->seq > s->first->seq;
+}
+
+static bool takes_time(const struct op *op)
+{
+	return op->left_ns > 0;
+}
+
+/* Ends, at time t, every operation that takes no time and may end. */
+static void channel_settle(struct model *m, struct channel *c, uint64_t t)
+{
+	for (bool again = true; again;) {
+		again = false;
+		for (struct stream **at = &c->busy; *at;) {
+			struct stream *s = *at;
+			while (s->first && !takes_time(s->first) && legacy_allows(c, s)) {
+				struct op *op = s->first;
+				if (op->kind == SIM_OP_WAIT) {
+					struct channel *dep = op->dep_channel == c->id ? c : client_channel(c->client, op->dep_channel);
+					if (dep && !seq_ended(dep, op->dep_seq))
+						break;
+				} else if (op->kind == SIM_OP_HOST) {
+					if (op->state != OP_HOST_WAIT) {
+						op->state = OP_HOST_WAIT;
+						action_due(c, op);
+					}
+					if (atomic_load_explicit(&c->shared->stream[s->slot].ack, memory_order_acquire) < op->seq)
+						break;
+				}
+				op_end(m, c, s, t);
+				again = true;
+			}
+			if (!s->first) {
+				*at = s->next_busy;
+				s->listed = false;
+			} else {
+				at = &s->next_busy;
+			}
+		}
+	}
+}
+
+/* The operation that the context runs now: the one begun, else the first submitted of the highest priority that may run. */
+static struct op *channel_pick(struct channel *c)
+{
+	if (c->dead)
+		return NULL;
+	if (c->running)
+		return c->running;
+	struct stream *best = NULL;
+	for (struct stream *s = c->busy; s; s = s->next_busy) {
+		if (!s->first || !takes_time(s->first) || !legacy_allows(c, s))
+			continue;
+		if (!best || s->priority < best->priority || (s->priority == best->priority && s->first->seq < best->first->seq))
+			best = s;
+	}
+	return best ? best->first : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- time */
+
+static uint64_t device_next_arrival(const struct device *d)
+{
+	uint64_t next = SIM_NEVER;
+	for (const struct channel *c = d->channels; c; c = c->next)
+		if (c->arrived < c->taken)
+			next = min64(next, c->ops[c->arrived % SIM_RING].stamp_ns);
+	return next;
+}
+
+/* Brings in what has arrived by d->t_ns and chooses whose turn it is. Returns whether the state moved. */
+static void device_settle(struct model *m, struct device *d)
+{
+	for (struct channel *c = d->channels; c; c = c->next) {
+		while (c->arrived < c->taken && c->ops[c->arrived % SIM_RING].stamp_ns <= d->t_ns)
+			op_arrive(c, &c->ops[c->arrived % SIM_RING]);
+		if (c->busy && !c->dead)
+			channel_settle(m, c, d->t_ns);
+	}
+}
+
+static void device_choose(struct model *m, struct device *d)
+{
+	struct channel *now = d->turn;
+	bool over = !now || !channel_pick(now) || d->t_ns >= d->turn_end_ns;
+	if (!over)
+		return;
+	struct channel *from = now ? now : d->resident, *c = from;
+	for (unsigned pass = 0; pass < 2; pass++) { /* from the one after, around the ring, back to itself */
+		c = c ? c->next : d->channels;
+		for (; c; c = c->next) {
+			if (channel_pick(c))
+				goto found;
+			if (c == from)
+				break;
+		}
+		c = NULL;
+	}
+	d->turn = NULL;
+	return;
+found:
+	d->turn = c;
+	d->switch_left_ns = 0;
+	if (d->resident && d->resident != c) {
+		d->switch_left_ns = m->costs.switch_ns;
+		d->record->switches++;
+	}
+	d->resident = c;
+	d->turn_end_ns = d->t_ns + d->switch_left_ns + m->costs.slice_ns;
+}
+
+/* The end of what the device does now, if nothing else happens; SIM_NEVER: it does nothing, or without end. */
+static uint64_t device_next_end(const struct device *d)
+{
+	if (!d->turn)
+		return SIM_NEVER;
+	struct op *op = channel_pick(d->turn);
+	uint64_t end = d->hung || op->left_ns == SIM_NEVER ? SIM_NEVER : d->t_ns + d->switch_left_ns + op->left_ns;
+	return min64(end, d->turn_end_ns);
+}
+
+/* Runs the device from its time to `to`, during which nothing arrives, ends or changes turns. */
+static void device_run(struct model *m, struct device *d, uint64_t to)
+{
+	if (d->turn) {
+		struct channel *c = d->turn;
+		struct op *op = channel_pick(c);
+		uint64_t from = d->t_ns, gone = min64(d->switch_left_ns, to - from);
+		d->switch_left_ns -= gone;
+		d->record->switch_ns += gone;
+		from += gone;
+		if (to > from) {
+			c->running = op;
+			account(d, c, from, to, op->kind == SIM_OP_COPY);
+			if (!d->hung && op->left_ns != SIM_NEVER)
+				op->left_ns -= min64(op->left_ns, to - from);
+			if (op->left_ns == 0)
+				op_end(m, c, c->stream[op->stream], to);
+		}
+	}
+	d->t_ns = to;
+}
+
+static void advance_some(struct model *m, struct device *d, uint32_t n, uint64_t now)
+{
+	for (;;) {
+		uint64_t next = now;
+		for (uint32_t i = 0; i < n; i++)
+			device_settle(m, &d[i]);
+		if (n > 1) /* what ended on one may free what waits on another before it in the list */
+			for (uint32_t i = 0; i < n; i++)
+				device_settle(m, &d[i]);
+		for (uint32_t i = 0; i < n; i++) {
+			device_choose(m, &d[i]);
+			next = min64(next, min64(device_next_end(&d[i]), device_next_arrival(&d[i])));
+		}
+		bool moved = false;
+		for (uint32_t i = 0; i < n; i++) {
+			if (next > d[i].t_ns) {
+				device_run(m, &d[i], next);
+				moved = true;
+			}
+		}
+		if (!moved && next >= now)
+			break;
+	}
+}
+
+static void channel_notify(struct channel *c)
+{
+	bool wake = c->notified;
+	for (uint32_t i = 0; i < SIM_WAITS && !wake; i++) {
+		uint32_t slot = atomic_load_explicit(&c->shared->wait[i].stream, memory_order_acquire);
+		if (!slot || slot > SIM_STREAMS)
+			continue;
+		uint64_t seq = atomic_load_explicit(&c->shared->wait[i].seq, memory_order_relaxed);
+		wake = atomic_load_explicit(&c->shared->stream[slot - 1].done, memory_order_relaxed) >= seq;
+	}
+	c->notified = false;
+	if (wake) {
+		atomic_fetch_add_explicit(&c->shared->notify, 1, memory_order_seq_cst);
+		syscall(SYS_futex, &c->shared->notify, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	}
+}
+
+void model_advance(struct model *m, uint64_t now)
+{
+	record_begin(m->record);
+	for (uint32_t i = 0; i < m->devices; i++)
+		for (struct channel *c = m->device[i].channels; c; c = c->next)
+			channel_take(m, c, now);
+	if (m->cross_waits > 0) {
+		advance_some(m, m->device, m->devices, now);
+	} else {
+		for (uint32_t i = 0; i < m->devices; i++)
+			advance_some(m, &m->device[i], 1, now);
+	}
+	record_end(m->record, now);
+	for (uint32_t i = 0; i < m->devices; i++)
+		for (struct channel *c = m->device[i].channels; c; c = c->next)
+			channel_notify(c);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ deadlines */
+
+/*
+ * The earliest time at which operation `seq` of the stream can end: its stream's operations up to it take at least their time, one after
+ * another. A lower bound is enough: woken too early, the server looks again.
+ */
+static uint64_t stream_earliest(const struct device *d, const struct channel *c, const struct stream *s, uint64_t seq)
+{
+	uint64_t sum = d->t_ns;
+	if (d->turn != c) /* not before its turn */
+		sum = min64(device_next_end(d), d->turn_end_ns);
+	else
+		sum += d->switch_left_ns;
+	if (sum == SIM_NEVER)
+		return SIM_NEVER;
+	for (const struct op *op = s->first; op && op->seq <= seq; op = op->next) {
+		if (op->left_ns == SIM_NEVER || op->state == OP_HOST_WAIT || (d->hung && takes_time(op)))
+			return SIM_NEVER;
+		sum += op->left_ns;
+	}
+	return sum;
+}
+
+static uint64_t channel_deadline(const struct device *d, struct channel *c)
+{
+	uint64_t deadline = SIM_NEVER;
+	if (c->dead)
+		return deadline;
+	for (uint32_t i = 0; i < SIM_WAITS; i++) {
+		uint32_t slot = atomic_load_explicit(&c->shared->wait[i].stream, memory_order_acquire);
+		if (!slot || slot > SIM_STREAMS || !c->stream[slot - 1] || !c->stream[slot - 1]->first)
+			continue;
+		uint64_t seq = atomic_load_explicit(&c->shared->wait[i].seq, memory_order_relaxed);
+		if (atomic_load_explicit(&c->shared->stream[slot - 1].done, memory_order_relaxed) < seq)
+			deadline = min64(deadline, stream_earliest(d, c, c->stream[slot - 1], seq));
+	}
+	for (struct stream *s = c->busy; s; s = s->next_busy) {
+		for (const struct op *op = s->first; op; op = op->next)
+			if ((op->flags & SIM_FLAG_SHOW) && op->state != OP_HOST_WAIT) {
+				deadline = min64(deadline, stream_earliest(d, c, s, op->seq));
+				break;
+			}
+	}
+	return deadline;
+}
+
+/* Tells the client until when asking again is of no use, as long as it submits nothing. */
+static void channel_quiet(const struct device *d, struct channel *c)
+{
+	uint64_t quiet = SIM_NEVER;
+	for (const struct stream *s = c->busy; s; s = s->next_busy)
+		if (s->first)
+			quiet = min64(quiet, s->first->state == OP_HOST_WAIT ? 0 : stream_earliest(d, c, s, s->first->seq));
+	atomic_store_explicit(&c->shared->quiet_head, SIM_NEVER, memory_order_relaxed);
+	atomic_store_explicit(&c->shared->quiet_until, quiet, memory_order_release);
+	atomic_store_explicit(&c->shared->quiet_head, c->taken, memory_order_release);
+}
+
+uint64_t model_deadline(struct model *m)
+{
+	uint64_t deadline = SIM_NEVER, any_end = SIM_NEVER;
+	for (uint32_t i = 0; i < m->devices; i++)
+		any_end = min64(any_end, device_next_end(&m->device[i]));
+	for (uint32_t i = 0; i < m->devices; i++) {
+		struct device *d = &m->device[i];
+		for (struct channel *c = d->channels; c; c = c->next) {
+			uint64_t at = channel_deadline(d, c);
+			/* A bound that has passed means that something else is in the way (another stream, another context): look again when
+			 * the device next changes. */
+			if (at <= d->t_ns && !c->dead)
+				at = m->cross_waits ? any_end : device_next_end(d);
+			deadline = min64(deadline, at);
+			channel_quiet(d, c);
+		}
+	}
+	return deadline;
+}
+
+/* ------------------------------------------------------------------------------------------------------ contexts and faults */
+
+static struct row *row_find(struct model *m, uint32_t device, pid_t pid, uint64_t start_time, uint64_t now)
+{
+	struct sim_record *r = m->record;
+	uint32_t victim = SIM_RECORD_ROWS;
+	for (uint32_t i = 0; i < r->rows; i++) {
+		struct sim_record_row *row = &r->row[i];
+		if (row->pid == pid && row->device == device && row->start_time == start_time)
+			return &m->row[i];
+		if (row->ended_ns && (victim == SIM_RECORD_ROWS || row->ended_ns < r->row[victim].ended_ns))
+			victim = i;
+	}
+	if (r->rows < SIM_RECORD_ROWS)
+		victim = r->rows;
+	if (victim == SIM_RECORD_ROWS)
+		return NULL;
+	record_begin(r);
+	struct sim_record_row *row = &r->row[victim];
+	if (row->pid)
+		r->device[row->device].folded_ns += row->busy_ns;
+	*row = (struct sim_record_row){.pid = pid, .device = device, .start_time = start_time, .first_ns = now};
+	if (victim == r->rows)
+		r->rows++;
+	record_end(r, r->updated_ns);
+	memset(&m->row[victim], 0, sizeof m->row[victim]);
+	m->row[victim].record = row;
+	return &m->row[victim];
+}
+
+void model_attach(struct model *m, struct channel *c, pid_t pid, uint64_t start_time, uint64_t now)
+{
+	struct device *d = c->device;
+	model_advance(m, now);
+	c->row = row_find(m, d->index, pid, start_time, now);
+	if (!c->row)
+		return;
+	c->row->contexts++;
+	c->row->record->ended_ns = 0;
+	struct channel **at = &d->channels;
+	while (*at)
+		at = &(*at)->next;
+	*at = c;
+}
+
+void model_detach(struct model *m, struct channel *c, uint64_t now)
+{
+	struct device *d = c->device;
+	model_advance(m, now);
+	for (uint64_t seq = c->ended; seq < c->taken; seq++) {
+		struct op *op = &c->ops[seq % SIM_RING];
+		if (op->state != OP_FREE && op->kind == SIM_OP_WAIT && op->dep_channel != c->id)
+			m->cross_waits--;
+	}
+	for (struct channel **at = &d->channels; *at; at = &(*at)->next)
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+	if (d->turn == c)
+		d->turn = NULL;
+	if (d->resident == c)
+		d->resident = NULL;
+	if (--c->row->contexts == 0)
+		c->row->record->ended_ns = now;
+	for (uint32_t i = 0; i < SIM_STREAMS; i++)
+		free(c->stream[i]);
+}
+
+void model_fault(struct channel *c, uint32_t result)
+{
+	uint32_t none = 0; /* the first fault stays */
+	atomic_compare_exchange_strong(&c->shared->fault, &none, result);
+	c->dead = true;
+	if (c->device->turn == c)
+		c->device->turn = NULL;
+	c->notified = true;
+	channel_notify(c);
+}
