@@ -86,27 +86,52 @@ static uint64_t measured_use(struct core *core, struct core_grant *g, uint64_t d
 	return use;
 }
 
-/* Who is charged for the time since the last charging: every overlapped one that still runs, and of the others the one whose lease
- * ended first and has not drained, or else the holder. Returns how many. */
-static int charged(struct core *core, struct core_device *d, struct core_grant **who)
+/* Who is charged from `from` on: every overlapped one that still runs, and of the others the one whose lease ended first and has not
+ * drained, or else the holder; both once the former is later than it said. *until is when that may change, if before it was. Returns how
+ * many. */
+static int charged(struct core *core, struct core_device *d, uint64_t from, uint64_t *until, struct core_grant **who)
 {
 	int n = 0;
 	struct core_grant *first = NULL, *holder = d->holder < 0 ? NULL : &core->grant[d->holder];
 	bool wanted = false;
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
-		if (g->phase == CORE_DRAINING && g->overlapped)
-			who[n++] = g;
-		else if (g->phase == CORE_DRAINING && (!first || g->ended_at < first->ended_at))
-			first = g;
 		if (g != holder && g->demand)
 			wanted = true;
+		if (g->phase != CORE_DRAINING || !g->outstanding)
+			continue;
+		if (g->overlapped)
+			who[n++] = g;
+		else if (!first || g->ended_at < first->ended_at)
+			first = g;
 	}
-	if (!first && holder && (!holder->idle_since || wanted))
-		first = holder;
 	if (first)
 		who[n++] = first;
+	if (!holder || (holder->idle_since && !wanted))
+		return n;
+	if (!first || from >= first->busy_until)
+		who[n++] = holder;
+	else if (first->busy_until < *until)
+		*until = first->busy_until;
 	return n;
+}
+
+static void charge_span(struct core *core, struct core_device *d, uint64_t from, uint64_t until)
+{
+	struct core_grant *who[CORE_DEVICE_GRANTS];
+	while (from < until) {
+		uint64_t to = until;
+		int n = charged(core, d, from, &to, who);
+		uint64_t dt = to - from;
+		from = to;
+		if (n == 0) {
+			d->idle_pending += dt;
+			if (d->holder >= 0)
+				core->grant[d->holder].held_idle += dt;
+		}
+		for (int i = 0; i < n; i++)
+			core_use(who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));
+	}
 }
 
 void core_charge(struct core *core, struct core_device *d, uint64_t now)
@@ -127,16 +152,7 @@ void core_charge(struct core *core, struct core_device *d, uint64_t now)
 		d->idle_pending += dt - use;
 		return;
 	}
-	struct core_grant *who[CORE_DEVICE_GRANTS];
-	int n = charged(core, d, who);
-	if (n == 0) {
-		d->idle_pending += dt;
-		if (d->holder >= 0)
-			core->grant[d->holder].held_idle += dt;
-		return;
-	}
-	for (int i = 0; i < n; i++)
-		core_use(who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));
+	charge_span(core, d, now - dt, now);
 }
 
 int core_device_add(struct core *core, uint64_t now, enum alq_device_state state)

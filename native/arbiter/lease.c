@@ -2,6 +2,8 @@
 /* lease.c: leases begin, are extended, end and drain. The rule stands in core.h. */
 #include "core.h"
 
+#include <stddef.h>
+
 #define RECHECK_NS 500000     /* work that is late, without word from its processes */
 #define REVOKE_CHECK_NS 50000 /* a launch that was let through while its lease was revoked shows by then */
 #define RETRY_NS 50000000     /* one who waited and then launched nothing */
@@ -60,6 +62,34 @@ static void observe_wait(struct core *core, struct core_grant *g, const struct c
 	}
 }
 
+/* When the grant's work should end. Work that was let through while its predecessor's still ran was estimated from its launch; until its
+ * first part has ended that is too early by what was left of the predecessor's. A lease that is over launches nothing, so its last
+ * word stands and a later one is not believed. */
+static void observe_end(struct core_grant *g, const struct core_observation *seen)
+{
+	uint64_t until = seen->busy_until_ns;
+	if (until && g->late && seen->completed == g->late_completed)
+		until += g->late;
+	if (g->phase != CORE_DRAINING || !g->busy_until || until < g->busy_until)
+		g->busy_until = until;
+}
+
+/* The device was handed to its holder just now. */
+static void handoff(struct core *core, struct core_device *d)
+{
+	d->handoff = false;
+	struct core_grant *h = d->holder < 0 ? NULL : &core->grant[d->holder];
+	if (!h || !h->outstanding || h->completed != h->late_completed)
+		return;
+	uint64_t end = core->now + h->outstanding_ns;
+	if (!h->busy_until || h->busy_until >= end)
+		return;
+	h->late = end - h->busy_until;
+	if (h->late > core->config.overlap_ns)
+		h->late = core->config.overlap_ns;
+	h->busy_until += h->late;
+}
+
 /* Reads what the grant's processes say and draws the conclusions that need no decision. */
 void core_observe(struct core *core, int grant)
 {
@@ -82,6 +112,7 @@ void core_observe(struct core *core, int grant)
 		if (!seen.outstanding && g->ended_at < core->now) {
 			g->phase = CORE_IDLE;
 			g->overlapped = false;
+			core->device[g->device].handoff = true;
 		}
 	} else if (g->phase == CORE_IDLE && seen.outstanding) {
 		/* Work without a lease: it paced itself while no arbiter was there, or slipped through a revocation. */
@@ -90,11 +121,9 @@ void core_observe(struct core *core, int grant)
 		g->ended_at = core->now;
 		g->overlapped = false;
 	}
-	/* A lease that is over launches nothing, so its last word on when it ends stands; a later one is not believed. */
-	if (g->phase != CORE_DRAINING || !g->busy_until || seen.busy_until_ns < g->busy_until)
-		g->busy_until = seen.busy_until_ns;
-	if (core_idle(g))
-		core_accrue(core, g, core->now);
+	g->completed = seen.completed;
+	g->outstanding_ns = seen.outstanding_ns;
+	observe_end(g, &seen);
 }
 
 static void end_one(struct core *core, int grant)
@@ -124,7 +153,6 @@ static void end_one(struct core *core, int grant)
 	}
 	if (d->holder == grant)
 		d->holder = -1;
-	due(d, early ? core->now + REVOKE_CHECK_NS : core->now);
 }
 
 /* Ends the lease that the grant's task holds, on all its devices. */
@@ -157,6 +185,8 @@ static void open_one(struct core *core, int grant, uint64_t length)
 	g->gate = (struct core_gate){.open = true, .lease_id = g->gate.lease_id + 1, .start_ns = core->now, .end_ns = free_at + length};
 	g->open_at = core->now;
 	g->launched_at_open = g->launched;
+	g->late = 0;
+	g->late_completed = g->completed;
 	g->idle_since = 0;
 	g->held_idle = 0;
 	g->wake_lease = g->waking;
@@ -389,7 +419,9 @@ static void step_holder(struct core *core, int device)
 		due(d, h->gate.end_ns - core->config.ahead_ns);
 		return;
 	}
-	if (core->now >= end)
+	/* What it has let through lasts until about the end: closed now, it says for good when the device will be free. */
+	bool enough = best >= 0 && best != d->holder && h->outstanding && h->busy_until > core->now && d->reserved_for < 0;
+	if (core->now >= end || enough)
 		core_end_lease(core, d->holder);
 	else
 		due(d, end);
@@ -462,6 +494,8 @@ static bool step_ungated(struct core *core, struct core_device *d)
 
 static void step_limits(struct core *core, struct core_device *d, struct core_grant *g)
 {
+	if (g->phase == CORE_DRAINING && !g->outstanding)
+		due(d, core->now + REVOKE_CHECK_NS);
 	if (g->phase == CORE_DRAINING && !g->overlapped) {
 		if (core->now >= g->ended_at + core->config.overlap_ns) {
 			g->overlapped = true;
@@ -530,6 +564,8 @@ void core_step(struct core *core, int device)
 			due(d, g->retry_at);
 		busy |= !core_idle(g);
 	}
+	if (d->handoff)
+		handoff(core, d);
 	renew_vmin(core, d);
 	if (busy)
 		due(d, d->settled_at + core->config.settle_ns);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define RUN_AHEAD (1 * MS)
-#define RUN_AHEAD_LAUNCHES 10
 
 static int failures;
 
@@ -47,6 +46,8 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 		out->wait_since_ns = l->wait_since;
 		out->outstanding = l->outstanding > 0;
 		out->launched = l->launched;
+		out->completed = l->completed;
+		out->outstanding_ns = l->outstanding * l->estimate;
 		out->busy_until_ns = l->outstanding ? l->busy_until : 0;
 		out->measured_ns = l->truth;
 	}
@@ -136,14 +137,13 @@ static void pump(struct world *w, struct lane *l)
 		l->wait_since = 0;
 		if (l->outstanding && (l->outstanding + 1) * l->estimate > RUN_AHEAD)
 			return;
-		if (l->outstanding >= 4 * RUN_AHEAD_LAUNCHES)
+		if (l->outstanding >= QUEUE)
 			return;
 		if (l->outstanding++ == 0) {
 			l->remaining = l->kernel;
-			l->arrived_at = w->now;
 			l->busy_until = w->now;
 		}
-		l->launched++;
+		l->arrived[l->launched++ % QUEUE] = w->now;
 		l->busy_until = (l->busy_until > w->now ? l->busy_until : w->now) + l->estimate;
 		if (!saturating(l))
 			l->backlog--;
@@ -157,7 +157,6 @@ static void completed(struct world *w, struct lane *l)
 	l->outstanding--;
 	l->completed++;
 	l->remaining = l->outstanding ? l->kernel : 0;
-	l->arrived_at = w->now;
 	l->busy_until = w->now + l->outstanding * l->estimate;
 	if (l->gap) {
 		l->backlog++;
@@ -179,6 +178,11 @@ static void completed(struct world *w, struct lane *l)
 		ring(w, l); /* drained */
 }
 
+static uint64_t first_arrived(const struct lane *l)
+{
+	return l->arrived[l->completed % QUEUE];
+}
+
 /* Whose turn it is on the device. */
 static int pick(struct world *w, int device)
 {
@@ -190,7 +194,7 @@ static int pick(struct world *w, int device)
 			continue;
 		if (w->slice)
 			return i;
-		if (best < 0 || l->arrived_at < w->lane[best].arrived_at)
+		if (best < 0 || first_arrived(l) < first_arrived(&w->lane[best]))
 			best = i;
 	}
 	return best;

@@ -14,6 +14,7 @@
 #define SECOND 1000000000ull
 #define MAX_LANES 64
 #define MAX_DEVICES 8
+#define QUEUE 64
 
 struct lane { /* one grant and the program that uses it */
 	int grant, task, device;
@@ -29,7 +30,7 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t backlog, next_arrival;
 	uint64_t pump_at, bell_at;
 	uint64_t outstanding, remaining; /* kernels; ns of the first */
-	uint64_t arrived_at;   /* of the first, for first-come devices */
+	uint64_t arrived[QUEUE]; /* when each outstanding kernel was launched, by its count */
 	uint64_t launched, completed, busy_until, wait_since;
 	uint64_t truth;        /* ns the device ran for it */
 	bool waited_for_drain;
