@@ -165,8 +165,8 @@ func (e *Engine) checkQuota(w *workload, q *queue.Node, plan *resize) error {
 	if over == nil || q.Within(over) && w.queue.Within(over) && want <= held {
 		return nil // under that quota nothing more is held than before
 	}
-	return fmt.Errorf("workload %s would hold %s devices in queue %s, which has a quota of %s and %s held by others: ask for less or raise the quota",
-		w.ID, api.Quota(want), over.Name, over.Quota, api.Quota(others(w, over, held)))
+	return fmt.Errorf("workload %s would hold %s in queue %s, which has a quota of %s and %s held by others: ask for less or raise the quota",
+		w.ID, countDevices(want), over.Name, over.Quota, api.Quota(others(w, over, held)))
 }
 
 // others is what a queue holds apart from a workload.

@@ -12,6 +12,9 @@ import (
 const (
 	MaxTasks   = 1 << 16
 	MaxDevices = 1 << 10 // per task
+
+	maxMemory = api.Bytes(1) << 50 // of an adopted grant
+	maxAmount = 1 << 50            // of a named resource
 )
 
 // validate says what is wrong with a workload by itself.
@@ -27,8 +30,8 @@ func validate(w *Workload) error {
 		return fmt.Errorf("workload %s has a time limit of %d µs: give a positive one, or 0 for none", w.ID, w.TimeLimit)
 	}
 	for i, r := range w.Resources {
-		if r.Name == "" || r.Amount < 0 {
-			return fmt.Errorf("workload %s wants %d of resource %q: name it and give an amount of at least 0", w.ID, r.Amount, r.Name)
+		if r.Name == "" || r.Amount < 0 || r.Amount > maxAmount {
+			return fmt.Errorf("workload %s wants %d of resource %q: name it and give an amount from 0 to %d", w.ID, r.Amount, r.Name, int64(maxAmount))
 		}
 		if slices.ContainsFunc(w.Resources[:i], func(o Resource) bool { return o.Name == r.Name }) {
 			return fmt.Errorf("workload %s names resource %s twice: give one amount", w.ID, r.Name)
@@ -202,8 +205,8 @@ func (e *Engine) checkAdopt(w *workload, tasks []Placing) error {
 				return fmt.Errorf("workload %s: task %d holds device %q without a name or twice", w.ID, p.Task, g.Device)
 			case known && on != p.Node || at[g.Device] != "" && at[g.Device] != p.Node:
 				return fmt.Errorf("workload %s: device %s is on node %s, not on %s", w.ID, g.Device, on+at[g.Device], p.Node)
-			case g.Floor < 0 || g.Ceiling < g.Floor || g.Weight < 1:
-				return fmt.Errorf("grant %s: it needs 0 ≤ memory floor ≤ ceiling and a weight of at least 1", g.UID)
+			case g.Floor < 0 || g.Floor > maxMemory || g.Ceiling < g.Floor || g.Weight < 1:
+				return fmt.Errorf("grant %s: it needs 0 ≤ memory floor ≤ ceiling, a floor of at most %s and a weight of at least 1", g.UID, maxMemory)
 			}
 			uids[g.UID], devices[g.Device] = true, true
 			if !known {

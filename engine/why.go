@@ -48,6 +48,16 @@ type Why struct {
 	Ahead   []string // IDs of those in front that hold it back
 	// Estimate is the latest time it starts if all that runs keeps to its time limit; Never: not known.
 	Estimate Time
+	// NextTry is when one that the host refused is tried again; Never: it was not refused.
+	NextTry Time
+}
+
+// countDevices writes an amount of compute as a number of devices.
+func countDevices(milli int64) string {
+	if milli == int64(api.WholeDevice) {
+		return "1 device"
+	}
+	return api.Quota(milli).String() + " devices"
 }
 
 // Why explains a workload. It changes nothing; it costs a walk along the line and over the fleet.
@@ -55,15 +65,15 @@ func (e *Engine) Why(id string) Why {
 	w, ok := e.work[id]
 	if !ok {
 		return Why{
-			Phase: api.Ended, Code: WhyUnknown, Estimate: Never,
+			Phase: api.Ended, Code: WhyUnknown, Estimate: Never, NextTry: Never,
 			Message: "no such workload waits or runs", Unblock: "check the name",
 		}
 	}
 	if !w.waiting() {
-		return Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, Message: "it has its share and is " + string(e.Phase(id))}
+		return Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, NextTry: Never, Message: "it has its share and is " + string(e.Phase(id))}
 	}
 	p := pass{Engine: e}
-	why := Why{Phase: api.Waiting, Estimate: Never}
+	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never}
 	verdict, q := mayStart, (*queue.Node)(nil)
 	for o := range e.line.All {
 		why.Place++
@@ -116,15 +126,18 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 	case impossible:
 		why.Code = WhyNever
 		why.Message = "nothing that may be used now could hold " + asks + ", even empty"
+		if w.refused != "" {
+			why.Message += "; the last try to start it was refused: " + w.refused
+		}
 		why.Unblock = "a smaller request, or a node or device that serves it"
 		why.Counts = p.counts(w, false)
 	case largerThanQuota:
 		why.Code = WhyOverQuota
-		why.Message = fmt.Sprintf("it asks for %s devices and queue %s may never hold more than %s", api.Quota(w.demand()), q.Name, q.Quota)
+		why.Message = fmt.Sprintf("it asks for %s and queue %s may never hold more than %s", countDevices(w.demand()), q.Name, q.Quota)
 		why.Unblock = "a larger quota for queue " + q.Name + ", another queue, or a smaller request"
 	case overQuota:
 		why.Code = WhyQuota
-		why.Message = fmt.Sprintf("it asks for %s devices and queue %s holds %s of its quota of %s", api.Quota(w.demand()), q.Name, api.Quota(q.Held), q.Quota)
+		why.Message = fmt.Sprintf("it asks for %s and queue %s holds %s of its quota of %s", countDevices(w.demand()), q.Name, api.Quota(q.Held), q.Quota)
 		why.Unblock = "work in queue " + q.Name + " ending, or a larger quota for it"
 	case behindInQueue:
 		why.Code = WhyQueue
@@ -149,7 +162,7 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 		why.Code = WhyRefused
 		why.Message = "the last try to start it was refused: " + w.refused
 		why.Unblock = "the next try, which comes by itself"
-		why.Estimate = w.retryAt
+		why.NextTry = w.retryAt
 	}
 }
 

@@ -14,6 +14,9 @@ func sorted(names []string) []string { return slices.Sorted(slices.Values(names)
 
 // CheckIndex compares every index with what a walk over all devices finds. It costs the whole fleet and is for tests.
 func (f *Fleet) CheckIndex() error {
+	if f.depth != 0 || len(f.undo) != 0 || f.gave {
+		return fmt.Errorf("a mark is open: depth %d, %d images, gave %v", f.depth, len(f.undo), f.gave)
+	}
 	entries := 0
 	for _, g := range f.groups {
 		entries += g.untouched.Len()

@@ -132,9 +132,9 @@ func (t *Tree) Remove(name string) error {
 	case len(n.children) > 0:
 		return fmt.Errorf("queue %s cannot be removed while %s is under it: remove that one first", name, n.children[0].Name)
 	case n.Holds > 0:
-		return fmt.Errorf("queue %s cannot be removed while %d of its workloads run: stop them or wait", name, n.Holds)
+		return fmt.Errorf("queue %s cannot be removed while work of it runs (%d): stop it or wait", name, n.Holds)
 	case n.Waiting > 0:
-		return fmt.Errorf("queue %s cannot be removed while %d workloads wait in it: stop or move them", name, n.Waiting)
+		return fmt.Errorf("queue %s cannot be removed while work waits in it (%d): stop or move it", name, n.Waiting)
 	}
 	n.parent.disown(n)
 	delete(t.byName, name)

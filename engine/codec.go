@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// tagged is how events and actions are written: a kind and, beside it, the fields of that kind.
+type tagged struct {
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
+
+func eventKind(event Event) string {
+	switch event.(type) {
+	case NodeSet:
+		return "nodeSet"
+	case NodeGone:
+		return "nodeGone"
+	case DeviceHealth:
+		return "deviceHealth"
+	case QueueSet:
+		return "queueSet"
+	case QueueGone:
+		return "queueGone"
+	case Submit:
+		return "submit"
+	case Change:
+		return "change"
+	case Cancel:
+		return "cancel"
+	case Started:
+		return "started"
+	case Ended:
+		return "ended"
+	case Feasibility:
+		return "feasibility"
+	case Done:
+		return "done"
+	case Refused:
+		return "refused"
+	case Adopt:
+		return "adopt"
+	case Tick:
+		return "tick"
+	}
+	return ""
+}
+
+// MarshalEvent writes an event as JSON with a tag for its kind. It refuses one that would not read back as it was: with a share
+// that has no text form, or text that is not UTF-8. A host marshals an event before it steps.
+func MarshalEvent(event Event) ([]byte, error) {
+	kind := eventKind(event)
+	if kind == "" {
+		return nil, fmt.Errorf("an event of type %T has no kind and cannot be written", event)
+	}
+	if err := exact(event); err != nil {
+		return nil, fmt.Errorf("event %s cannot be written exactly: %w", kind, err)
+	}
+	data, err := json.Marshal(event)
+	if err != nil {
+		return nil, fmt.Errorf("event %s cannot be written: %w", kind, err)
+	}
+	if bytes.Contains(data, []byte(`\ufffd`)) || bytes.ContainsRune(data, '\ufffd') {
+		return nil, fmt.Errorf("event %s cannot be written exactly: it has text that is not UTF-8", kind)
+	}
+	return json.Marshal(tagged{kind, data})
+}
+
+// exact says whether the shares in an event have a text form that reads back the same.
+func exact(event Event) error {
+	switch ev := event.(type) {
+	case Submit:
+		return validShare(ev.Workload.Share)
+	case Change:
+		if ev.Share != nil {
+			return validShare(*ev.Share)
+		}
+	case Adopt:
+		if err := validShare(ev.Workload.Share); err != nil {
+			return err
+		}
+		for _, p := range ev.Tasks {
+			for _, g := range p.Grants {
+				if err := validCompute(g.Compute); err != nil {
+					return err
+				}
+				if g.Floor < 0 || g.Ceiling < 0 {
+					return fmt.Errorf("grant %s has less than no memory", g.UID)
+				}
+			}
+		}
+	case NodeSet:
+		if i := slices.IndexFunc(ev.Devices, func(d Device) bool { return d.Memory < 0 }); i >= 0 {
+			return fmt.Errorf("device %s has less than no memory", ev.Devices[i].UUID)
+		}
+	case QueueSet:
+		if ev.Queue.Quota < -1 {
+			return fmt.Errorf("queue %s has a quota of less than nothing", ev.Queue.Name)
+		}
+	}
+	return nil
+}
+
+// UnmarshalEvent reads what MarshalEvent wrote.
+func UnmarshalEvent(data []byte) (Event, error) {
+	var t tagged
+	if err := decodeStrictly(data, &t); err != nil {
+		return nil, fmt.Errorf("an event cannot be read: %w", err)
+	}
+	switch t.Kind {
+	case "nodeSet":
+		return event[NodeSet](t)
+	case "nodeGone":
+		return event[NodeGone](t)
+	case "deviceHealth":
+		return event[DeviceHealth](t)
+	case "queueSet":
+		return event[QueueSet](t)
+	case "queueGone":
+		return event[QueueGone](t)
+	case "submit":
+		return event[Submit](t)
+	case "change":
+		return event[Change](t)
+	case "cancel":
+		return event[Cancel](t)
+	case "started":
+		return event[Started](t)
+	case "ended":
+		return event[Ended](t)
+	case "feasibility":
+		return event[Feasibility](t)
+	case "done":
+		return event[Done](t)
+	case "refused":
+		return event[Refused](t)
+	case "adopt":
+		return event[Adopt](t)
+	case "tick":
+		return event[Tick](t)
+	}
+	return nil, fmt.Errorf("an event of kind %q is not known: it may be of a newer version", t.Kind)
+}
+
+func event[T Event](t tagged) (Event, error) {
+	var ev T
+	if err := decodeStrictly(t.Data, &ev); err != nil {
+		return nil, fmt.Errorf("event %s cannot be read: %w", t.Kind, err)
+	}
+	return ev, nil
+}
+
+// MarshalAction writes an action as JSON with a tag for its kind.
+func MarshalAction(action Action) ([]byte, error) {
+	var kind string
+	switch action.(type) {
+	case Place:
+		kind = "place"
+	case Evict:
+		kind = "evict"
+	case Resize:
+		kind = "resize"
+	case Reject:
+		kind = "reject"
+	default:
+		return nil, fmt.Errorf("an action of type %T has no kind and cannot be written", action)
+	}
+	data, err := json.Marshal(action)
+	if err != nil {
+		return nil, fmt.Errorf("action %d cannot be written: %w", action.Action(), err)
+	}
+	return json.Marshal(tagged{kind, data})
+}
+
+// UnmarshalAction reads what MarshalAction wrote.
+func UnmarshalAction(data []byte) (Action, error) {
+	var t tagged
+	if err := decodeStrictly(data, &t); err != nil {
+		return nil, fmt.Errorf("an action cannot be read: %w", err)
+	}
+	switch t.Kind {
+	case "place":
+		return action[Place](t)
+	case "evict":
+		return action[Evict](t)
+	case "resize":
+		return action[Resize](t)
+	case "reject":
+		return action[Reject](t)
+	}
+	return nil, fmt.Errorf("an action of kind %q is not known: it may be of a newer version", t.Kind)
+}
+
+func action[T Action](t tagged) (Action, error) {
+	var a T
+	if err := decodeStrictly(t.Data, &a); err != nil {
+		return nil, fmt.Errorf("action %s cannot be read: %w", t.Kind, err)
+	}
+	return a, nil
+}

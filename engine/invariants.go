@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// CheckInvariants recomputes everything that the engine keeps up to date and says where the two differ: books against grants,
+// quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
+// state: tests call it after every step, a host now and then.
+func (e *Engine) CheckInvariants() error {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.fleet.CheckIndex} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBooks holds the fleet's books against the grants: nothing is lost, nothing is booked twice.
+func (e *Engine) checkBooks() error {
+	books := map[fleet.DeviceID]fleet.Book{}
+	taken := map[fleet.NodeID]map[fleet.ResourceID]int64{}
+	tasks := 0
+	for _, w := range e.byID() {
+		for _, t := range w.tasks {
+			for i := range t.grants {
+				g := &t.grants[i]
+				b := books[g.device]
+				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Memory: b.Memory + g.memory, Grants: b.Grants + 1}
+				if !slices.Contains(e.held[g.device], t) {
+					return fmt.Errorf("grant %s is not listed on its device", g.UID)
+				}
+			}
+			if !t.live() {
+				continue
+			}
+			tasks += len(t.grants)
+			for _, a := range w.shape.Resources {
+				if taken[t.node] == nil {
+					taken[t.node] = map[fleet.ResourceID]int64{}
+				}
+				taken[t.node][a.Resource] += a.Amount
+			}
+		}
+	}
+	for n := range e.fleet.Nodes {
+		for _, d := range e.fleet.DevicesOf(n) {
+			if got := e.fleet.BookOf(d); got != books[d] {
+				return fmt.Errorf("device %s: the books say %+v, its grants add up to %+v", e.fleet.Device(d).UUID, got, books[d])
+			}
+			delete(books, d)
+			tasks -= len(e.held[d])
+		}
+		for r := range e.fleet.Resources() {
+			id := fleet.ResourceID(r)
+			if got := e.fleet.Taken(n, id); got != taken[n][id] {
+				return fmt.Errorf("node %s: %d of %s is taken by the books, %d by its tasks", e.fleet.NodeName(n), got, e.fleet.ResourceName(id), taken[n][id])
+			}
+		}
+	}
+	if len(books) > 0 || tasks != 0 {
+		return fmt.Errorf("%d devices with grants are not in the fleet; devices list %d tasks too few", len(books), tasks)
+	}
+	return nil
+}
+
+// checkGrants holds each workload to its shape: all tasks or none, distinct devices on one node, UIDs of its own, and books that
+// hold at least each floor.
+func (e *Engine) checkGrants() error {
+	uids := map[string]bool{}
+	for _, w := range e.byID() {
+		for i, t := range w.tasks {
+			if t.index != i || t.w != w {
+				return fmt.Errorf("workload %s: task %d is entered as another", w.ID, i)
+			}
+			if w.placing != 0 && !t.started && t.live() && len(t.grants) != w.Devices {
+				return fmt.Errorf("workload %s: task %d is placed with %d of %d grants", w.ID, i, len(t.grants), w.Devices)
+			}
+			for k := range t.grants {
+				g := &t.grants[k]
+				switch {
+				case uids[g.UID]:
+					return fmt.Errorf("grant %s exists twice", g.UID)
+				case e.fleet.NodeOf(g.device) != t.node || e.fleet.Device(g.device).UUID != g.Device:
+					return fmt.Errorf("grant %s is not on its task's node", g.UID)
+				case slices.ContainsFunc(t.grants[:k], func(o grant) bool { return o.device == g.device }):
+					return fmt.Errorf("task %d of workload %s holds device %s twice", i, w.ID, g.Device)
+				case g.compute < g.Compute.Floor || g.memory < g.Floor || w.resize == nil && (g.compute != g.Compute.Floor || g.memory != g.Floor):
+					return fmt.Errorf("grant %s: the books hold %d and %d for floors of %d and %d", g.UID, g.compute, g.memory, g.Compute.Floor, g.Floor)
+				}
+				uids[g.UID] = true
+			}
+			if t.evicting && t.live() && (t.evictCode == "" || t.evict != 0 && e.pending[t.evict] == nil) {
+				return fmt.Errorf("task %d of workload %s is being evicted without a reason or a proposal", i, w.ID)
+			}
+		}
+		if !w.waiting() && !slices.ContainsFunc(w.tasks, (*task).live) {
+			return fmt.Errorf("workload %s holds nothing, does not wait and is still known", w.ID)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) checkQueues() error {
+	held, holds, waiting := map[*queue.Node]int64{}, map[*queue.Node]int{}, map[*queue.Node]int{}
+	for _, w := range e.byID() {
+		for q := w.queue; q != nil; q = q.Parent() {
+			held[q] += w.heldCompute()
+		}
+		if w.waiting() {
+			waiting[w.queue]++
+		} else {
+			holds[w.queue]++
+		}
+	}
+	for _, q := range e.queues.All() {
+		if q.Held != held[q] || q.Holds != holds[q] || q.Waiting != waiting[q] {
+			return fmt.Errorf("queue %s holds %d in %d workloads with %d waiting; its workloads say %d, %d and %d",
+				q.Name, q.Held, q.Holds, q.Waiting, held[q], holds[q], waiting[q])
+		}
+	}
+	return nil
+}
+
+// checkLine: everything that waits is in line and can be tried, now or at a time.
+func (e *Engine) checkLine() error {
+	users := map[*shape]int{}
+	limited := 0
+	for _, w := range e.byID() {
+		users[w.shape]++
+		if !w.waiting() {
+			for _, t := range w.tasks {
+				if t.live() && w.TimeLimit > 0 {
+					limited++
+				}
+			}
+			continue
+		}
+		if c := e.line.Seek(func(o *workload) bool { return before(o, w) }); !c.Valid() || c.Value() != w {
+			return fmt.Errorf("workload %s waits and is not in line", w.ID)
+		}
+		g := e.groups[groupKey{w.shape, w.queue, w.TimeLimit}]
+		if grouped := g != nil && slices.Contains(g.members, w); grouped == (w.retryAt > 0) {
+			return fmt.Errorf("workload %s waits and may be tried both now and later, or never", w.ID)
+		}
+	}
+	members := e.parked.Len()
+	for _, g := range e.groups {
+		if len(g.members) == 0 || !slices.IsSortedFunc(g.members, compare) {
+			return fmt.Errorf("a group of the line is empty or out of order")
+		}
+		members += len(g.members)
+	}
+	if members != e.line.Len() || e.ends.Len() != limited {
+		return fmt.Errorf("%d of %d in line may be tried; %d of %d time limits are watched", members, e.line.Len(), e.ends.Len(), limited)
+	}
+	for key, s := range e.shapes {
+		if users[s] != s.users || s.users == 0 {
+			return fmt.Errorf("shape %+v counts %d workloads and has %d", key, s.users, users[s])
+		}
+	}
+	return nil
+}
+
+func (e *Engine) checkProposals() error {
+	for id, p := range e.pending {
+		if e.work[p.w.ID] != p.w || id >= e.nextID {
+			return fmt.Errorf("action %d is about a workload that is not there", id)
+		}
+		ok := false
+		switch p.kind {
+		case placeProposal:
+			ok = p.w.placing == id
+		case evictProposal:
+			ok = p.w.tasks[p.task].evict == id && p.w.tasks[p.task].live()
+		case resizeProposal:
+			ok = p.w.resize != nil && p.w.resize.tasks[p.task].action == id
+		}
+		if !ok {
+			return fmt.Errorf("action %d waits for an answer that its workload %s does not", id, p.w.ID)
+		}
+	}
+	return nil
+}
+
+// byID are all workloads in the order in which they came.
+func (e *Engine) byID() []*workload {
+	all := make([]*workload, 0, len(e.work))
+	for _, w := range e.work {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *workload) int {
+		if a.seq < b.seq {
+			return -1
+		}
+		return 1
+	})
+	return all
+}

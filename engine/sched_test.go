@@ -1,0 +1,268 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// TestScenarios runs testdata/*.sched. Each file is a story; `go test ./engine -run Scenarios -rewrite` writes down what the engine
+// does now. Commands:
+//
+//	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
+//	gone NODE · health NODE DEVICE STATE [reason=(…)]
+//	queue NAME [quota=N] [parent=Q] · queue-gone NAME
+//	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
+//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C]
+//	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
+//	adopt ID node=N device=D (and the arguments of submit)
+//	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
+//	settle              the host answers everything: done, started, ended
+//	finish ID           all tasks of ID end
+//	advance TIME        time passes; ticks come when the engine wants them
+//	restore             go on with an engine restored from a snapshot · replay: and with one replayed from the log
+//	why ID · books · line · queues · check (as submit)
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/sched", func(t *testing.T, path string) {
+		w := newWorld(t, Config{})
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.t = t
+			return w.command(t, d)
+		})
+		if _, err := Replay(bytes.NewReader(w.log.Bytes())); err != nil {
+			t.Fatalf("the log of this scenario does not replay: %v", err)
+		}
+	})
+}
+
+func (w *world) command(t *testing.T, d *datadriven.TestData) string {
+	a := args{t, d}
+	switch d.Cmd {
+	case "settle":
+		return orNothing(show(w.settle()))
+	case "finish":
+		return orNothing(show(w.finish(a.word(0))))
+	case "advance":
+		return orNothing(show(w.advance(Time(a.duration(a.word(0))))))
+	case "restore":
+		restored, err := Restore(w.engine.Snapshot())
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		w.engine = restored
+		w.begin()
+		return "ok"
+	case "replay":
+		replayed, err := Replay(bytes.NewReader(w.log.Bytes()))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		w.engine = replayed.Engine
+		return fmt.Sprintf("%d steps", replayed.Steps)
+	case "why":
+		return showWhy(w.engine.Why(a.word(0)))
+	case "books":
+		return showBooks(w.engine)
+	case "line":
+		return orNothing(strings.Join(w.engine.Waiting(), " "))
+	case "queues":
+		var b strings.Builder
+		for _, q := range w.engine.Queues() {
+			fmt.Fprintf(&b, "%s: quota %s, holds %s, %d running, %d waiting\n", q.Name, q.Quota, q.Held, q.Running, q.Waiting)
+		}
+		return b.String()
+	case "check":
+		if err := w.engine.Check(a.workload()); err != nil {
+			return err.Error()
+		}
+		return "could run"
+	}
+	return orNothing(show(w.step(w.event(a))))
+}
+
+// advance lets time pass, with the ticks that the engine wants on the way.
+func (w *world) advance(by Time) []Action {
+	until := w.now + by
+	var all []Action
+	for next := w.engine.Next(); next <= until; next = w.engine.Next() {
+		w.now = max(w.now, next)
+		all = append(all, w.step(Tick{w.at()})...)
+	}
+	w.now = until
+	return append(all, w.step(Tick{w.at()})...)
+}
+
+func (w *world) event(a args) Event {
+	switch a.d.Cmd {
+	case "node":
+		return a.node(w.at())
+	case "gone":
+		return NodeGone{w.at(), a.word(0)}
+	case "health":
+		return DeviceHealth{w.at(), a.word(0), a.word(1), api.DeviceHealth(a.word(2)), a.text("reason", "")}
+	case "queue":
+		q := api.QueueSpec{Name: a.word(0), Parent: a.text("parent", ""), Quota: api.Unlimited}
+		if text := a.text("quota", ""); text != "" {
+			q.Quota = parsed(a, api.ParseQuota, text)
+		}
+		return QueueSet{w.at(), q}
+	case "queue-gone":
+		return QueueGone{w.at(), a.word(0)}
+	case "class":
+		ev := Feasibility{At: w.at(), Class: strings.Trim(a.word(0), "-"), Allowed: a.list("allow")}
+		for _, n := range a.list("bar") {
+			ev.Barred = append(ev.Barred, NodeReason{n, a.text("code", "")})
+		}
+		return ev
+	case "submit":
+		return Submit{w.at(), a.workload()}
+	case "change":
+		return a.change(w)
+	case "cancel":
+		return Cancel{w.at(), a.word(0), a.text("reason", "stopped")}
+	case "adopt":
+		wl := a.workload()
+		g := Grant{UID: wl.ID + ".0.0", Device: a.text("device", ""), Compute: wl.Share.Compute, Weight: wl.Share.EffectiveWeight()}
+		g.Floor, g.Ceiling = wl.Share.Memory.On(1 << 40)
+		return Adopt{w.at(), wl, []Placing{{0, a.text("node", ""), []Grant{g}}}}
+	case "done":
+		return Done{w.at(), ActionID(a.number("", a.word(0)))}
+	case "refuse":
+		return Refused{w.at(), ActionID(a.number("", a.word(0))), a.text("node", ""), a.text("reason", "it failed")}
+	case "started":
+		return Started{w.at(), a.word(0), a.number("task", "0")}
+	case "ended":
+		return Ended{w.at(), a.word(0), a.number("task", "0")}
+	}
+	a.d.Fatalf(a.t, "unknown command %s", a.d.Cmd)
+	return nil
+}
+
+// args reads the arguments of a command.
+type args struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+// word is the argument at place i that is not key=value.
+func (a args) word(i int) string {
+	if i >= len(a.d.CmdArgs) || len(a.d.CmdArgs[i].Vals) > 0 {
+		a.d.Fatalf(a.t, "argument %d is missing", i)
+	}
+	return a.d.CmdArgs[i].Key
+}
+
+func (a args) text(key, otherwise string) string {
+	for _, arg := range a.d.CmdArgs {
+		if arg.Key == key {
+			return strings.Join(arg.Vals, ", ")
+		}
+	}
+	return otherwise
+}
+
+func (a args) list(key string) []string {
+	for _, arg := range a.d.CmdArgs {
+		if arg.Key == key {
+			return arg.Vals
+		}
+	}
+	return nil
+}
+
+func (a args) number(key, otherwise string) int {
+	var n int
+	if _, err := fmt.Sscan(a.text(key, otherwise), &n); err != nil {
+		a.d.Fatalf(a.t, "%s: %v", key, err)
+	}
+	return n
+}
+
+func (a args) duration(text string) int64 {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		a.d.Fatalf(a.t, "%v", err)
+	}
+	return d.Microseconds()
+}
+
+func parsed[T any](a args, parse func(string) (T, error), text string) T {
+	v, err := parse(text)
+	if err != nil {
+		a.d.Fatalf(a.t, "%v", err)
+	}
+	return v
+}
+
+func (a args) node(at At) NodeSet {
+	ev := NodeSet{At: at, Node: a.word(0)}
+	if n := a.number("devices", "0"); n > 0 {
+		ev.Devices = devices(ev.Node, n, a.text("model", "h100"), parsed(a, api.ParseBytes, a.text("mem", "80Gi")))
+	}
+	for i, line := range strings.Split(a.d.Input, "\n") {
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			continue
+		}
+		d := Device{UUID: f[0], Index: i, Model: f[1], Memory: parsed(a, api.ParseBytes, f[2]), Health: api.Healthy}
+		if len(f) > 3 {
+			d.Health = api.DeviceHealth(f[3])
+		}
+		ev.Devices = append(ev.Devices, d)
+	}
+	if cpu := a.number("cpu", "0"); cpu > 0 {
+		ev.Resources = []Resource{{"cpu", int64(cpu)}}
+	}
+	return ev
+}
+
+func (a args) workload() Workload {
+	w := Workload{
+		ID: a.word(0), Queue: a.text("queue", ""), Class: api.Training, Priority: int32(a.number("prio", "0")),
+		Tasks: a.number("tasks", "1"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
+		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
+		TimeLimit: Time(a.duration(a.text("limit", "0"))),
+	}
+	if m := a.text("mem", ""); m != "" {
+		w.Share.Memory = parsed(a, api.ParseMemory, m)
+	}
+	if cpu := a.number("cpu", "0"); cpu > 0 {
+		w.Resources = []Resource{{"cpu", int64(cpu)}}
+	}
+	return w
+}
+
+func (a args) change(w *world) Change {
+	ev := Change{At: w.at(), ID: a.word(0)}
+	if old, ok := w.engine.Workload(ev.ID); ok && (a.text("gpu", "") != "" || a.text("mem", "") != "") {
+		share := old.Share
+		if text := a.text("gpu", ""); text != "" {
+			share.Compute = parsed(a, api.ParseCompute, text)
+		}
+		if text := a.text("mem", ""); text != "" {
+			share.Memory = parsed(a, api.ParseMemory, text)
+		}
+		ev.Share = &share
+	}
+	if a.text("prio", "") != "" {
+		p := int32(a.number("prio", ""))
+		ev.Priority = &p
+	}
+	if q := a.text("queue", ""); q != "" {
+		ev.Queue = &q
+	}
+	return ev
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return text
+}

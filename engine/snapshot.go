@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// A snapshot is one line that names format, version and the checksum (CRC-32C, in hexadecimal) of the rest, and the rest: JSON of
+// the types here. The same state gives the same bytes.
+const snapshotHeader = "aliquot-engine 1 "
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type savedEngine struct {
+	Config    Config          `json:"config"`
+	Now       Time            `json:"now"`
+	NextID    ActionID        `json:"nextID"`
+	Seq       uint64          `json:"seq"`
+	Fleet     fleet.State     `json:"fleet"`
+	Queues    []api.QueueSpec `json:"queues"`
+	Workloads []savedWorkload `json:"workloads"`
+}
+
+type savedWorkload struct {
+	Workload  Workload     `json:"workload"`
+	Seq       uint64       `json:"seq"`
+	Tasks     []savedTask  `json:"tasks,omitempty"`
+	Placing   ActionID     `json:"placing,omitempty"`
+	Attempt   int          `json:"attempt,omitempty"`
+	Cancelled bool         `json:"cancelled,omitempty"`
+	RetryAt   Time         `json:"retryAt,omitempty"`
+	Refusals  int          `json:"refusals,omitempty"`
+	Refused   string       `json:"refused,omitempty"`
+	Resize    *savedResize `json:"resize,omitempty"`
+}
+
+type savedTask struct {
+	Node     string       `json:"node,omitempty"`
+	Grants   []savedGrant `json:"grants,omitempty"`
+	Started  bool         `json:"started,omitempty"`
+	Since    Time         `json:"since"`
+	Evicting bool         `json:"evicting,omitempty"`
+	Evict    ActionID     `json:"evict,omitempty"`
+	Code     string       `json:"code,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
+}
+
+// savedGrant is a grant and what the books hold for it; Milli and Bytes as plain integers, for what is held need be no share.
+type savedGrant struct {
+	Grant
+	HeldCompute int32 `json:"heldCompute"`
+	HeldMemory  int64 `json:"heldMemory"`
+}
+
+type savedResize struct {
+	Share   api.Share       `json:"share"`
+	Back    bool            `json:"back,omitempty"`
+	Refused bool            `json:"refused,omitempty"`
+	Tasks   []savedResizing `json:"tasks"`
+}
+
+type savedResizing struct {
+	Action ActionID `json:"action,omitempty"`
+	Done   bool     `json:"done,omitempty"`
+	Grants []Grant  `json:"grants,omitempty"`
+}
+
+// Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
+func (e *Engine) Snapshot() []byte {
+	saved := savedEngine{
+		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq,
+		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Workloads: []savedWorkload{},
+	}
+	for _, w := range e.byID() {
+		saved.Workloads = append(saved.Workloads, e.save(w))
+	}
+	body, err := json.Marshal(saved)
+	if err != nil {
+		panic("engine: the state cannot be written: " + err.Error()) // every type here can be: a defect, not a condition
+	}
+	return append(fmt.Appendf(nil, "%s%08x\n", snapshotHeader, crc32.Checksum(body, castagnoli)), body...)
+}
+
+func (e *Engine) save(w *workload) savedWorkload {
+	s := savedWorkload{
+		Workload: w.Workload, Seq: w.seq, Placing: w.placing, Attempt: w.attempt, Cancelled: w.cancelled,
+		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused,
+	}
+	for _, t := range w.tasks {
+		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason}
+		if t.live() {
+			st.Node = e.fleet.NodeName(t.node)
+		}
+		for _, g := range t.grants {
+			st.Grants = append(st.Grants, savedGrant{g.Grant, int32(g.compute), int64(g.memory)})
+		}
+		s.Tasks = append(s.Tasks, st)
+	}
+	if w.resize != nil {
+		s.Resize = &savedResize{Share: w.resize.share, Back: w.resize.back, Refused: w.resize.refused}
+		for _, r := range w.resize.tasks {
+			s.Resize.Tasks = append(s.Resize.Tasks, savedResizing{r.action, r.done, r.grants})
+		}
+	}
+	return s
+}
+
+// Restore makes an engine of a snapshot, or says what is wrong with it.
+func Restore(snapshot []byte) (*Engine, error) {
+	line, body, ok := bytes.Cut(snapshot, []byte("\n"))
+	sum, found := bytes.CutPrefix(line, []byte(snapshotHeader))
+	switch {
+	case !ok || !found:
+		return nil, fmt.Errorf("this is no engine snapshot of version 1: it begins with %.40q", line)
+	case string(sum) != fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)):
+		return nil, errors.New("the engine snapshot is damaged: its checksum does not match; use an older one")
+	}
+	var saved savedEngine
+	if err := decodeStrictly(body, &saved); err != nil {
+		return nil, fmt.Errorf("the engine snapshot cannot be read: %w", err)
+	}
+	e, err := saved.restore()
+	if err != nil {
+		return nil, fmt.Errorf("the engine snapshot contradicts itself: %w", err)
+	}
+	return e, nil
+}
+
+// decodeStrictly reads one JSON value and nothing else, with no field that is not known.
+func decodeStrictly(data []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if d.InputOffset() != int64(len(data)) {
+		return errors.New("something follows the value")
+	}
+	return nil
+}
+
+func (s *savedEngine) restore() (*Engine, error) {
+	f, err := fleet.Import(s.Fleet)
+	if err != nil {
+		return nil, err
+	}
+	e := newEngine(s.Config, f)
+	e.now, e.nextID, e.seq = s.Now, s.NextID, s.Seq
+	for _, q := range s.Queues {
+		if err := e.queues.Set(q); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.Workloads {
+		if err := e.load(&s.Workloads[i]); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.CheckInvariants()
+}
+
+func (e *Engine) load(s *savedWorkload) error {
+	w := &workload{
+		Workload: s.Workload, seq: s.Seq, placing: s.Placing, attempt: s.Attempt, cancelled: s.Cancelled,
+		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused,
+	}
+	if err := validate(&w.Workload); err != nil {
+		return err
+	}
+	q, ok := e.queues.Get(w.Queue)
+	switch {
+	case !ok:
+		return fmt.Errorf("workload %s is in queue %s, which is not there", w.ID, w.Queue)
+	case e.work[w.ID] != nil || w.seq >= e.seq:
+		return fmt.Errorf("workload %s comes twice or out of order", w.ID)
+	case len(s.Tasks) != 0 && len(s.Tasks) != w.Tasks:
+		return fmt.Errorf("workload %s has %d tasks and %d are listed", w.ID, w.Tasks, len(s.Tasks))
+	}
+	w.queue, w.shape = q, e.shapeOf(&w.Workload)
+	e.work[w.ID] = w
+	if len(s.Tasks) == 0 {
+		if w.placing != 0 || s.Resize != nil {
+			return fmt.Errorf("workload %s waits and is being started or resized", w.ID)
+		}
+		e.line.Insert(w)
+		w.queue.Waiting++
+		if w.retryAt > 0 {
+			e.parked.Insert(w)
+		} else {
+			e.regroup(w)
+		}
+		return nil
+	}
+	w.queue.Holds++
+	for i := range s.Tasks {
+		if err := e.loadTask(w, i, &s.Tasks[i]); err != nil {
+			return err
+		}
+	}
+	if err := e.expect(w, 0, placeProposal, w.placing); err != nil {
+		return err
+	}
+	return e.loadResize(w, s.Resize)
+}
+
+func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
+	t := &task{
+		w: w, index: i, node: fleet.None, started: s.Started, since: s.Since,
+		evicting: s.Evicting, evict: s.Evict, evictCode: s.Code, evictReason: s.Reason,
+	}
+	w.tasks = append(w.tasks, t)
+	if len(s.Grants) == 0 {
+		return nil
+	}
+	n, ok := e.fleet.Node(s.Node)
+	if !ok {
+		return fmt.Errorf("task %d of workload %s is on node %s, which is not there", i, w.ID, s.Node)
+	}
+	t.node = n
+	for _, g := range s.Grants {
+		d, ok := e.fleet.DeviceOf(g.Device)
+		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 {
+			return fmt.Errorf("grant %s is on a device %s that is not there, or holds less than nothing", g.UID, g.Device)
+		}
+		e.fleet.Adjust(d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory), 1)
+		t.grants = append(t.grants, grant{g.Grant, d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory)})
+	}
+	e.fleet.Take(n, w.shape.Resources)
+	e.settle(t)
+	return e.expect(w, i, evictProposal, t.evict)
+}
+
+func (e *Engine) loadResize(w *workload, s *savedResize) error {
+	if s == nil {
+		return nil
+	}
+	if len(s.Tasks) != len(w.tasks) {
+		return fmt.Errorf("the resize of workload %s is of %d tasks, not %d", w.ID, len(s.Tasks), len(w.tasks))
+	}
+	if err := validShare(s.Share); err != nil {
+		return err
+	}
+	w.resize = &resize{share: s.Share, back: s.Back, refused: s.Refused}
+	for i, r := range s.Tasks {
+		if len(r.Grants) != 0 && len(r.Grants) != len(w.tasks[i].grants) || r.Action != 0 && len(r.Grants) == 0 {
+			return fmt.Errorf("the resize of workload %s is not of the grants that task %d has", w.ID, i)
+		}
+		w.resize.tasks = append(w.resize.tasks, resizing{r.Action, r.Grants, r.Done})
+		if r.Action != 0 {
+			w.resize.open++
+		}
+		if err := e.expect(w, i, resizeProposal, r.Action); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect enters a proposal that waits for its answer; ID 0 is none.
+func (e *Engine) expect(w *workload, task int, kind proposalKind, id ActionID) error {
+	if id == 0 {
+		return nil
+	}
+	if e.pending[id] != nil || id >= e.nextID {
+		return fmt.Errorf("action %d of workload %s is another's or yet to come", id, w.ID)
+	}
+	e.pending[id] = &proposal{w: w, task: task, kind: kind}
+	return nil
+}
