@@ -43,6 +43,19 @@ func DriverPresent() error { return device.Present(nil) }
 // Open starts an agent: it installs the native parts, finds the devices (or starts simulated ones), finishes what an earlier agent
 // left half done, and finds or starts the arbiter. Nothing that runs is disturbed by it.
 func Open(ctx context.Context, config Config) (*Agent, error) {
+	a, err := newAgent(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.open(ctx, config); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// newAgent takes the run folder.
+func newAgent(config Config) (*Agent, error) {
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -60,10 +73,6 @@ func Open(ctx context.Context, config Config) (*Agent, error) {
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]bool{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify}
-	if err := a.open(ctx, config); err != nil {
-		a.Close()
-		return nil, err
-	}
 	return a, nil
 }
 
@@ -197,7 +206,7 @@ func (a *Agent) Shutdown(ctx context.Context, force bool) (err error) {
 	}
 	a.close.Do(func() {
 		a.halt()
-		err = a.arbiter.end(ctx, a.arbiter.process)
+		err = a.arbiter.end(ctx, a.arbiter.current())
 		if a.sim != nil {
 			err = errors.Join(err, a.sim.end(ctx))
 		}

@@ -49,7 +49,9 @@ func (a *arbiter) open(ctx context.Context) (found bool, err error) {
 		}
 		point.Here("node.arbiter.started")
 	}
+	a.mu.Lock()
 	a.process = p
+	a.mu.Unlock()
 	watching, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.done.Go(func() { a.watch(watching) })
@@ -165,7 +167,7 @@ func lastLine(file string) string {
 // watch replaces the arbiter whenever it dies.
 func (a *arbiter) watch(ctx context.Context) {
 	for {
-		p := a.process // only this goroutine changes it
+		p := a.current()
 		if p.waitFor(ctx) != nil {
 			return
 		}
@@ -245,10 +247,17 @@ func (a *arbiter) stopWatching() {
 	}
 }
 
+// current is the arbiter's process.
+func (a *arbiter) current() *process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.process
+}
+
 // close lets the arbiter go, which runs on.
 func (a *arbiter) close() {
 	a.stopWatching()
-	if a.process != nil {
-		a.process.close()
+	if p := a.current(); p != nil {
+		p.close()
 	}
 }

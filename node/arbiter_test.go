@@ -1,0 +1,104 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/native"
+)
+
+// TestArbiterIsReplaced: an arbiter that dies is started again at once, and a request under way outlasts it.
+func TestArbiterIsReplaced(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	ctx := testContext(t)
+	if _, err := a.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.arbiter.current().signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	gone := nextNotice(t, a, ArbiterGone)
+	back := nextNotice(t, a, ArbiterBack)
+	if gone.Message == "" || back.Message == "" {
+		t.Errorf("notices %+v, %+v", gone, back)
+	}
+	if got := known(t, a); got != "w.0" {
+		t.Errorf("the new arbiter knows %q", got)
+	}
+
+	setMode(t, folder, "die add")
+	if _, err := a.Prepare(ctx, aTask("w.1", 250, 800, "GPU-a")); err != nil {
+		t.Errorf("prepare while the arbiter dies of it: %v", err)
+	}
+	nextNotice(t, a, ArbiterBack)
+	setMode(t, folder, "die del")
+	if err := a.Unprepare(ctx, "w.0"); err != nil {
+		t.Errorf("unprepare while the arbiter dies of it: %v", err)
+	}
+	nextNotice(t, a, ArbiterBack)
+	if got := known(t, a); got != "w.1" {
+		t.Errorf("the arbiter knows %q", got)
+	}
+}
+
+func TestArbiterRefuses(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	ctx := testContext(t)
+	setMode(t, folder, "refuse add")
+	if _, err := a.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err == nil || !strings.Contains(err.Error(), "told to refuse") {
+		t.Errorf("prepared what the arbiter refuses: %v", err)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(folder, "tasks")); len(entries) != 0 || len(a.Prepared()) != 0 {
+		t.Errorf("left: %v, %v", entries, a.Prepared())
+	}
+	setMode(t, folder, "")
+	if _, err := a.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Errorf("prepared again: %v", err)
+	}
+}
+
+// TestArbiterOfAnotherBuild: an agent whose installed arbiter is another file than the one that runs replaces it.
+func TestArbiterOfAnotherBuild(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	before := a.arbiter.current().pid
+	a.Close()
+	program := filepath.Join(folder, native.Arbiter)
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := openFake(t, folder, newFakeDevices("GPU-a"))
+	if b.arbiter.current().pid == before {
+		t.Error("the arbiter of the other build still runs")
+	}
+	if err := unix.Kill(before, 0); err != unix.ESRCH {
+		t.Errorf("process %d: %v, want it to have ended", before, err)
+	}
+}
+
+func TestArbiterThatCannotStart(t *testing.T) {
+	folder := shortFolder(t)
+	program := filepath.Join(folder, native.Arbiter)
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no luck today\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tryFake(testContext(t), folder, newFakeDevices("GPU-a")); err == nil || !strings.Contains(err.Error(), "no luck today") {
+		t.Errorf("started: %v", err)
+	}
+}
