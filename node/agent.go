@@ -48,8 +48,7 @@ func Open(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	if err := a.open(ctx, config); err != nil {
-		a.Close()
-		return nil, err
+		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
@@ -154,26 +153,27 @@ func (a *Agent) notify(n Notice) {
 }
 
 // Close ends the agent and leaves arbiter, simulated devices, pages and whatever runs as they are.
-func (a *Agent) Close() {
+func (a *Agent) Close() error {
+	var err error
 	a.close.Do(func() {
-		a.halt()
+		err = a.halt()
 		a.release()
 	})
+	return err
 }
 
 // halt ends everything that watches.
-func (a *Agent) halt() {
+func (a *Agent) halt() (err error) {
 	if a.stop != nil {
 		a.stop()
 	}
 	a.arbiter.stopWatching()
 	if a.backend != nil {
-		if err := a.backend.Close(); err != nil {
-			a.log.Warn("close the devices", "error", err)
-		}
+		err = a.backend.Close()
 	}
 	a.done.Wait()
 	a.notices.close()
+	return err
 }
 
 // release lets go of everything that is held.
@@ -205,8 +205,7 @@ func (a *Agent) Shutdown(ctx context.Context, force bool) (err error) {
 		return fmt.Errorf("end the arbiter: %d tasks are prepared; end them first, or force it", prepared)
 	}
 	a.close.Do(func() {
-		a.halt()
-		err = a.arbiter.end(ctx, a.arbiter.current())
+		err = errors.Join(a.halt(), a.arbiter.end(ctx, a.arbiter.current()))
 		if a.sim != nil {
 			err = errors.Join(err, a.sim.end(ctx))
 		}

@@ -245,8 +245,8 @@ func TestNewAgentTakesOver(t *testing.T) {
 	if _, err := tryFake(ctx, folder, newFakeDevices("GPU-a")); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("a second agent beside the first: %v", err)
 	}
-	a.Close()
-	a.Close()
+	closeAgent(t, a)
+	closeAgent(t, a)
 
 	b := openFake(t, folder, newFakeDevices("GPU-a", "GPU-b"))
 	if b.arbiter.current().pid != arbiter {
@@ -291,7 +291,7 @@ func TestDamagedTask(t *testing.T) {
 			if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-a")); err != nil {
 				t.Fatal(err)
 			}
-			a.Close()
+			closeAgent(t, a)
 			file := filepath.Join(folder, "tasks/w.0", name)
 			content, err := os.ReadFile(file)
 			if err != nil {
@@ -357,7 +357,7 @@ func TestDeviceVanishes(t *testing.T) {
 	if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-b")); err != nil {
 		t.Fatal(err)
 	}
-	a.Close()
+	closeAgent(t, a)
 	b := openFake(t, folder, newFakeDevices("GPU-a"))
 	if n := nextNotice(t, b, DeviceDown); n.Device != "GPU-b" {
 		t.Errorf("notice %+v", n)

@@ -68,7 +68,7 @@ func TestArbiterOfAnotherBuild(t *testing.T) {
 	folder := fakeRun(t)
 	a := openFake(t, folder, newFakeDevices("GPU-a"))
 	before := a.arbiter.current().pid
-	a.Close()
+	closeAgent(t, a)
 	program := filepath.Join(folder, native.Arbiter)
 	content, err := os.ReadFile(program)
 	if err != nil {

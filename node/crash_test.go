@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,12 +33,12 @@ func tellStory(folder string) {
 }
 
 // story can be told again from the beginning whatever of it has happened already, as a host does that was killed itself.
-func story(ctx context.Context, folder string) error {
+func story(ctx context.Context, folder string) (err error) {
 	a, err := tryFake(ctx, folder, newFakeDevices("GPU-a", "GPU-b"))
 	if err != nil {
 		return err
 	}
-	defer a.Close()
+	defer func() { err = errors.Join(err, a.Close()) }()
 	if !slices.ContainsFunc(a.Prepared(), func(t Task) bool { return t.UID == stays.UID }) {
 		if _, err := a.Prepare(ctx, stays); err != nil {
 			return err
@@ -110,9 +111,9 @@ func checkTakenOver(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { a.Close() }()
+	defer func() { closeAgent(t, a) }()
 	checkAgreement(t, a)
-	a.Close()
+	closeAgent(t, a)
 	if err := story(ctx, folder); err != nil {
 		t.Fatalf("finish the story: %v", err)
 	}

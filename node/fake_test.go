@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -230,7 +231,7 @@ func openFake(t *testing.T, folder string, devices *fakeDevices) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(a.Close)
+	t.Cleanup(func() { closeAgent(t, a) })
 	return a
 }
 
@@ -244,8 +245,7 @@ func tryFake(ctx context.Context, folder string, devices *fakeDevices) (*Agent, 
 		err = a.takeOver(ctx)
 	}
 	if err != nil {
-		a.Close()
-		return nil, err
+		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
@@ -295,5 +295,12 @@ func nextNotice(t *testing.T, a *Agent, kind NoticeKind) Notice {
 		case <-ctx.Done():
 			t.Fatalf("no notice %q", kind)
 		}
+	}
+}
+
+func closeAgent(t *testing.T, a *Agent) {
+	t.Helper()
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -138,7 +138,7 @@ func TestLaunchesOfTheDead(t *testing.T) {
 	launches(16, "the other goes on")
 	book.Grant[0].Seq.Store(1)
 	launches(16, "the arbiter died while writing")
-	a.Close()
+	closeAgent(t, a)
 	book.Grant[0].Seq.Store(2)
 	a = openFake(t, folder, newFakeDevices("GPU-a"))
 	launches(16, "a new agent")
