@@ -107,13 +107,26 @@ static int charged(struct core *core, struct core_device *d, uint64_t from, uint
 	}
 	if (first)
 		who[n++] = first;
-	if (!holder || (holder->idle_since && !wanted))
+	/* Holding costs only where it keeps another from running: not while nobody waits, nor while others' work runs anyway. */
+	if (!holder || (holder->idle_since && (n > 0 || !wanted)))
 		return n;
 	if (!first || from >= first->busy_until)
 		who[n++] = holder;
 	else if (first->busy_until < *until)
 		*until = first->busy_until;
 	return n;
+}
+
+/* The holder's part of time that it shares with work that has outlived its lease: no more than it says it launched, the rest falls to
+ * those at fault. */
+static uint64_t holder_part(struct core *core, struct core_grant *h, uint64_t part)
+{
+	struct core_observation seen = {0};
+	core->config.observe(core->config.context, (int)(h - core->grant), core->now, &seen);
+	uint64_t unpaid = seen.launched_ns > h->paid_ns ? seen.launched_ns - h->paid_ns : 0;
+	part = part < unpaid ? part : unpaid;
+	h->paid_ns += part;
+	return part;
 }
 
 static void charge_span(struct core *core, struct core_device *d, uint64_t from, uint64_t until)
@@ -124,10 +137,16 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 		int n = charged(core, d, from, &to, who);
 		uint64_t dt = to - from;
 		from = to;
+		d->shared = n > 1;
 		if (n == 0) {
 			d->idle_pending += dt;
 			if (d->holder >= 0)
 				core->grant[d->holder].held_idle += dt;
+		}
+		if (n > 1 && d->holder >= 0 && who[n - 1] == &core->grant[d->holder]) {
+			uint64_t part = holder_part(core, who[n - 1], dt / (uint64_t)n);
+			core_use(who[--n], part);
+			dt -= part;
 		}
 		for (int i = 0; i < n; i++)
 			core_use(who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));

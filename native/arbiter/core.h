@@ -34,9 +34,9 @@
  * end passes, its work drains, and the next gate opens `early` before the work should be done. A lease is charged by the
  * caller's clock from the time when it is open and its predecessor has drained until it has itself drained; what a tenant says of its
  * own device time is not used for that: less would reward a lie, and more is a neighbour's time slice. Once work is later than its own
- * estimate and the next gate is open, both are under the driver's time slicing, and each is charged half. Work that has not drained
- * `overlap` after its lease's end is overlapped: the next goes beside it under the driver's time slicing and each is charged an
- * equal part. A holder that has drained and launches nothing for `idle` loses its lease (at once, if last time it did not come
+ * estimate and the next gate is open, both are under the driver's time slicing, and each is charged half, the holder no more than it says
+ * that it launched. Work that has not drained
+ * `overlap` after its lease's end is overlapped: the next goes beside it and the time is apportioned in the same way. A holder that has drained and launches nothing for `idle` loses its lease (at once, if last time it did not come
  * back within `idle`): it is charged for holding only while another waits.
  *
  * A task that uses several devices holds them together. It is chosen once it is first on every one of them (its rank only rises while
@@ -72,7 +72,8 @@ struct core_observation {
 	uint64_t wait_since_ns;  /* of the one that waits longest; ≤ now */
 	uint64_t launched;       /* launches, counted; never falls */
 	uint64_t completed;      /* of those; ≤ launched */
-	uint64_t outstanding_ns; /* estimated device time of the others */
+	uint64_t launched_ns;    /* estimated device time of all launches; never falls */
+	uint64_t outstanding_ns; /* of those that have not completed */
 	uint64_t busy_until_ns;  /* when outstanding work should end; 0: not said */
 	uint64_t measured_ns;    /* device time, by the tenant's measure; never falls */
 };
@@ -134,6 +135,7 @@ struct core_grant {
 	uint64_t open_at, ended_at; /* of the lease */
 	uint64_t idle_since;  /* drained and launching nothing; 0: not idle */
 	uint64_t launched_at_open, completed, outstanding_ns;
+	uint64_t paid_ns;     /* of launched_ns: charged already, where time is apportioned */
 	uint64_t late, late_completed; /* see core_observe; holds while `completed` stands */
 	uint64_t held_idle;   /* uncharged holding since idle_since */
 	uint64_t lost_idle_at; /* idle_since of the lease that was lost for idling */
@@ -167,6 +169,7 @@ struct core_device {
 	uint64_t idle_pending, down_pending; /* ns */
 	int64_t free_account; /* of what no floor reserves; thousandths of a ns */
 	uint64_t vmin;
+	bool shared;          /* time was apportioned when it was last charged */
 	bool handoff;         /* work of a lease that is over has just drained */
 	uint64_t unreserved_idle_ns, down_ns, switches;
 	struct alq_split ended;

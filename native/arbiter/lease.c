@@ -123,6 +123,8 @@ void core_observe(struct core *core, int grant)
 	}
 	g->completed = seen.completed;
 	g->outstanding_ns = seen.outstanding_ns;
+	if (g->phase != CORE_OPEN || !core->device[g->device].shared)
+		g->paid_ns = seen.launched_ns - seen.outstanding_ns;
 	observe_end(g, &seen);
 }
 

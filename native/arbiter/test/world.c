@@ -47,6 +47,7 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 		out->outstanding = l->outstanding > 0;
 		out->launched = l->launched;
 		out->completed = l->completed;
+		out->launched_ns = l->launched * l->estimate;
 		out->outstanding_ns = l->outstanding * l->estimate;
 		out->busy_until_ns = l->outstanding ? l->busy_until : 0;
 		out->measured_ns = l->truth;
