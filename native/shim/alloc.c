@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alloc.c: every family of allocations with its frees: reserved first, then allocated; if the driver refuses, nothing stays reserved. Memory
+ * that another process allocated and this one only opens (IPC, imported handles) is counted where it was allocated; memory in the
+ * host is not counted; what a pool keeps for later is not counted until it is handed out.
+ */
+#include "driver.h"
+
+/* The grant to charge: 0 or more; -1: not ours to count; *error: refused. */
+static int charge_grant(CUresult *error)
+{
+	*error = CUDA_SUCCESS;
+	if (task_on())
+		return meter_current_grant();
+	if (get_acquire(&task.state) == SHIM_FAILED)
+		*error = CUDA_ERROR_SYSTEM_NOT_READY;
+	return -1;
+}
+
+/* Books an allocation that was made, or gives its reservation back. */
+static CUresult settle(CUresult r, int grant, uint64_t bytes, uint64_t key, enum block_kind kind)
+{
+	ALQ_POINT("shim.memory.allocated");
+	struct block b = {.key = key, .bytes = bytes, .grant = (uint32_t)grant, .kind = (uint32_t)kind};
+	if (r == CUDA_SUCCESS)
+		driver.cuCtxGetCurrent(&b.context);
+	if (r != CUDA_SUCCESS || !blocks_add(&b))
+		memory_return((uint32_t)grant, bytes);
+	return r;
+}
+
+/* Reserves, calls, books. key is read after the call. */
+#define ALLOCATE(size, kind, key, name, ...)                                                                                       \
+	do {                                                                                                                       \
+		CUresult r;                                                                                                        \
+		int grant = charge_grant(&r);                                                                                      \
+		if (r != CUDA_SUCCESS)                                                                                             \
+			return r;                                                                                                  \
+		if (grant < 0)                                                                                                     \
+			return REAL(name, __VA_ARGS__);                                                                            \
+		uint64_t bytes = memory_round(size);                                                                               \
+		if (!memory_reserve((uint32_t)grant, bytes))                                                                       \
+			return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
+		r = REAL(name, __VA_ARGS__);                                                                                       \
+		return settle(r, grant, bytes, r == CUDA_SUCCESS ? (uint64_t)(key) : 0, kind);                                     \
+	} while (0)
+
+/* Taken out of the table before the driver may hand the same address out again; put back if it does not free. */
+#define FREE(key, name, ...)                                                                                                       \
+	do {                                                                                                                       \
+		struct block b;                                                                                                    \
+		bool ours = task_on() && blocks_take((uint64_t)(key), &b);                                                         \
+		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
+		if (ours && r == CUDA_SUCCESS)                                                                                     \
+			memory_return(b.grant, b.bytes);                                                                           \
+		else if (ours)                                                                                                     \
+			blocks_add(&b);                                                                                            \
+		return r;                                                                                                          \
+	} while (0)
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t size)
+{
+	ALLOCATE(size, BLOCK_PLAIN, *dptr, cuMemAlloc_v2, dptr, size);
+}
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t size, unsigned int flags)
+{
+	ALLOCATE(size, BLOCK_MANAGED, *dptr, cuMemAllocManaged, dptr, size, flags);
+}
+
+/* The driver chooses the pitch; no device aligns rows to more than this. */
+#define PITCH 512
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	uint64_t row = width > UINT64_MAX - PITCH ? UINT64_MAX : ((uint64_t)width + PITCH - 1) / PITCH * PITCH;
+	ALLOCATE(times(row, height), BLOCK_PLAIN, *dptr, cuMemAllocPitch_v2, dptr, pitch, width, height, element);
+}
+
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t size, CUstream stream)
+{
+	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocAsync, dptr, size, stream);
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t size, CUstream stream)
+{
+	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocAsync_ptsz, dptr, size, stream);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
+{
+	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocFromPoolAsync, dptr, size, pool, stream);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
+{
+	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocFromPoolAsync_ptsz, dptr, size, pool, stream);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
+{
+	FREE(dptr, cuMemFree_v2, dptr);
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
+{
+	FREE(dptr, cuMemFreeAsync, dptr, stream);
+}
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
+{
+	FREE(dptr, cuMemFreeAsync_ptsz, dptr, stream);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- arrays */
+
+static uint64_t format_bytes(CUarray_format format)
+{
+	switch ((int)format) {
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	case CU_AD_FORMAT_UNSIGNED_INT32:
+	case CU_AD_FORMAT_SIGNED_INT32:
+	case CU_AD_FORMAT_FLOAT:
+		return 4;
+	default:
+		return 1; /* bytes, and the compressed formats, of which none takes more for an element */
+	}
+}
+
+static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, CUarray_format format, unsigned int channels)
+{
+	uint64_t plane = times(width, height == 0 ? 1 : height);
+	return times(times(plane, depth == 0 ? 1 : depth), format_bytes(format) * channels);
+}
+
+EXPORT CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *d)
+{
+	uint64_t size = d == NULL ? 0 : array_bytes(d->Width, d->Height, 1, d->Format, d->NumChannels);
+	ALLOCATE(size, BLOCK_ARRAY, (uintptr_t)*handle, cuArrayCreate_v2, handle, d);
+}
+
+EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	uint64_t size = d == NULL ? 0 : array_bytes(d->Width, d->Height, d->Depth, d->Format, d->NumChannels);
+	ALLOCATE(size, BLOCK_ARRAY, (uintptr_t)*handle, cuArray3DCreate_v2, handle, d);
+}
+
+EXPORT CUresult cuArrayDestroy(CUarray array)
+{
+	FREE((uintptr_t)array, cuArrayDestroy, array);
+}
+
+EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
+{
+	uint64_t size = 0;
+	for (unsigned int i = 0; d != NULL && i < levels && i < 64; i++) {
+		uint64_t w = d->Width >> i, h = d->Height >> i, depth = d->Depth >> i;
+		uint64_t level = array_bytes(w == 0 ? 1 : w, h, depth, d->Format, d->NumChannels);
+		size = size > UINT64_MAX - level ? UINT64_MAX : size + level;
+	}
+	ALLOCATE(size, BLOCK_MIPMAP, (uintptr_t)*handle, cuMipmappedArrayCreate, handle, d, levels);
+}
+
+EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+	FREE((uintptr_t)array, cuMipmappedArrayDestroy, array);
+}
+
+/* ------------------------------------------------------------------------------------------------------- virtual memory */
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	if (get_acquire(&task.state) == SHIM_FAILED)
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	/* A location names a device by its handle; what lies in the host is not counted. */
+	bool counted = task_on() && prop != NULL && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	int grant = counted ? view_grant(prop->location.id) : -1;
+	if (grant < 0)
+		return REAL(cuMemCreate, handle, size, prop, flags);
+	uint64_t bytes = memory_round(size);
+	if (!memory_reserve((uint32_t)grant, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult r = REAL(cuMemCreate, handle, size, prop, flags);
+	ALQ_POINT("shim.memory.created");
+	if (r != CUDA_SUCCESS || !physical_add(*handle, bytes, (uint32_t)grant))
+		memory_return((uint32_t)grant, bytes);
+	return r;
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	CUresult r = REAL(cuMemRelease, handle);
+	if (r == CUDA_SUCCESS && task_on())
+		physical_release(handle);
+	return r;
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUresult r = REAL(cuMemRetainAllocationHandle, handle, addr);
+	if (r == CUDA_SUCCESS && task_on())
+		physical_retain(*handle);
+	return r;
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	CUresult r = REAL(cuMemMap, ptr, size, offset, handle, flags);
+	if (r == CUDA_SUCCESS && task_on())
+		physical_map(handle, ptr, size);
+	return r;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	CUresult r = REAL(cuMemUnmap, ptr, size);
+	if (r == CUDA_SUCCESS && task_on())
+		physical_unmap(ptr, size);
+	return r;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * context.c: initialisation, contexts, streams and captures: passed on, and followed. A context costs memory that the program did not
+ * ask for; what the driver's own books say that it cost is charged to the share.
+ */
+#include "driver.h"
+
+#define CONTEXTS 64 /* of one process; what more there are is charged until the process ends */
+
+static struct lock contexts_lock; /* creation is charged by difference: one at a time */
+static struct charged {
+	CUcontext context; /* NULL: free */
+	uint32_t grant;
+	uint64_t bytes;
+	uint32_t retained; /* of a primary context: how often; 0: not primary */
+	CUdevice device;
+} charged[CONTEXTS];
+
+EXPORT CUresult cuInit(unsigned int flags)
+{
+	static bool initialised; /* in this process or one that it was forked from */
+	static struct lock once;
+	if (!driver_ready())
+		return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+	if (initialised) {
+		CUresult r = driver.cuInit(flags);
+		if (r != CUDA_SUCCESS || get_acquire(&task.state) != SHIM_NEW)
+			return r != CUDA_SUCCESS || get_acquire(&task.state) != SHIM_FAILED ? r : CUDA_ERROR_SYSTEM_NOT_READY;
+	}
+	enum shim_state state = task_start();
+	if (state == SHIM_OFF)
+		return driver.cuInit(flags);
+	if (state == SHIM_FAILED)
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	lock_take(&once);
+	CUresult r = CUDA_SUCCESS;
+	if (!initialised) {
+		view_visible_begin();
+		r = driver.cuInit(flags);
+		view_visible_end();
+		initialised = r == CUDA_SUCCESS;
+		if (initialised)
+			view_start();
+	}
+	lock_give(&once);
+	return r;
+}
+
+static struct charged *charged_find(CUcontext context)
+{
+	for (int i = 0; i < CONTEXTS; i++) {
+		if (charged[i].context == context)
+			return &charged[i];
+	}
+	return NULL;
+}
+
+/* Charges a context just made. False: the share has no room for it, and it must go. */
+static bool context_charge(CUcontext context, CUdevice device, uint32_t grant, bool known, uint64_t before, bool primary)
+{
+	const uint64_t most = 2ull << 30; /* more than any context takes: somebody else's allocation got into the difference */
+	uint64_t after = 0, cost = 0;
+	if (known && overhead_read(grant, &after) && after > before)
+		cost = after - before < most ? after - before : most;
+	if (!memory_reserve_overhead(grant, cost)) {
+		say("a context takes %llu MiB on the device and the share has no room for it; ask for more memory with --mem",
+		    (unsigned long long)(cost >> 20));
+		return false;
+	}
+	struct charged *c = charged_find(NULL);
+	if (c != NULL)
+		*c = (struct charged){.context = context, .grant = grant, .bytes = cost, .retained = primary, .device = device};
+	return true;
+}
+
+static void context_discharge(struct charged *c)
+{
+	memory_return_overhead(c->grant, c->bytes);
+	*c = (struct charged){0};
+}
+
+/* A new context of a device of ours, made by call. */
+#define CREATE(name, device, ...)                                                                                                  \
+	do {                                                                                                                       \
+		int grant = task_on() ? view_grant(device) : -1;                                                                   \
+		uint64_t before = 0;                                                                                               \
+		if (get_acquire(&task.state) == SHIM_FAILED)                                                                       \
+			return CUDA_ERROR_SYSTEM_NOT_READY;                                                                        \
+		if (grant < 0)                                                                                                     \
+			return REAL(name, __VA_ARGS__);                                                                            \
+		lock_take(&contexts_lock);                                                                                         \
+		bool known = overhead_read((uint32_t)grant, &before);                                                              \
+		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
+		if (r == CUDA_SUCCESS && !context_charge(*pctx, device, (uint32_t)grant, known, before, false)) {                  \
+			REAL(cuCtxDestroy_v2, *pctx);                                                                              \
+			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
+		}                                                                                                                  \
+		lock_give(&contexts_lock);                                                                                         \
+		return r;                                                                                                          \
+	} while (0)
+
+EXPORT CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CREATE(cuCtxCreate, dev, pctx, flags, dev);
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CREATE(cuCtxCreate_v2, dev, pctx, flags, dev);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice dev)
+{
+	CREATE(cuCtxCreate_v3, dev, pctx, params, count, flags, dev);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev)
+{
+	CREATE(cuCtxCreate_v4, dev, pctx, params, flags, dev);
+}
+
+/* What hangs on a context that has been destroyed goes with it. */
+static void context_gone(CUcontext context)
+{
+	blocks_drop_context(context);
+	lock_take(&contexts_lock);
+	struct charged *c = charged_find(context);
+	if (c != NULL)
+		context_discharge(c);
+	lock_give(&contexts_lock);
+}
+
+#define DESTROY(name, ctx)                                                                                                         \
+	do {                                                                                                                       \
+		meter_context_gone(ctx);                                                                                           \
+		CUresult r = REAL(name, ctx);                                                                                      \
+		if (r == CUDA_SUCCESS && task_on() && (ctx) != NULL)                                                               \
+			context_gone(ctx);                                                                                         \
+		return r;                                                                                                          \
+	} while (0)
+
+EXPORT CUresult cuCtxDestroy(CUcontext ctx)
+{
+	DESTROY(cuCtxDestroy, ctx);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	DESTROY(cuCtxDestroy_v2, ctx);
+}
+
+/* ---------------------------------------------------------------------------------------------------- primary contexts */
+
+static struct charged *primary_find(CUdevice device)
+{
+	for (int i = 0; i < CONTEXTS; i++) {
+		if (charged[i].context != NULL && charged[i].retained != 0 && charged[i].device == device)
+			return &charged[i];
+	}
+	return NULL;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	int grant = task_on() ? view_grant(dev) : -1;
+	uint64_t before = 0;
+	if (get_acquire(&task.state) == SHIM_FAILED)
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	if (grant < 0)
+		return REAL(cuDevicePrimaryCtxRetain, pctx, dev);
+	lock_take(&contexts_lock);
+	struct charged *had = primary_find(dev);
+	bool known = had == NULL && overhead_read((uint32_t)grant, &before);
+	CUresult r = REAL(cuDevicePrimaryCtxRetain, pctx, dev);
+	if (r == CUDA_SUCCESS && had != NULL) {
+		had->retained++;
+	} else if (r == CUDA_SUCCESS && !context_charge(*pctx, dev, (uint32_t)grant, known, before, true)) {
+		REAL(cuDevicePrimaryCtxRelease_v2, dev);
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	lock_give(&contexts_lock);
+	return r;
+}
+
+/* The device's primary context, if this call is its end; NULL: it stays. */
+static CUcontext primary_ending(CUdevice device, bool reset)
+{
+	lock_take(&contexts_lock);
+	struct charged *c = task_on() ? primary_find(device) : NULL;
+	CUcontext context = c != NULL && (reset || c->retained == 1) ? c->context : NULL;
+	if (c != NULL && context == NULL)
+		c->retained--;
+	lock_give(&contexts_lock);
+	return context;
+}
+
+#define PRIMARY_END(name, dev, reset)                                                                                              \
+	do {                                                                                                                       \
+		CUcontext context = primary_ending(dev, reset);                                                                    \
+		meter_context_gone(context);                                                                                       \
+		CUresult r = REAL(name, dev);                                                                                      \
+		if (r == CUDA_SUCCESS && context != NULL)                                                                          \
+			context_gone(context);                                                                                     \
+		return r;                                                                                                          \
+	} while (0)
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	PRIMARY_END(cuDevicePrimaryCtxRelease, dev, false);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	PRIMARY_END(cuDevicePrimaryCtxRelease_v2, dev, false);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	PRIMARY_END(cuDevicePrimaryCtxReset, dev, true);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	PRIMARY_END(cuDevicePrimaryCtxReset_v2, dev, true);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy.c: copies and sets of LARGE bytes and more through the gate; smaller ones take no time worth a lease. What one takes is learned by kind
+ * and by the power of two that its size falls into.
+ */
+#include "driver.h"
+
+#define LARGE (1u << 20)
+
+enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET };
+
+static uint64_t copy_key(enum kind kind, uint64_t bytes)
+{
+	return cost_key((void *)(uintptr_t)kind, 64u - (unsigned)__builtin_clzll(bytes | 1));
+}
+
+/* One hook: name, parameters, arguments, what it is, how many bytes, which stream. */
+#define COPY(name, params, args, kind, bytes, stream, per_thread)                                                                  \
+	EXPORT CUresult name params                                                                                                \
+	{                                                                                                                          \
+		struct pass pass;                                                                                                  \
+		uint64_t size = bytes;                                                                                             \
+		if (size < LARGE)                                                                                                  \
+			return CALL(name, args);                                                                                   \
+		CUresult result = gate_enter(&pass, stream, per_thread, copy_key(kind, size));                                     \
+		if (result != CUDA_SUCCESS)                                                                                        \
+			return result;                                                                                             \
+		result = CALL(name, args);                                                                                         \
+		gate_leave(&pass, result);                                                                                         \
+		return result;                                                                                                     \
+	}
+#define CALL(name, args) (driver_ready() && driver.name != NULL ? driver.name args : CUDA_ERROR_NOT_SUPPORTED)
+
+/* A synchronous call with its per-thread variant; an asynchronous one with its. */
+#define SYNC(name, params, args, kind, bytes)                                                                                      \
+	COPY(name, params, args, kind, bytes, NULL, false) COPY(name##_ptds, params, args, kind, bytes, NULL, true)
+#define ASYNC(name, params, args, kind, bytes)                                                                                     \
+	COPY(name, params, args, kind, bytes, stream, false) COPY(name##_ptsz, params, args, kind, bytes, stream, true)
+
+SYNC(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n), ON_DEVICE, n)
+ASYNC(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), (dst, src, n, stream), ON_DEVICE, n)
+SYNC(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n), (dst, to, src, from, n), TO_PEER, n)
+ASYNC(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
+      (dst, to, src, from, n, stream), TO_PEER, n)
+SYNC(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t n), (dst, src, n), TO_DEVICE, n)
+ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream), (dst, src, n, stream), TO_DEVICE, n)
+SYNC(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t n), (dst, src, n), TO_HOST, n)
+ASYNC(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream), (dst, src, n, stream), TO_HOST, n)
+SYNC(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), (dst, src, n), ON_DEVICE, n)
+ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), (dst, src, n, stream), ON_DEVICE, n)
+SYNC(cuMemcpyDtoA_v2, (CUarray dst, size_t at, CUdeviceptr src, size_t n), (dst, at, src, n), ON_DEVICE, n)
+SYNC(cuMemcpyAtoD_v2, (CUdeviceptr dst, CUarray src, size_t at, size_t n), (dst, src, at, n), ON_DEVICE, n)
+SYNC(cuMemcpyHtoA_v2, (CUarray dst, size_t at, const void *src, size_t n), (dst, at, src, n), TO_DEVICE, n)
+SYNC(cuMemcpyAtoH_v2, (void *dst, CUarray src, size_t at, size_t n), (dst, src, at, n), TO_HOST, n)
+SYNC(cuMemcpyAtoA_v2, (CUarray dst, size_t to, CUarray src, size_t from, size_t n), (dst, to, src, from, n), ON_DEVICE, n)
+ASYNC(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream), (dst, at, src, n, stream), TO_DEVICE, n)
+ASYNC(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream), (dst, src, at, n, stream), TO_HOST, n)
+
+#define BYTES_2D (c == NULL ? 0 : (uint64_t)c->WidthInBytes * c->Height)
+#define BYTES_3D (c == NULL ? 0 : (uint64_t)c->WidthInBytes * c->Height * c->Depth)
+#define KIND_OF                                                                                                                    \
+	(c == NULL				       ? ON_DEVICE                                                                 \
+	 : c->srcMemoryType == CU_MEMORYTYPE_HOST ? TO_DEVICE                                                                      \
+	 : c->dstMemoryType == CU_MEMORYTYPE_HOST ? TO_HOST                                                                        \
+						  : ON_DEVICE)
+SYNC(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *c), (c), KIND_OF, BYTES_2D)
+SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *c), (c), KIND_OF, BYTES_2D)
+ASYNC(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *c, CUstream stream), (c, stream), KIND_OF, BYTES_2D)
+SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), (c), KIND_OF, BYTES_3D)
+ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream), (c, stream), KIND_OF, BYTES_3D)
+SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *c), (c), TO_PEER, BYTES_3D)
+ASYNC(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream), (c, stream), TO_PEER, BYTES_3D)
+
+SYNC(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n), SET, n)
+SYNC(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short v, size_t n), (dst, v, n), SET, 2ull * n)
+SYNC(cuMemsetD32_v2, (CUdeviceptr dst, unsigned int v, size_t n), (dst, v, n), SET, 4ull * n)
+SYNC(cuMemsetD2D8_v2, (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h), (dst, pitch, v, w, h), SET, (uint64_t)w *h)
+SYNC(cuMemsetD2D16_v2, (CUdeviceptr dst, size_t pitch, unsigned short v, size_t w, size_t h), (dst, pitch, v, w, h), SET, 2ull * w * h)
+SYNC(cuMemsetD2D32_v2, (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h), (dst, pitch, v, w, h), SET, 4ull * w * h)
+ASYNC(cuMemsetD8Async, (CUdeviceptr dst, unsigned char v, size_t n, CUstream stream), (dst, v, n, stream), SET, n)
+ASYNC(cuMemsetD16Async, (CUdeviceptr dst, unsigned short v, size_t n, CUstream stream), (dst, v, n, stream), SET, 2ull * n)
+ASYNC(cuMemsetD32Async, (CUdeviceptr dst, unsigned int v, size_t n, CUstream stream), (dst, v, n, stream), SET, 4ull * n)
+ASYNC(cuMemsetD2D8Async, (CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h, CUstream stream),
+      (dst, pitch, v, w, h, stream), SET, (uint64_t)w *h)
+ASYNC(cuMemsetD2D16Async, (CUdeviceptr dst, size_t pitch, unsigned short v, size_t w, size_t h, CUstream stream),
+      (dst, pitch, v, w, h, stream), SET, 2ull * w * h)
+ASYNC(cuMemsetD2D32Async, (CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h, CUstream stream),
+      (dst, pitch, v, w, h, stream), SET, 4ull * w * h)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.h: the driver's own functions, found by name in the library that the shim is linked to. */
+#ifndef ALIQUOT_SHIM_DRIVER_H
+#define ALIQUOT_SHIM_DRIVER_H
+
+#include "shim.h"
+
+/* What is called but not hooked. */
+#define DRIVER_PLAIN(X)                                                                                                            \
+	X(cuCtxGetCurrent)                                                                                                         \
+	X(cuCtxSetCurrent)                                                                                                         \
+	X(cuCtxGetDevice)                                                                                                          \
+	X(cuDeviceGetUuid)                                                                                                         \
+	X(cuDeviceGetUuid_v2)                                                                                                      \
+	X(cuDevicePrimaryCtxGetState)                                                                                              \
+	X(cuDriverGetVersion)                                                                                                      \
+	X(cuEventCreate)                                                                                                           \
+	X(cuEventElapsedTime)                                                                                                      \
+	X(cuEventQuery)                                                                                                            \
+	X(cuEventRecord)                                                                                                           \
+	X(cuEventSynchronize)                                                                                                      \
+	X(cuMemGetAddressRange_v2)                                                                                                 \
+	X(cuStreamIsCapturing)                                                                                                     \
+	X(cuStreamGetFlags)                                                                                                        \
+	X(cuThreadExchangeStreamCaptureMode)
+
+struct driver {
+#define X(name) __typeof__(name) *name;
+	DRIVER_PLAIN(X)
+#undef X
+#define HOOK(name, base, version, per_thread, kind) __typeof__(name) *name;
+#include "hooks.def"
+#undef HOOK
+};
+
+extern struct driver driver;
+
+/* Looks everything up; the first caller does it, the others wait. False: there is no driver. */
+bool driver_load(void);
+/* The same, cheap once it is done. */
+extern uint32_t driver_loaded;
+
+static inline bool driver_ready(void)
+{
+	return __builtin_expect(get_acquire(&driver_loaded) == 1, 1) || driver_load();
+}
+
+/* Calls the driver's function; a driver that is too old to have it says so itself. */
+#define REAL(name, ...) (driver_ready() && driver.name != NULL ? driver.name(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gate.c: who may launch when.
+ *
+ * A launch goes when the lease stands and what is queued on the device is little: run_ahead_ns of estimated time, and run_ahead_launches
+ * that were never measured; one always goes when nothing is outstanding. Nothing is queued behind work that already fills the lease,
+ * so that it drains when it ends. While the arbiter is away, each process launches at its floor's rate, by a virtual
+ * schedule that all processes of the task share (tel.floor_next_ns).
+ */
+#include "meter.h"
+
+#define GATE_SLEEP_NS (100 * NS_PER_MS) /* looks again at least so often: the arbiter may have died */
+#define FLOOR_BURST_NS (5 * NS_PER_MS)  /* of the floor's schedule, what may be used ahead */
+
+enum verdict { GO, WAIT_GATE, WAIT_ROOM, WAIT_FLOOR, STOPPED };
+
+bool gate_is_open(const struct alq_ctl_grant *c, uint64_t now)
+{
+	uint32_t word = get_acquire(&c->gate);
+	if ((word & ALQ_GATE_OPEN) == 0)
+		return false;
+	return (word & ALQ_GATE_UNGATED) != 0 || now < get_acquire(&c->lease_end_ns);
+}
+
+/* What one launch counts for. The unmeasured share the run-ahead in as many equal parts as may be queued. */
+static uint64_t estimate(const struct alq_ctl_grant *c, const struct cost *cost)
+{
+	uint32_t launches = get(&c->run_ahead_launches);
+	return cost->est_ns != 0 ? cost->est_ns : get(&c->run_ahead_ns) / (launches == 0 ? 1 : launches) + 1;
+}
+
+/* Paces at the floor. Returns GO and moves the schedule on, or the time to try again at. */
+static enum verdict floor_verdict(struct meter *m, uint64_t est_ns, uint64_t now, uint64_t *again)
+{
+	uint64_t *next = &task.tel->floor_next_ns[m->grant];
+	struct policy p = {0};
+	task_policy(m->grant, &p);
+	if (p.floor == 0) {
+		*again = now + GATE_SLEEP_NS;
+		return WAIT_FLOOR;
+	}
+	uint64_t step = est_ns * ALQ_MILLI / p.floor;
+	uint64_t due = get_seq(next);
+	do {
+		/* A schedule far ahead of the clock is scribble, or a giant launch: it delays by what one second of floor can carry. */
+		uint64_t base = due > now + NS_PER_S ? now : due > now ? due : now;
+		if (base > now + FLOOR_BURST_NS) {
+			*again = base - FLOOR_BURST_NS;
+			return WAIT_FLOOR;
+		}
+		if (__atomic_compare_exchange_n(next, &due, base + step, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return GO;
+	} while (true);
+}
+
+/* Whether what is queued leaves room for one more. */
+static bool room(const struct meter *m, const struct alq_ctl_grant *c, const struct cost *cost, uint64_t est_ns)
+{
+	if (m->outstanding == 0)
+		return true;
+	if (m->outstanding_ns + est_ns > get(&c->run_ahead_ns))
+		return false;
+	return cost->est_ns != 0 || (cost->pending == 0 && m->outstanding_unknown < get(&c->run_ahead_launches));
+}
+
+static enum verdict verdict(struct meter *m, const struct cost *cost, uint64_t est_ns, uint64_t now, uint64_t *again)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
+	if (__builtin_expect((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0, 0))
+		return STOPPED;
+	uint32_t word = get_acquire(&c->gate);
+	if ((word & (ALQ_GATE_OPEN | ALQ_GATE_UNGATED)) == (ALQ_GATE_OPEN | ALQ_GATE_UNGATED))
+		return GO;
+	uint64_t end = get_acquire(&c->lease_end_ns);
+	*again = now + GATE_SLEEP_NS;
+	if ((word & ALQ_GATE_OPEN) == 0 || now >= end) {
+		if (!task_arbiter_lost(now))
+			return WAIT_GATE;
+		return room(m, c, cost, est_ns) ? floor_verdict(m, est_ns, now, again) : WAIT_ROOM;
+	}
+	if (m->outstanding != 0 && m->busy_until_ns >= end) {
+		*again = end;
+		return WAIT_ROOM;
+	}
+	return room(m, c, cost, est_ns) ? GO : WAIT_ROOM;
+}
+
+/* Sleeps until the gate may have opened. Publishes first, looks again, and only then sleeps: see abi.h. */
+static void wait_gate(struct meter *m, uint64_t now)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
+	uint32_t word = get_seq(&c->gate);
+	lock_give(&m->lock);
+	task_ring();
+	ALQ_POINT("shim.gate.waiting");
+	if (!gate_is_open(c, clock_now()) && get_seq(&c->gate) == word)
+		futex_wait_until(&c->gate, word, now + GATE_SLEEP_NS, true);
+	lock_take(&m->lock);
+}
+
+/* Sleeps until work has ended or the time has come. */
+static void wait_room(struct meter *m, uint64_t again)
+{
+	uint32_t done = m->done;
+	m->room_waiters++;
+	meter_wake_watcher(m);
+	lock_give(&m->lock);
+	futex_wait_until(&m->done, done, again, false);
+	lock_take(&m->lock);
+	m->room_waiters--;
+}
+
+/* One launch has to wait. since is when it reached the gate; *gated: it has been counted as waiting for the arbiter. */
+static void wait_for(struct meter *m, enum verdict why, uint64_t now, uint64_t again, bool *gated)
+{
+	struct alq_tel_grant *t = tel_of(m->grant);
+	if (why == WAIT_GATE && !*gated) {
+		*gated = true;
+		if (m->gate_waiters++ == 0)
+			put_seq(&t->wait_since_ns, now);
+		put(&t->gate_waits, t->gate_waits + 1);
+	}
+	batches_flush(m, NULL, UINT64_MAX);
+	if (why == WAIT_GATE)
+		wait_gate(m, now);
+	else
+		wait_room(m, again);
+}
+
+/* The launch goes: everything that is told about it is told before it does. */
+static void admit(struct meter *m, struct pass *pass, uint64_t now)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
+	struct alq_tel_grant *t = tel_of(m->grant);
+	m->outstanding++;
+	m->outstanding_ns += pass->est_ns;
+	m->outstanding_unknown += pass->unknown;
+	pass->cost->pending += pass->unknown;
+	m->busy_until_ns = (m->busy_until_ns > now ? m->busy_until_ns : now) + pass->est_ns;
+	put(&t->busy_until_ns, m->busy_until_ns);
+	put(&t->launched_ns, t->launched_ns + pass->est_ns);
+	put(&t->launch_lease_id, get(&c->lease_id));
+	put(&t->last_launch_ns, now);
+	put_release(&t->launched, t->launched + 1);
+}
+
+static CUresult gate_pass(struct pass *pass, struct context *c, uint64_t key)
+{
+	struct meter *m = c->meter;
+	const struct alq_ctl_grant *ctl = &task.ctl->grant[m->grant];
+	bool gated = false;
+	uint64_t now = clock_now(), since = now, again;
+	for (;; now = clock_now()) {
+		pass->cost = cost_find(m->costs, key);
+		pass->est_ns = estimate(ctl, pass->cost);
+		enum verdict v = verdict(m, pass->cost, pass->est_ns, now, &again);
+		if (v == GO)
+			break;
+		if (v == STOPPED) {
+			if (gated && --m->gate_waiters == 0)
+				put_seq(&tel_of(m->grant)->wait_since_ns, 0);
+			return CUDA_ERROR_NOT_PERMITTED;
+		}
+		wait_for(m, v, now, again, &gated);
+	}
+	pass->unknown = pass->cost->est_ns == 0;
+	admit(m, pass, now);
+	if (gated) {
+		struct alq_tel_grant *t = tel_of(m->grant);
+		put(&t->gate_wait_ns, t->gate_wait_ns + (now - since));
+		if (--m->gate_waiters == 0)
+			put_seq(&t->wait_since_ns, 0);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* Inside a capture nothing runs: the launch is only written down. Asked only while a capture may be open. */
+static bool capturing(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	if (per_thread && stream == NULL)
+		stream = CU_STREAM_PER_THREAD;
+	return driver.cuStreamIsCapturing != NULL &&
+	       (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key)
+{
+	pass->meter = NULL;
+	if (!task_on())
+		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+	struct context *c = meter_context();
+	if (c == NULL || (__builtin_expect(get(&captures) != 0, 0) && capturing(stream, per_thread)))
+		return CUDA_SUCCESS;
+	struct meter *m = c->meter;
+	bool start = false;
+	lock_take(&m->lock);
+	CUresult r = gate_pass(pass, c, key);
+	if (r != CUDA_SUCCESS) {
+		lock_give(&m->lock);
+		return r;
+	}
+	pass->meter = m;
+	pass->context = c;
+	pass->stream = stream_of(c, stream, per_thread);
+	/* What was never measured is measured alone. */
+	if (pass->unknown && pass->stream != NULL && pass->stream->open != NULL && pass->stream->open->inflight == 0)
+		batch_close(m, pass->stream->open);
+	pass->batch = pass->stream == NULL ? NULL : batch_open(pass->stream, get(&tel_of(m->grant)->last_launch_ns), &start);
+	if (pass->batch != NULL) {
+		pass->batch->inflight++;
+		pass->batch->lease_end_ns = get(&task.ctl->grant[m->grant].lease_end_ns);
+	}
+	lock_give(&m->lock);
+	ALQ_POINT("shim.gate.passed");
+	if (start)
+		pass->batch->timed = driver.cuEventRecord(pass->batch->start, pass->stream->handle) == CUDA_SUCCESS;
+	return CUDA_SUCCESS;
+}
+
+void gate_leave(struct pass *pass, CUresult result)
+{
+	struct meter *m = pass->meter;
+	if (m == NULL)
+		return;
+	lock_take(&m->lock);
+	struct batch *b = pass->batch;
+	if (b != NULL)
+		b->inflight--;
+	if (result != CUDA_SUCCESS || b == NULL) {
+		/* It never reached the device, or nothing tells when it ends: booked by its estimate. */
+		pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
+		meter_completed(m, 1, pass->est_ns, pass->unknown, result == CUDA_SUCCESS ? pass->est_ns : 0);
+	} else {
+		batch_count(b, pass->cost, pass->est_ns, pass->unknown, 1);
+	}
+	if (b != NULL && b->inflight == 0 && b->launches == 0) {
+		b->stream->open = NULL;
+		batch_free(b);
+	} else if (b != NULL && (batch_is_full(m, b) || b->full)) {
+		b->full = true;
+		if (b->inflight == 0)
+			batch_close(m, b);
+	}
+	meter_wake_watcher(m);
+	lock_give(&m->lock);
+}

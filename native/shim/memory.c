@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory.c: memory is reserved before it is allocated, over all processes of the task at once, so that the sum never passes what is
+ * granted by a byte, and a refusal leaves nothing behind.
+ *
+ * The lock (tel.mem_lock) is robust in its own way: the C library owns the kernel's list of robust futexes, and thread ids mean
+ * different things in different pid namespaces. The word holds the slot and the node's pid of its owner, both written into
+ * the slot by the arbiter: pid << 6 | slot, with FUTEX_WAITERS on top. Threads of one process exclude each other by a lock of their own.
+ * An owner is dead when its slot is free or another's; while the arbiter is away, when its pid is gone from our own namespace. Whoever
+ * finds a dead owner takes the lock over: each process only ever writes its own slot's sums, so nothing can be half done.
+ *
+ * What a request costs: small requests come out of blocks of 2 MiB that the driver cuts up, so they are charged to the next 512 bytes,
+ * from 1 MiB on to the next 2 MiB.
+ */
+#include "shim.h"
+
+#include <signal.h>
+
+#define SLOT_BITS 6
+#define OWNER_MASK 0x3fffffffu
+#define LOOK_NS (50 * NS_PER_MS) /* a waiter looks so often whether the owner lives */
+#define ASK_TRIES 3              /* others may take what was granted to us in between */
+
+_Static_assert(ALQ_MAX_PROCS <= 1 << SLOT_BITS, "a slot fits the lock word");
+
+static struct lock mine;
+static uint64_t used[ALQ_MAX_GRANTS], overhead[ALQ_MAX_GRANTS];
+
+static uint32_t owner_word(uint32_t slot)
+{
+	return (((uint32_t)get(&task.tel->slot[slot].pid) << SLOT_BITS) | slot) & OWNER_MASK;
+}
+
+static bool owner_dead(uint32_t word)
+{
+	uint32_t slot = word & (ALQ_MAX_PROCS - 1);
+	const struct alq_slot *s = &task.tel->slot[slot];
+	uint32_t own = get(&task.slot);
+	if (get_acquire(&s->state) != ALQ_SLOT_LIVE || owner_word(slot) != (word & OWNER_MASK))
+		return true;
+	if (slot == own)
+		return true; /* our threads exclude each other: an earlier life of this slot */
+	bool same_namespace = get(&task.tel->slot[own].pid) == (int32_t)getpid();
+	return same_namespace && kill(get(&s->pid), 0) != 0 && errno == ESRCH;
+}
+
+static void sums_lock(void)
+{
+	uint32_t *word = &task.tel->mem_lock;
+	lock_take(&mine);
+	uint32_t me = owner_word(get(&task.slot));
+	for (;;) {
+		uint32_t seen = 0;
+		if (__atomic_compare_exchange_n(word, &seen, me, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return;
+		if (owner_dead(seen)) {
+			if (__atomic_compare_exchange_n(word, &seen, me | FUTEX_WAITERS, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+				return;
+			continue;
+		}
+		uint32_t waited = seen | FUTEX_WAITERS;
+		if (seen == waited || __atomic_compare_exchange_n(word, &seen, waited, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			futex_wait_until(word, waited, clock_now() + LOOK_NS, true);
+	}
+}
+
+static void sums_unlock(void)
+{
+	uint32_t *word = &task.tel->mem_lock;
+	if ((__atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST) & FUTEX_WAITERS) != 0)
+		futex_wake(word, INT_MAX, true); /* all: only the first sets the bit again */
+	lock_give(&mine);
+}
+
+static void publish(uint32_t grant)
+{
+	put_seq(&tel_of(grant)->mem_used, used[grant]);
+	put_seq(&tel_of(grant)->mem_overhead, overhead[grant]);
+}
+
+/* Takes bytes if they fit what is granted. *want is what the task would hold with them. */
+static bool take(uint32_t grant, uint64_t *mine_sum, uint64_t bytes, uint64_t *want)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
+	sums_lock();
+	ALQ_POINT("shim.memory.locked");
+	*want = memory_sum(grant) + bytes;
+	bool fits = *want >= bytes && *want <= get_seq(&c->mem_granted) && *want <= get(&c->mem_ceiling);
+	if (fits) {
+		*mine_sum += bytes;
+		publish(grant);
+		ALQ_POINT("shim.memory.reserved");
+		/* The arbiter takes unused memory back by lowering the grant and then looking at the sums: one of us sees the other. */
+		if (*want > get_seq(&c->mem_granted)) {
+			*mine_sum -= bytes;
+			publish(grant);
+			fits = false;
+		}
+	}
+	sums_unlock();
+	return fits;
+}
+
+static bool reserve(uint32_t grant, uint64_t *mine_sum, uint64_t bytes)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
+	uint64_t want;
+	if (bytes == 0)
+		return true;
+	for (int i = 0; i < ASK_TRIES && (get(&c->policy_flags) & ALQ_POLICY_STOPPED) == 0; i++) {
+		if (take(grant, mine_sum, bytes, &want))
+			return true;
+		if (want < bytes || want > get(&c->mem_ceiling) || !line_ask_memory(grant, want))
+			break;
+	}
+	__atomic_fetch_add(&tel_of(grant)->mem_refused, 1, __ATOMIC_RELAXED);
+	return false;
+}
+
+static void give(uint32_t grant, uint64_t *mine_sum, uint64_t bytes)
+{
+	sums_lock();
+	*mine_sum -= bytes < *mine_sum ? bytes : *mine_sum;
+	publish(grant);
+	sums_unlock();
+}
+
+bool memory_reserve(uint32_t grant, uint64_t bytes)
+{
+	return reserve(grant, &used[grant], bytes);
+}
+
+void memory_return(uint32_t grant, uint64_t bytes)
+{
+	if (bytes != 0)
+		give(grant, &used[grant], bytes);
+}
+
+bool memory_reserve_overhead(uint32_t grant, uint64_t bytes)
+{
+	return reserve(grant, &overhead[grant], bytes);
+}
+
+void memory_return_overhead(uint32_t grant, uint64_t bytes)
+{
+	if (bytes != 0)
+		give(grant, &overhead[grant], bytes);
+}
+
+uint64_t memory_round(uint64_t bytes)
+{
+	uint64_t step = bytes >= 1u << 20 ? 2u << 20 : 512;
+	return bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
+}
+
+void memory_republish(void)
+{
+	sums_lock();
+	for (uint32_t g = 0; g < task.grants; g++)
+		publish(g);
+	sums_unlock();
+}
+
+void memory_forget(void)
+{
+	mine.word = 0;
+	for (int g = 0; g < ALQ_MAX_GRANTS; g++)
+		used[g] = overhead[g] = 0;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meter.h: how launches are counted and their time on the device is measured; shared by gate.c (who may go), meter.c (batches of
+ * launches between two events) and watch.c (the thread that waits for these events).
+ *
+ * Everything here belongs to the lock of the meter that it hangs on. No driver function is called while it is held: what a driver
+ * call needs is marked busy first, so that nobody takes it away meanwhile.
+ */
+#ifndef ALIQUOT_SHIM_METER_H
+#define ALIQUOT_SHIM_METER_H
+
+#include "driver.h"
+#include "shim.h"
+
+#define BATCHES 64 /* of one context, outstanding at a time */
+#define PARTS 8    /* different launches in one batch */
+#define STREAM_BUCKETS 64
+
+/* Launches into one stream, one after the other, with an event before (or the event after the batch before) and one after. */
+struct batch {
+	struct batch *next;      /* in its stream's queue, or in the list of free ones */
+	struct batch *before;    /* whose end is this one's start; NULL: its own start event */
+	struct stream *stream;
+	CUevent start, end;
+	uint32_t refs;           /* the queue, the batch after it, the stream's last, the context's origin */
+	uint32_t inflight;       /* launches between gate_enter and gate_leave */
+	uint32_t launches;
+	uint32_t unknown;        /* of these, never measured before */
+	bool full;               /* to be closed as soon as nothing is in flight */
+	bool timed;              /* its start is known */
+	bool shared;             /* part of it ran outside our lease */
+	uint64_t est_ns, opened_ns, expect_ns;
+	uint64_t lease_end_ns;   /* under which it was opened */
+	int64_t end_at;          /* on the context's time line; INT64_MIN: not known */
+	uint32_t parts;
+	struct part {
+		struct cost *cost;
+		uint32_t launches, unknown;
+		uint64_t est_ns;
+	} part[PARTS];
+};
+
+struct stream {
+	struct stream *next;     /* in its bucket, or in the list of free ones */
+	struct context *context;
+	CUstream handle;
+	uint32_t thread;         /* whose default stream this is; 0: nobody's */
+	bool gone;               /* destroyed; kept until its queue is empty */
+	bool at_once;            /* an event put in later would change what other streams wait for */
+	uint32_t recording;      /* events being put in right now */
+	struct batch *open, *head, *tail, *last;
+};
+
+struct context {
+	struct context *next;
+	struct meter *meter;
+	CUcontext handle;        /* NULL: destroyed, may be used again */
+	bool ready;              /* has its events */
+	struct stream *bucket[STREAM_BUCKETS];
+	struct stream *spare;
+	struct batch batch[BATCHES];
+	struct batch *free;
+	/* The device's time line as events tell it, in ns from an origin that moves on now and then (events give float milliseconds). */
+	CUevent origin_event;
+	struct batch *origin;
+	int64_t origin_at;
+	int64_t covered_at;      /* device time up to here is accounted */
+};
+
+struct meter {
+	struct lock lock;
+	uint32_t grant;
+	uint32_t done;           /* futex: changes when work has ended */
+	uint32_t room_waiters;
+	uint32_t watch;          /* futex: changes when the watcher is to look again */
+	bool watch_sleeps;       /* without a time limit */
+	bool watching;           /* the thread runs */
+	uint32_t gate_waiters;
+	uint64_t outstanding, outstanding_ns, outstanding_unknown;
+	uint64_t busy_until_ns;
+	struct context *contexts;
+	struct context *watched; /* the watcher is in the driver with this one */
+	struct cost costs[COSTS];
+};
+
+extern struct meter *meters[ALQ_MAX_GRANTS];
+extern uint32_t captures; /* stream captures open in this process */
+
+struct context *meter_context(void);
+struct stream *stream_of(struct context *c, CUstream handle, bool per_thread);
+/* The batch that the next launch into a stream belongs to; sets *start when its start event must be recorded first. */
+struct batch *batch_open(struct stream *s, uint64_t now, bool *start);
+void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unknown, uint32_t launches);
+bool batch_is_full(const struct meter *m, const struct batch *b);
+/* Puts the end event in and queues the batch. Lets go of the lock meanwhile. */
+void batch_close(struct meter *m, struct batch *b);
+/* Closes whatever is open and not in flight. due: only what is due by then. Returns the time when the next will be due. */
+uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due);
+/* Gives the place of a destroyed stream back, once nothing of it is left. */
+void stream_free(struct stream *s);
+void batch_free(struct batch *b);
+void batch_unref(struct batch *b);
+/* Books the end of a batch's launches. measured_ns: on the device; UINT64_MAX: not measured. */
+void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns);
+void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown, uint64_t took_ns);
+void meter_wake_watcher(struct meter *m);
+void *watch_body(void *meter);
+bool gate_is_open(const struct alq_ctl_grant *c, uint64_t now);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* overhead.c: what this process holds on a device by the driver's own books, through the driver's NVML. */
+#include "shim.h"
+#include "nvml_types.h"
+
+#include <dlfcn.h>
+
+static struct {
+	bool tried, there;
+	nvml_return (*by_uuid)(const char *, nvml_device *);
+	nvml_return (*processes)(nvml_device, unsigned int *, struct nvml_process *);
+} nvml;
+
+static bool nvml_load(void)
+{
+	if (nvml.tried)
+		return nvml.there;
+	nvml.tried = true;
+	void *library = dlopen("libnvidia-ml-real.so.1", RTLD_LAZY | RTLD_LOCAL);
+	if (library == NULL)
+		return false;
+	nvml_return (*init)(void) = (nvml_return(*)(void))dlsym(library, "nvmlInit_v2");
+	nvml.by_uuid = (__typeof__(nvml.by_uuid))dlsym(library, "nvmlDeviceGetHandleByUUID");
+	nvml.processes = (__typeof__(nvml.processes))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+	if (nvml.processes == NULL)
+		nvml.processes = (__typeof__(nvml.processes))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
+	nvml.there = init != NULL && nvml.by_uuid != NULL && nvml.processes != NULL && init() == NVML_OK;
+	return nvml.there;
+}
+
+bool overhead_read(uint32_t grant, uint64_t *bytes)
+{
+	struct nvml_process list[256];
+	unsigned int count = sizeof(list) / sizeof(list[0]);
+	nvml_device device;
+	unsigned int pid = (unsigned int)get(&task.tel->slot[get(&task.slot)].pid);
+	*bytes = 0;
+	if (!nvml_load() || nvml.by_uuid(task.ctl->grant[grant].device, &device) != NVML_OK ||
+	    nvml.processes(device, &count, list) != NVML_OK)
+		return false;
+	for (unsigned int i = 0; i < count; i++) {
+		if (list[i].pid == pid && list[i].used != NVML_UNKNOWN_BYTES)
+			*bytes = list[i].used;
+		else if (list[i].pid == pid)
+			return false;
+	}
+	return true; /* not in the list: it holds nothing there */
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim.h: what the parts of the shim know of each other. README.md says how they hang together; native/abi.h is the contract
+ * with the agent and the arbiter.
+ */
+#ifndef ALIQUOT_SHIM_H
+#define ALIQUOT_SHIM_H
+
+#include <stddef.h>
+
+#include "abi.h"
+#define CUDA_EXACT_NAMES 1
+#include "cuda.h"
+#include "util.h"
+
+#define SHIM_VERSION 1u
+#define EXPORT __attribute__((visibility("default")))
+
+/* ----------------------------------------------------------------------------------------------------- page.c, task.c, line.c */
+
+enum shim_state {
+	SHIM_NEW = 0, /* nobody has called yet */
+	SHIM_OFF,     /* not under Aliquot: everything passes through untouched */
+	SHIM_ON,
+	SHIM_FAILED,  /* under Aliquot, and it does not work: the driver is refused */
+};
+
+/* The task of this process. The pages stay mapped for good; only a forked child lets go of them. */
+struct task {
+	int state;                 /* enum shim_state; release */
+	const struct alq_ctl *ctl;
+	struct alq_tel *tel;
+	uint32_t grants;
+	uint32_t slot;             /* ours in tel; changes only if an arbiter that lost everything gives another */
+	int bell;                  /* eventfd; -1: none */
+	char folder[PATH_MAX];
+};
+
+extern struct task task;
+
+/* Finds the task and opens its pages, without registering. Returns the state; speaks on stderr when it is SHIM_FAILED. */
+enum shim_state task_open(bool writable);
+/* task_open, then registers with the arbiter; waits up to ALQ_REGISTER_NS for one. Once per process; later calls return the state. */
+enum shim_state task_start(void);
+/* Rings the arbiter's bell. */
+void task_ring(void);
+/* Whether the arbiter has been silent for too long. */
+bool task_arbiter_lost(uint64_t now);
+/* Asks that all processes of the task together may hold want bytes on a device. False: not granted. */
+bool line_ask_memory(uint32_t grant, uint64_t want);
+/* One attempt to register; true when done. quiet: say nothing. */
+bool line_connect(void);
+/* Keeps the registration: connects again when the arbiter comes back. */
+void line_keep(void);
+/* In a forked child: forget the line. */
+void line_forget(void);
+
+static inline bool task_on(void)
+{
+	return __builtin_expect(get_acquire(&task.state) == SHIM_ON, 1);
+}
+
+static inline struct alq_tel_grant *tel_of(uint32_t grant)
+{
+	return &task.tel->slot[get(&task.slot)].grant[grant];
+}
+
+/* A policy field of a grant that may not be torn: floors and ceilings read as one. */
+struct policy {
+	uint32_t flags, floor, ceiling;
+	uint64_t mem_ceiling, mem_device;
+};
+
+void task_policy(uint32_t grant, struct policy *out);
+
+/* --------------------------------------------------------------------------------------------------------------- cost.c */
+
+/*
+ * What a launch is expected to take on the device, learned from what it took. One entry a function and grid size (or graph, or
+ * kind and size of copy). Fields are written under the meter's lock, and read without by nobody.
+ */
+struct cost {
+	uint64_t key;     /* 0: free */
+	uint64_t est_ns;  /* 0: never measured */
+	uint32_t pending; /* launches under way while it had never been measured */
+};
+
+struct cost *cost_find(struct cost *table, uint64_t key);
+/* Takes in one measurement. shared: the device was not ours alone meanwhile, so it may be inflated. */
+void cost_learn(struct cost *c, uint64_t measured_ns, bool shared);
+uint64_t cost_key(const void *function, uint64_t size);
+
+#define COSTS 4096 /* a power of two */
+
+/* --------------------------------------------------------------------------------------------------- gate.c, meter.c, watch.c */
+
+/* One launch between gate_enter and gate_leave. */
+struct pass {
+	struct meter *meter; /* NULL: not gated */
+	struct context *context;
+	struct stream *stream;
+	struct batch *batch;
+	struct cost *cost;
+	uint64_t est_ns;
+	bool unknown;
+};
+
+/*
+ * Lets a launch into stream (of the current context) through when lease and run-ahead allow it. per_thread: NULL means the
+ * calling thread's default stream. On success the launch must follow, then gate_leave with its result.
+ */
+CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key);
+void gate_leave(struct pass *pass, CUresult result);
+
+/* Before a stream, a context go away: what is open in them is closed, nobody touches them afterwards. */
+void meter_stream_gone(CUstream stream, bool per_thread);
+void meter_context_gone(CUcontext context);
+/* Around stream captures: between these nothing of ours is put into any stream that is not being launched into. */
+void meter_capture_begins(void);
+void meter_capture_ended(void);
+/* A stream was created that waits for the legacy default stream. */
+void meter_blocking_stream(void);
+/* The grant of the current context's device; -1: none of ours. */
+int meter_current_grant(void);
+/* After registering again: makes the slot say what is outstanding. */
+void meter_republish(void);
+/* In a forked child: forget everything. */
+void meter_forget(void);
+
+/* ------------------------------------------------------------------------------------------------------------- memory.c */
+
+/* Reserves bytes of a grant for this process, over all processes of the task at once. False: refused, and nothing is reserved. */
+bool memory_reserve(uint32_t grant, uint64_t bytes);
+void memory_return(uint32_t grant, uint64_t bytes);
+/* The same for what the program did not ask for itself. */
+bool memory_reserve_overhead(uint32_t grant, uint64_t bytes);
+void memory_return_overhead(uint32_t grant, uint64_t bytes);
+/* What the share shows: total is the ceiling, free what would succeed now. */
+void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes);
+/* What all processes of the task hold on a device. */
+uint64_t memory_sum(uint32_t grant);
+/* What a request costs on the device. */
+uint64_t memory_round(uint64_t bytes);
+/* Makes the slot say again what this process holds, after it changed or was zeroed. */
+void memory_republish(void);
+void memory_forget(void);
+
+/* ------------------------------------------------------------------------------------------------------------- blocks.c */
+
+enum block_kind { BLOCK_PLAIN = 1, BLOCK_ASYNC, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP };
+
+/* One allocation: enough to uncharge it, and, once memory can be parked, to find and move it. */
+struct block {
+	uint64_t key;     /* address or handle; 0: free, 1: was used */
+	uint64_t bytes;   /* charged */
+	CUcontext context;
+	uint32_t grant;
+	uint32_t kind;    /* enum block_kind */
+};
+
+bool blocks_add(const struct block *b);
+bool blocks_take(uint64_t key, struct block *out);
+/* Takes out every block of a context that is being destroyed and returns its memory. */
+void blocks_drop_context(CUcontext context);
+
+/* Virtual memory: a physical handle is charged until it is released and mapped nowhere. */
+bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant);
+void physical_retain(uint64_t handle);
+void physical_release(uint64_t handle);
+void physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
+void physical_unmap(uint64_t address, uint64_t bytes);
+void blocks_forget(void);
+
+/* --------------------------------------------------------------------------------------------------------------- view.c */
+
+/* Finds out which of the driver's devices are the task's; called once the driver is initialised. */
+void view_start(void);
+int view_count(void);
+CUresult view_device(int ordinal, CUdevice *device);
+/* The grant of a driver's device; -1: none of ours. */
+int view_grant(CUdevice device);
+/* Restricts CUDA_VISIBLE_DEVICES, which counts within the task's devices, to what the driver understands; undone by _end. */
+void view_visible_begin(void);
+void view_visible_end(void);
+
+/* What this process holds on a device by the driver's own books; false: not known. */
+bool overhead_read(uint32_t grant, uint64_t *bytes);
+
+#endif
