@@ -74,9 +74,8 @@ func (f *faults) set(uuid string, condition Condition, reason string) (Condition
 
 // watch listens for faults until Close.
 func (b *nvmlBackend) watch() {
-	set, ok := b.register()
-	if ok {
-		defer set.Free()
+	if b.listens {
+		defer b.listening.Free()
 	}
 	for {
 		select {
@@ -85,9 +84,9 @@ func (b *nvmlBackend) watch() {
 		default:
 		}
 		waited := nvml.ERROR_NOT_SUPPORTED
-		if ok {
+		if b.listens {
 			var data nvml.EventData
-			if data, waited = set.Wait(uint32(waitFor.Milliseconds())); waited == nvml.SUCCESS {
+			if data, waited = b.listening.Wait(uint32(waitFor.Milliseconds())); waited == nvml.SUCCESS {
 				b.fault(data)
 				continue
 			}

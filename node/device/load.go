@@ -24,16 +24,17 @@ var loaded struct {
 	users     int
 }
 
-// load brings the management library up and returns what to call when it is no longer used, after Shutdown.
-func load(d *driver, socket string) (nvml.Interface, func(), error) {
+// load brings the management library up, has start make use of it, and returns what to call when it is no longer used, after
+// Shutdown. The simulated library may connect only while start runs.
+func load(d *driver, socket string, start func(nvml.Interface) error) (release func(), err error) {
 	loaded.Lock()
 	defer loaded.Unlock()
 	other := loaded.path != "" && loaded.path != d.management
 	switch {
 	case other && !(loaded.simulated && d.simulated):
-		return nil, nil, fmt.Errorf("load %s: this process has loaded %s, and a process can use only one; start another process", d.management, loaded.path)
+		return nil, fmt.Errorf("load %s: this process has loaded %s, and a process can use only one; start another process", d.management, loaded.path)
 	case loaded.users > 0 && loaded.socket != socket:
-		return nil, nil, fmt.Errorf("load %s: this process uses the simulated driver at %s; close that first", d.management, loaded.socket)
+		return nil, fmt.Errorf("load %s: this process uses the simulated driver at %s; close that first", d.management, loaded.socket)
 	}
 	path := d.management
 	if other {
@@ -42,7 +43,7 @@ func load(d *driver, socket string) (nvml.Interface, func(), error) {
 	if loaded.path == "" {
 		// Loaded once more than go-nvml does, so that its unloading never unmaps what the calls are bound to.
 		if err := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL|dl.RTLD_NODELETE).Open(); err != nil {
-			return nil, nil, fmt.Errorf("load the driver's management library: %w", err)
+			return nil, fmt.Errorf("load the driver's management library: %w", err)
 		}
 	}
 	if d.simulated {
@@ -52,13 +53,17 @@ func load(d *driver, socket string) (nvml.Interface, func(), error) {
 	switch ret := library.Init(); ret {
 	case nvml.SUCCESS:
 	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, nil, fmt.Errorf("%w: %s is installed, but says %q; is the kernel module loaded (nvidia-smi)?", ErrNoDriver, path, ret.Error())
+		return nil, fmt.Errorf("%w: %s is installed, but says %q; is the kernel module loaded (nvidia-smi)?", ErrNoDriver, path, ret.Error())
 	default:
-		return nil, nil, failed("start "+path, ret)
+		return nil, failed("start "+path, ret)
 	}
 	loaded.path, loaded.simulated, loaded.socket = path, d.simulated, socket
+	if err := start(library); err != nil {
+		_ = library.Shutdown()
+		return nil, err
+	}
 	loaded.users++
-	return library, func() {
+	return func() {
 		loaded.Lock()
 		defer loaded.Unlock()
 		loaded.users--

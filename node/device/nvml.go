@@ -31,6 +31,9 @@ type nvmlBackend struct {
 	notes   []string
 	faults  *faults
 
+	listening nvml.EventSet
+	listens   bool // the library reports faults
+
 	events chan Event
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -39,30 +42,25 @@ type nvmlBackend struct {
 }
 
 func openNVML(d *driver, options Options) (Backend, error) {
-	library, release, err := load(d, options.Socket)
-	if err != nil {
-		return nil, err
-	}
-	b := &nvmlBackend{library: library, driver: d, log: options.Log, release: release, notes: d.notes}
-	if err := b.start(); err != nil {
-		release()
-		return nil, err
-	}
-	return b, nil
-}
-
-// start lists the devices and begins to listen for faults.
-func (b *nvmlBackend) start() error {
+	b := &nvmlBackend{driver: d, log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{})}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	if err := b.discover(); err != nil {
-		return err
+	release, err := load(d, options.Socket, func(library nvml.Interface) error {
+		b.library = library
+		if err := b.discover(); err != nil {
+			return err
+		}
+		// From here on no fault is missed, whoever opens the backend takes them when it is ready.
+		b.listening, b.listens = b.register()
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	b.faults = newFaults()
-	b.events, b.stop = make(chan Event, 16*(len(b.gpus)+1)), make(chan struct{})
+	b.release = release
 	b.done.Go(b.watch)
-	return nil
+	return b, nil
 }
 
 // failed is an error of NVML in words.
