@@ -1,0 +1,230 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// step shows the engine an event and carries out what it answers. It returns why the event was rejected, or nil.
+func (h *Host) step(event engine.Event) *engine.Reject {
+	actions := h.engine.Step(event)
+	h.journal.append(event, actions)
+	var rejected *engine.Reject
+	for _, action := range actions {
+		switch action := action.(type) {
+		case engine.Place:
+			h.doPlace(action)
+		case engine.Evict:
+			h.doEvict(action)
+		case engine.Resize:
+			h.doResize(action)
+		case engine.Reject:
+			rejected = &action
+			if w := h.work[action.Workload]; w != nil {
+				rejected.Reason = strings.ReplaceAll(rejected.Reason, "workload "+w.now.UID, w.now.Spec.Name)
+			}
+		}
+	}
+	return rejected
+}
+
+func (h *Host) doPlace(action engine.Place) {
+	w := h.work[action.Workload]
+	if w == nil || len(action.Tasks) != 1 {
+		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: "the host knows no such workload"})
+		return
+	}
+	placing := action.Tasks[0]
+	w.place, w.keep.Placing = action.ID, &placing
+	w.now.Status.Phase, w.now.Status.Reason, w.now.Status.Place = api.Starting, "", 0
+	w.now.Status.Grants = h.shownGrants(placing.Grants)
+	h.touch(w)
+	h.note(w, "placed on "+h.deviceNames(placing.Grants))
+	h.after(func() {
+		point.Here("local.place.stored")
+		h.start(w)
+	})
+}
+
+func (h *Host) doEvict(action engine.Evict) {
+	h.step(engine.Done{At: h.time(), ID: action.ID})
+	w := h.work[action.Workload]
+	if w == nil {
+		return
+	}
+	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
+		w.keep.Stop = &order{Outcome: api.Evicted, Reason: action.Reason, Grace: supervise.DefaultGrace}
+		h.note(w, "evicted: "+action.Reason)
+	}
+	h.stopWork(w)
+}
+
+// doResize changes the pages in place, beside the loop, and tells the engine whether that went well.
+func (h *Host) doResize(action engine.Resize) {
+	w := h.work[action.Workload]
+	if w == nil {
+		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: "the host knows no such workload"})
+		return
+	}
+	uid, grants, flags := w.now.UID, nodeGrants(action.Grants), flagsOf(w.now.Spec)
+	waiting := w.resizing
+	w.resizing = nil
+	h.after(func() {
+		point.Here("local.resize.begun")
+		h.running.Add(1)
+		go func() {
+			defer h.running.Done()
+			err := h.Agent.Update(h.ctx, uid, grants, flags)
+			point.Here("local.resize.updated")
+			h.tell(func() { h.resized(w, action, waiting, err) })
+		}()
+	})
+}
+
+func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err error) {
+	if err != nil {
+		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: err.Error()})
+		h.note(w, "not resized: "+err.Error())
+		err = refuse(api.CodeConflict, "%s keeps its share: %v", w.now.Spec.Name, err)
+	} else {
+		h.step(engine.Done{At: h.time(), ID: action.ID})
+		placing := *w.keep.Placing
+		placing.Grants = action.Grants
+		w.keep.Placing = &placing
+		w.now.Status.Grants = h.shownGrants(action.Grants)
+		if known, ok := h.engine.Workload(w.now.UID); ok {
+			w.now.Spec.Share = known.Share
+		}
+		h.touch(w)
+		h.note(w, "resized to "+describe(w.now.Spec.Share))
+	}
+	for _, answer := range waiting {
+		h.after(func() { answer(err) })
+	}
+}
+
+// nodeTask is what the node makes real for a workload.
+func nodeTask(w *work) node.Task {
+	return node.Task{
+		UID: w.now.UID, UserID: w.now.UserID, Grants: nodeGrants(w.keep.Placing.Grants), Flags: flagsOf(w.now.Spec),
+	}
+}
+
+func nodeGrants(grants []engine.Grant) []node.Grant {
+	list := make([]node.Grant, len(grants))
+	for i, grant := range grants {
+		list[i] = node.Grant{
+			UID: grant.UID, Device: grant.Device, Floor: grant.Compute.Floor, Ceiling: grant.Compute.Ceiling,
+			Weight: max(1, grant.Weight), MemFloor: grant.Floor, MemCeiling: grant.Ceiling,
+		}
+	}
+	return list
+}
+
+func flagsOf(spec api.WorkloadSpec) node.Flags {
+	return node.Flags{
+		LatencyClass: spec.Class == api.Interactive || spec.Class == api.Inference,
+		LendMemory:   spec.OnReclaim == api.OnReclaimStop,
+	}
+}
+
+// shownGrants are grants as the API shows them.
+func (h *Host) shownGrants(grants []engine.Grant) []api.Grant {
+	list := make([]api.Grant, len(grants))
+	for i, grant := range grants {
+		list[i] = api.Grant{
+			UID: grant.UID, Device: grant.Device, ComputeFloor: grant.Compute.Floor, ComputeLimit: grant.Compute.Ceiling,
+			MemoryFloor: grant.Floor, MemoryCeiling: grant.Ceiling, Weight: grant.Weight,
+		}
+		if device := h.devices[grant.Device]; device != nil {
+			list[i].DeviceIndex = device.Index
+		}
+	}
+	return list
+}
+
+func (h *Host) deviceNames(grants []engine.Grant) string {
+	names := make([]string, len(grants))
+	for i, grant := range grants {
+		names[i] = grant.Device
+		if device := h.devices[grant.Device]; device != nil {
+			names[i] = fmt.Sprintf("device %d (%s)", device.Index, device.Model)
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+func describe(share api.Share) string {
+	return fmt.Sprintf("%s of a device with %s of memory", share.Compute, share.Memory)
+}
+
+// healthChanged tells the engine of a device, and everyone else.
+func (h *Host) healthChanged(uuid string, health api.DeviceHealth, reason string) {
+	device := h.devices[uuid]
+	if device == nil || device.Health == health && device.Reason == reason {
+		return
+	}
+	device.Health, device.Reason = health, reason
+	h.say("device", nil, fmt.Sprintf("device %d (%s) is %s: %s", device.Index, device.Model, health, reason))
+	h.step(engine.DeviceHealth{At: h.time(), Node: h.name, UUID: uuid, Health: health, Reason: reason})
+}
+
+// noticed acts on what the node saw.
+func (h *Host) noticed(notice node.Notice) {
+	switch notice.Kind {
+	case node.DeviceDown:
+		h.healthChanged(notice.Device, api.Down, notice.Message)
+	case node.DeviceSick:
+		h.healthChanged(notice.Device, api.Draining, notice.Message)
+	case node.DeviceBack:
+		h.healthChanged(notice.Device, api.Healthy, "")
+	case node.Unenforced:
+		h.say("alert", h.work[notice.Task], notice.Message)
+		if w := h.work[notice.Task]; w != nil {
+			w.evaded = true
+			h.addNotes(w, notice.Message)
+		}
+	case node.ArbiterGone:
+		h.alarms[notice.Kind] = notice.Message
+		h.say("alert", nil, notice.Message)
+	case node.ArbiterBack:
+		delete(h.alarms, node.ArbiterGone)
+		h.say("node", nil, notice.Message)
+	}
+}
+
+// addNotes puts sentences on a workload that are not there yet.
+func (h *Host) addNotes(w *work, notes ...string) {
+	have := append([]string(nil), w.now.Status.Notes...)
+	for _, note := range notes {
+		known := false
+		for _, one := range have {
+			known = known || one == note
+		}
+		if !known {
+			have = append(have, note)
+			h.note(w, note)
+		}
+	}
+	w.now.Status.Notes = have
+	h.touch(w)
+}
+
+// timeLimitLeft is what a running workload has left of its time limit; 0: it has none.
+func (h *Host) timeLimitLeft(w *work) time.Duration {
+	limit := time.Duration(w.now.Spec.TimeLimit)
+	if limit == 0 || w.now.Status.Started == nil {
+		return limit
+	}
+	return max(limit-h.Now().Sub(*w.now.Status.Started), time.Microsecond)
+}
+
+var errStopping = errors.New("it is being stopped")

@@ -1,0 +1,195 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// AttachName is the name of the socket in RUN at which clients hand over their streams.
+const AttachName = "attach.sock"
+
+// helloLimit is how long a client may take to say what it wants.
+const helloLimit = 10 * time.Second
+
+// takeStreams takes clients' streams until ctx ends.
+func (h *Host) takeStreams(ctx context.Context, listener *net.UnixListener) {
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	for {
+		conn, err := listener.AcceptUnix()
+		switch {
+		case err == nil:
+			h.spawn(func(ctx context.Context) { h.attach(ctx, conn) })
+		case ctx.Err() != nil:
+			return
+		default: // out of descriptors, for one
+			h.Log.Error("a client's streams could not be taken", "error", err)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (h *Host) listenAttach() (*net.UnixListener, error) {
+	path := filepath.Join(h.Run, AttachName)
+	// The lock on RUN is ours: whatever is there is left over.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("make the socket for streams: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("make the socket for streams: %w", err)
+	}
+	mode := os.FileMode(0o600)
+	if h.uid == 0 {
+		mode = 0o666 // who it is, the kernel says
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the socket for streams: %w", err), listener.Close())
+	}
+	return listener, nil
+}
+
+// attach serves one client for as long as it stays.
+func (h *Host) attach(ctx context.Context, conn *net.UnixConn) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	defer func() { _ = conn.Close() }()
+	uid, streams, err := receive(conn)
+	var peer *unix.Ucred
+	if err == nil {
+		peer, err = peerOf(conn)
+	}
+	var w *work
+	if err == nil {
+		err = h.look(ctx, func() { w, err = h.attachTo(uid, peer.Uid, streams) })
+	}
+	if err != nil || w == nil {
+		closeStreams(streams)
+		h.Log.Info("a client's streams were not taken", "workload", uid, "error", err)
+		return
+	}
+	// The client says nothing more: what comes next is its end.
+	_, _ = conn.Read(make([]byte, 1))
+	if ctx.Err() != nil {
+		return // this daemon ends, not the client
+	}
+	h.tell(func() { h.clientGone(w) })
+}
+
+func receive(conn *net.UnixConn) (string, []*os.File, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	line, rights := make([]byte, 256), make([]byte, unix.CmsgSpace(8*4))
+	n, rightsLength, _, _, err := conn.ReadMsgUnix(line, rights)
+	if err != nil {
+		return "", nil, err
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	streams, err := descriptors(rights[:rightsLength])
+	if err == nil && len(streams) != 3 {
+		err = fmt.Errorf("%d streams were handed over, not 3", len(streams))
+	}
+	return strings.TrimSuffix(string(line[:n]), "\n"), streams, err
+}
+
+func descriptors(rights []byte) ([]*os.File, error) {
+	messages, err := syscall.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, message := range messages {
+		fds, err := syscall.ParseUnixRights(&message)
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "stream"))
+		}
+	}
+	return files, nil
+}
+
+func closeStreams(streams []*os.File) {
+	for _, stream := range streams {
+		_ = stream.Close()
+	}
+}
+
+func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var peer *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(err, asked)
+}
+
+// attachTo gives streams to a workload, or takes a client back that was attached to it before this daemon lived.
+func (h *Host) attachTo(uid string, peer uint32, streams []*os.File) (*work, error) {
+	w := h.work[uid]
+	switch {
+	case w == nil:
+		return nil, fmt.Errorf("there is no live workload %q", uid)
+	case w.now.UserID != peer && peer != 0:
+		return nil, fmt.Errorf("user %d is not its owner", peer)
+	case !w.now.Spec.Attach:
+		return nil, errors.New("it was not submitted to be attached to")
+	}
+	w.attached++
+	select {
+	case w.streams <- streams:
+	default: // it has some
+		closeStreams(streams)
+	}
+	return w, nil
+}
+
+// clientGone does what a terminal does that is closed: SIGHUP to what runs; what does not run yet has nobody to run for.
+func (h *Host) clientGone(w *work) {
+	w.attached--
+	if w.attached > 0 || h.work[w.now.UID] != w {
+		return
+	}
+	if w.child != nil {
+		_ = w.child.Signal(syscall.SIGHUP)
+		return
+	}
+	h.stop(w, order{Outcome: api.Stopped, Reason: "its client went away"})
+}
+
+// expectClient sees to it that a workload whose client never comes, or never comes back, does not stay for ever.
+func (h *Host) expectClient(w *work) {
+	h.spawn(func(ctx context.Context) {
+		patience := time.NewTimer(h.AttachGrace)
+		defer patience.Stop()
+		select {
+		case <-patience.C:
+			h.tell(func() {
+				if w.attached == 0 {
+					w.attached = 1
+					h.clientGone(w)
+				}
+			})
+		case <-w.stopping:
+		case <-ctx.Done():
+		}
+	})
+}

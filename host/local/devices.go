@@ -1,0 +1,124 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"strconv"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// Info says what this server is.
+func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
+	info := api.Info{
+		Version: h.Version, Node: h.name, Simulated: h.Agent.Simulated(), User: who.Name, AllUsers: h.uid == 0,
+		Warnings: []string{}, ShimMode: "library path", Native: h.Run,
+	}
+	if h.Agent.Mounts() {
+		info.ShimMode = "mounts"
+	}
+	if info.Simulated {
+		info.SimSocket = h.Run + "/sim/simgpu.sock"
+	}
+	info.Warnings = append(info.Warnings, h.Agent.Notes()...)
+	err := h.look(ctx, func() {
+		info.Devices = len(h.order)
+		for _, uuid := range h.order {
+			if device := h.devices[uuid]; device.Health != api.Healthy {
+				info.Warnings = append(info.Warnings, fmt.Sprintf("device %d (%s) is %s: %s", device.Index, device.Model, device.Health, device.Reason))
+			}
+		}
+		for _, message := range h.alarms {
+			info.Warnings = append(info.Warnings, message)
+		}
+		if h.broken != nil {
+			info.Warnings = append(info.Warnings, h.cannotStore().Error())
+		}
+		for _, uid := range h.orphaned {
+			info.Warnings = append(info.Warnings, "a task without a workload was found at the start and cleaned up: "+uid)
+		}
+	})
+	return info, err
+}
+
+// Devices lists the devices with what is granted on them and used now.
+func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
+	old, latest, err := h.meter.read(ctx, true)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		h.Log.Warn("the meters cannot be read", "error", err)
+		old, latest = node.Sample{}, node.Sample{} // what is not known is not shown
+	}
+	list := []api.Device{}
+	err = h.look(ctx, func() {
+		books := map[string]engine.DeviceBook{}
+		for _, book := range h.engine.Devices() {
+			books[book.UUID] = book
+		}
+		for _, uuid := range h.order {
+			device, book := h.devices[uuid], books[uuid]
+			list = append(list, api.Device{
+				UUID: uuid, Index: device.Index, Model: device.Model, Simulated: device.Simulated, Memory: device.Memory,
+				ComputeFree: max(0, book.ComputeFree), MemoryFree: max(0, book.MemoryFree), Health: device.Health,
+				HealthReason: device.Reason, Grants: []api.Usage{},
+			})
+		}
+		h.addUsage(list, old, latest)
+	})
+	return list, err
+}
+
+// addUsage puts meters and grants on devices. A grant whose meters are not known is shown without them.
+func (h *Host) addUsage(list []api.Device, old, latest node.Sample) {
+	at := map[string]*api.Device{}
+	for i := range list {
+		at[list[i].UUID] = &list[i]
+	}
+	for _, usage := range latest.Devices {
+		if device := at[usage.UUID]; device != nil {
+			device.MemoryUsed, device.Busy, device.Unenforced = usage.MemoryUsed, usage.Busy, usage.Unenforced
+		}
+	}
+	before, now := byGrant(old), byGrant(latest)
+	over := latest.At.Sub(old.At)
+	if old.At.IsZero() {
+		over = 0
+	}
+	for _, uid := range h.byOrder() {
+		w := h.work[uid]
+		for _, grant := range w.shown.Status.Grants {
+			device := at[grant.Device]
+			if device == nil {
+				continue
+			}
+			key := grantKey{uid, grant.Device}
+			metered, known := now[key]
+			if !known {
+				device.Grants = append(device.Grants, api.Usage{Workload: w.shown.Spec.Name, Grant: grant, Enforced: !w.evaded})
+				continue
+			}
+			var earlier *node.Usage
+			if one, ok := before[key]; ok {
+				earlier = &one
+			}
+			shown := usageOf(grant, w.shown.Spec.Name, earlier, metered, over)
+			shown.Enforced = !w.evaded
+			device.Grants = append(device.Grants, shown)
+		}
+	}
+}
+
+// UserName is the name of a user, or its number where it has none.
+func UserName(uid uint32) string {
+	number := strconv.FormatUint(uint64(uid), 10)
+	if found, err := user.LookupId(number); err == nil {
+		return found.Username
+	}
+	return number
+}

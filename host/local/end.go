@@ -1,0 +1,271 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/internal/point"
+)
+
+// stopWork has a workload that holds grants ended, as its stop order says. It may be called again, with another order.
+func (h *Host) stopWork(w *work) {
+	w.now.Status.Phase = api.Stopping
+	w.now.Status.Reason = w.keep.Stop.Reason
+	h.touch(w)
+	grace := w.keep.Stop.Grace
+	h.after(func() {
+		point.Here("local.stop.stored")
+		if !w.isStopping() {
+			close(w.stopping)
+		}
+		h.spawn(func(context.Context) {
+			if err := h.folder(w.now.UID).Order(supervise.Order{Grace: grace}); err != nil {
+				h.Log.Error("the order to stop did not reach a task's supervisor", "workload", w.now.UID, "error", err)
+			}
+			point.Here("local.stop.sent")
+		})
+	})
+}
+
+// afterSupervisor finds out what became of a task whose supervisor has ended.
+func (h *Host) afterSupervisor(ctx context.Context, w *work, how string) {
+	found, err := h.folder(w.now.UID).Look()
+	switch {
+	case err != nil:
+		h.finishUnknown(ctx, w, nil, fmt.Sprintf("its exit status cannot be read: %v", err))
+	case found.Exit != nil:
+		point.Here("local.exit.seen")
+		if err := supervise.EndLeftover(ctx, w.now.UID, found.Child, 0); err != nil && ctx.Err() == nil {
+			h.Log.Error("what a task left behind could not be ended", "workload", w.now.UID, "error", err)
+		}
+		h.finishExit(ctx, w, *found.Exit)
+	case !found.Begun:
+		h.finish(ctx, w, verdict{outcome: api.Refused, reason: orElse("its supervisor ended before it started the program", how, h.folder(w.now.UID).Words())})
+	default:
+		h.unsupervised(ctx, w, found.Child, orElse("its supervisor ended without an exit status", how, h.folder(w.now.UID).Words()))
+	}
+}
+
+// orElse puts the details that there are behind a sentence.
+func orElse(text string, details ...string) string {
+	for _, detail := range details {
+		if detail != "" {
+			text += " (" + detail + ")"
+		}
+	}
+	return text
+}
+
+// unsupervised looks after a task whose supervisor is gone: its time limit, its log, the order to stop, its exit status if it can
+// be had. Nothing of it is stopped for its supervisor's sake.
+func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child, why string) {
+	if child == nil || !child.Alive() {
+		h.finishUnknown(ctx, w, child, why)
+		return
+	}
+	limit := make(chan time.Duration, 1)
+	h.tell(func() {
+		if w.child == nil {
+			h.runs(w, child, nil)
+		}
+		h.addNotes(w, "it runs on without its supervisor: "+why)
+		limit <- h.timeLimitLeft(w)
+	})
+	var expired <-chan time.Time
+	select {
+	case left := <-limit:
+		if left > 0 {
+			timer := time.NewTimer(left)
+			defer timer.Stop()
+			expired = timer.C
+		}
+	case <-ctx.Done():
+		return
+	}
+	ended := make(chan error, 1)
+	h.spawn(func(ctx context.Context) { ended <- child.Ended(ctx) })
+	trim := time.NewTicker(10 * time.Second)
+	defer trim.Stop()
+	for stopping := (<-chan struct{})(w.stopping); ; {
+		select {
+		case err := <-ended:
+			if ctx.Err() == nil {
+				if err != nil {
+					why += fmt.Sprintf(", and it cannot be watched: %v", err)
+				}
+				h.finishUnknown(ctx, w, child, why)
+			}
+			return
+		case <-expired:
+			h.endUnsupervised(ctx, w, child, supervise.DefaultGrace, func() {
+				if w.keep.Stop == nil {
+					w.keep.Stop = &order{Outcome: api.TimedOut, Reason: timedOut(w.now.Spec.TimeLimit)}
+					h.touch(w)
+				}
+			})
+		case <-stopping:
+			stopping = nil
+			grace := make(chan time.Duration, 1)
+			h.tell(func() { grace <- w.keep.Stop.Grace })
+			select {
+			case patience := <-grace:
+				h.endUnsupervised(ctx, w, child, patience, nil)
+			case <-ctx.Done():
+				return
+			}
+		case <-trim.C:
+			_ = supervise.Trim(h.logPath(w.now.UID), h.LogLimit)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *Host) endUnsupervised(ctx context.Context, w *work, child *supervise.Child, grace time.Duration, news func()) {
+	if news != nil {
+		h.tell(news)
+	}
+	h.spawn(func(context.Context) {
+		if err := supervise.EndLeftover(ctx, w.now.UID, child, grace); err != nil && ctx.Err() == nil {
+			h.Log.Error("a task could not be ended", "workload", w.now.UID, "error", err)
+		}
+	})
+}
+
+// finishUnknown ends what is left of a task without an exit status. If its first process has become ours, that has one after all.
+func (h *Host) finishUnknown(ctx context.Context, w *work, child *supervise.Child, why string) {
+	var status syscall.WaitStatus
+	known := false
+	if child != nil {
+		status, known = child.Status()
+	}
+	point.Here("local.exit.lost")
+	if err := supervise.EndLeftover(ctx, w.now.UID, child, 0); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		h.Log.Error("what a task left behind could not be ended", "workload", w.now.UID, "error", err)
+	}
+	if !known {
+		h.finish(ctx, w, verdict{outcome: api.Unknown, reason: "its exit status is unknown: " + why})
+		return
+	}
+	exit := supervise.Exit{Code: status.ExitStatus(), At: h.Now()}
+	if status.Signaled() {
+		exit.Code, exit.Signal = 128+int(status.Signal()), unix.SignalName(status.Signal())
+	}
+	h.tell(func() {
+		exit.Stopped = w.keep.Stop != nil
+		h.spawn(func(ctx context.Context) { h.finishExit(ctx, w, exit) })
+	})
+}
+
+func timedOut(limit api.Duration) string {
+	return fmt.Sprintf("it ran for its time limit of %s", limit)
+}
+
+// finishExit takes up an exit status.
+func (h *Host) finishExit(ctx context.Context, w *work, exit supervise.Exit) {
+	how := verdict{code: &exit.Code, signal: exit.Signal, reason: exit.Note, at: exit.At}
+	switch {
+	case exit.Refused != "":
+		how.outcome, how.reason = api.Refused, exit.Refused
+	case exit.TimedOut:
+		how.outcome, how.reason = api.TimedOut, timedOut(w.now.Spec.TimeLimit)
+	case exit.Stopped:
+		how.outcome = api.Stopped // refined by the order, which the loop knows
+	case exit.Code == 0:
+		how.outcome = api.Succeeded
+	default:
+		how.outcome = api.Failed
+	}
+	h.finish(ctx, w, how)
+}
+
+// finish takes the grants back and then the workload out of the books. It is tried until it works: a grant whose pages could not
+// be taken back is not free.
+func (h *Host) finish(ctx context.Context, w *work, how verdict) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := h.Agent.Unprepare(ctx, w.now.UID)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		h.Log.Warn("a task's grants could not be taken back, and are tried again", "workload", w.now.UID, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+	h.groups.Remove(w.now.UID)
+	point.Here("local.task.unprepared")
+	h.tell(func() { h.conclude(w, how) })
+}
+
+// conclude writes down how a workload ended and frees what it held.
+func (h *Host) conclude(w *work, how verdict) {
+	if h.work[w.now.UID] != w {
+		return
+	}
+	if stop := w.keep.Stop; stop != nil && how.outcome == api.Stopped {
+		how.outcome, how.reason = stop.Outcome, stop.Reason
+	}
+	if how.at.IsZero() {
+		how.at = h.Now()
+	}
+	status := &w.now.Status
+	at := how.at.UTC()
+	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
+	status.Ended, status.PID, status.Place = &at, 0, 0
+	held := w.keep.Placing != nil
+	w.keep.Placing = nil
+	delete(h.work, w.now.UID)
+	if h.names[w.now.Spec.Name] == w {
+		delete(h.names, w.now.Spec.Name)
+	}
+	h.touch(w)
+	h.note(w, sentence(*status))
+	if held {
+		h.placed(w)
+		h.step(engine.Ended{At: h.time(), ID: w.now.UID})
+	}
+	waiting := w.resizing
+	w.resizing = nil
+	h.after(func() {
+		point.Here("local.ended.stored")
+		if !w.isStopping() {
+			close(w.stopping)
+		}
+		for _, answer := range waiting {
+			answer(refuse(api.CodeConflict, "%s has ended", w.now.Spec.Name))
+		}
+		if err := h.folder(w.now.UID).Remove(); err != nil {
+			h.Log.Warn("a task's folder could not be removed; the next start removes it", "workload", w.now.UID, "error", err)
+		}
+	})
+}
+
+// sentence says how a workload ended.
+func sentence(status api.WorkloadStatus) string {
+	text := "ended: " + string(status.Outcome)
+	switch {
+	case status.Signal != "":
+		text += " by " + status.Signal
+	case status.ExitCode != nil && *status.ExitCode != 0:
+		text += fmt.Sprintf(" with status %d", *status.ExitCode)
+	}
+	if status.Reason != "" {
+		text += ": " + status.Reason
+	}
+	return text
+}

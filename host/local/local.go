@@ -1,0 +1,231 @@
+// Package local is the host of one server: it takes workloads in, asks the engine where and when they run, and runs them as
+// processes under supervisors that outlive it. What comes in are requests of users (it implements server.Host), exits of
+// processes and notices of the node; what goes out are processes, grants made real by the node, and a record of everything in a
+// store and in the engine's event log.
+//
+// One goroutine, the loop, owns the engine and all state. What it decided is stored before it is acted upon, and many decisions
+// are stored together; so whatever dies when, the store knows of everything that can be running, and a new daemon finds it.
+// It decides nothing about who gets what: that is the engine's.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/cgroup"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/store"
+)
+
+// Agent is what the host needs of the node; *node.Agent is one.
+type Agent interface {
+	Devices() []node.Device
+	Prepare(ctx context.Context, task node.Task) (node.Launch, error)
+	Update(ctx context.Context, uid string, grants []node.Grant, flags node.Flags) error
+	Unprepare(ctx context.Context, uid string) error
+	Prepared() []node.Task
+	Sample(ctx context.Context) (node.Sample, error)
+	Notices() <-chan node.Notice
+	Simulated() bool // its devices are simulated
+	Mounts() bool    // programs find the shim by mounts, else by the library path
+	Notes() []string // what does not work as it should on this machine
+	Close()
+}
+
+// Config says how a host works. State, Run, Agent and Supervisor must be given.
+type Config struct {
+	State, Run string // folders of docs/architecture.md; made if they are not there
+	Version    string
+	Agent      Agent    // closed by Close
+	Supervisor []string // command that supervises a task's folder, its last argument
+	Log        *slog.Logger
+	Now        func() time.Time // the clock; nil: time.Now
+
+	LogLimit    int64         // bytes kept of what a task printed; 0: 64 MiB
+	AttachGrace time.Duration // how long an attached workload waits for its client's streams; 0: 30 s
+	EventLimit  int64         // size at which a new event log is begun; 0: 16 MiB
+	KeepEnded   int           // workloads that have ended are forgotten beyond this many; 0: 10,000
+}
+
+// Host runs workloads on one server.
+type Host struct {
+	Config
+	name   string // of the node
+	uid    uint32 // the daemon's own
+	store  *store.Store
+	locks  []*os.File
+	groups *cgroup.Tree
+	events *broadcast
+	meter  *meter
+
+	inbox   chan message
+	quit    chan struct{}
+	running sync.WaitGroup // loop and everything it started
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	// The rest is the loop's own.
+	engine   *engine.Engine
+	journal  *journal
+	work     map[string]*work
+	names    map[string]*work // live workloads by name
+	seq      int64
+	devices  map[string]*node.Device
+	order    []string // devices by index
+	alarms   map[node.NoticeKind]string
+	pending  store.Batch // beside the dirty workloads
+	dirty    []*work
+	effects  []func()
+	replies  []func(error)
+	broken   error // why the last commit failed; nothing is acted upon until one succeeds
+	tick     *time.Timer
+	orphaned []string // found at the start, for Info
+}
+
+// Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those
+// that wait in line again, and cleans up what belongs to nobody.
+func Open(ctx context.Context, config Config) (*Host, error) {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	setDefault(&config.LogLimit, 64<<20)
+	setDefault(&config.AttachGrace, 30*time.Second)
+	setDefault(&config.EventLimit, 16<<20)
+	setDefault(&config.KeepEnded, 10_000)
+	h := &Host{
+		Config: config, uid: uint32(os.Geteuid()), inbox: make(chan message), quit: make(chan struct{}),
+		work: map[string]*work{}, names: map[string]*work{}, devices: map[string]*node.Device{}, alarms: map[node.NoticeKind]string{},
+		events: newBroadcast(config.Now),
+		tick:   time.NewTimer(time.Hour),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	err := h.open(ctx)
+	var streams *net.UnixListener
+	if err == nil {
+		streams, err = h.listenAttach()
+	}
+	if err != nil {
+		h.cancel()
+		h.running.Wait()
+		return nil, errors.Join(err, h.release())
+	}
+	h.spawn(func(ctx context.Context) { h.takeStreams(ctx, streams) })
+	h.running.Add(1)
+	go h.loop()
+	h.spawn(h.watchNode)
+	return h, nil
+}
+
+func setDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+func (h *Host) open(ctx context.Context) error {
+	for path, mode := range map[string]os.FileMode{
+		h.State: 0o711, filepath.Join(h.State, "events"): 0o700, filepath.Join(h.State, "tasks"): 0o700,
+		filepath.Join(h.State, "logs"): 0o711, h.Run: 0o755,
+	} {
+		if err := os.MkdirAll(path, mode); err != nil {
+			return fmt.Errorf("make the server's folders: %w", err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			return fmt.Errorf("make the server's folders: %w", err)
+		}
+	}
+	for _, folder := range []string{h.Run, h.State} {
+		lock, err := lockFolder(folder)
+		if err != nil {
+			return err
+		}
+		h.locks = append(h.locks, lock)
+	}
+	// What a killed supervisor leaves behind comes to this process, which then learns its exit status.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the parent of what a killed supervisor leaves behind: %w", err)
+	}
+	var err error
+	if h.name, err = os.Hostname(); err != nil {
+		return fmt.Errorf("find the name of this machine: %w", err)
+	}
+	if h.store, err = store.Open(ctx, filepath.Join(h.State, "aliquot.db")); err != nil {
+		return err
+	}
+	h.groups = cgroup.Open()
+	h.meter = newMeter(h.Agent, h.Now)
+	return h.recover(ctx)
+}
+
+// lockFolder sees to it that one daemon works on a folder.
+func lockFolder(folder string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(folder, "daemon.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", folder, err)
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		_ = file.Close()
+		return nil, fmt.Errorf("a server works on %s already: use it, or stop it with `aliquot down`", folder)
+	}
+	return file, err
+}
+
+// Close stops the host. Tasks run on; the next host finds them.
+func (h *Host) Close() error {
+	close(h.quit)
+	h.cancel()
+	h.running.Wait()
+	return h.release()
+}
+
+func (h *Host) release() error {
+	var err error
+	if h.journal != nil {
+		err = errors.Join(err, h.journal.close())
+	}
+	if h.store != nil {
+		err = errors.Join(err, h.store.Close())
+	}
+	h.Agent.Close()
+	for _, lock := range h.locks {
+		err = errors.Join(err, lock.Close())
+	}
+	return err
+}
+
+// spawn runs f beside the loop, until Close at the latest: f must end with its context.
+func (h *Host) spawn(f func(ctx context.Context)) {
+	h.running.Add(1)
+	go func() {
+		defer h.running.Done()
+		f(h.ctx)
+	}()
+}
+
+// time is the engine's: microseconds since 1970.
+func (h *Host) time() engine.At { return engine.At{At: engine.Time(h.Now().UnixMicro())} }
+
+// folder is a task's.
+func (h *Host) folder(uid string) supervise.Folder {
+	return supervise.Folder(filepath.Join(h.State, "tasks", uid))
+}
+
+func (h *Host) logPath(uid string) string { return filepath.Join(h.State, "logs", uid+".log") }
+
+func refuse(code, format string, args ...any) error {
+	return &api.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,135 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// Logs copies what the task printed; with follow it goes on until the task is over.
+func (h *Host) Logs(ctx context.Context, who server.Caller, name string, follow bool, to io.Writer) error {
+	work, err := h.Workload(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !h.may(who.UID, work.UserID) {
+		return refuse(api.CodeForbidden, "%s belongs to %s: only that user or root may read its log", work.Spec.Name, work.User)
+	}
+	if work.Spec.Attach {
+		return refuse(api.CodeConflict, "%s printed to the terminal that it was run from: there is no log; use `aliquot submit` for one", work.Spec.Name)
+	}
+	log := &logReader{path: h.logPath(work.UID), to: to}
+	defer log.close()
+	for follow && work.Status.Phase != api.Ended {
+		if work, err = h.followLog(ctx, work, log); err != nil {
+			return err
+		}
+	}
+	return log.copy() // what came before its end, or all there is
+}
+
+// followLog copies until the workload's phase changes.
+func (h *Host) followLog(ctx context.Context, work api.Workload, log *logReader) (api.Workload, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		work api.Workload
+		err  error
+	}
+	changed := make(chan outcome, 1)
+	go func() {
+		next, err := h.Wait(ctx, work.UID, work.Status.Phase)
+		changed <- outcome{next, err}
+	}()
+	grown, err := watchFile(ctx, log.path)
+	if err != nil {
+		return work, refusal(err)
+	}
+	for {
+		if err := log.copy(); err != nil {
+			return work, err
+		}
+		select {
+		case <-grown:
+		case next := <-changed:
+			return next.work, next.err
+		case <-ctx.Done():
+			return work, ctx.Err()
+		}
+	}
+}
+
+// watchFile tells when a file grows, until ctx ends. A file that is not there yet does not grow.
+func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("watch a log: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, errors.Join(fmt.Errorf("watch a log: %w", err), file.Close())
+	}
+	context.AfterFunc(ctx, func() { _ = file.Close() })
+	grown := make(chan struct{}, 1)
+	go func() {
+		buffer := make([]byte, 4096)
+		for {
+			if _, err := file.Read(buffer); err != nil {
+				return
+			}
+			select {
+			case grown <- struct{}{}:
+			default: // it is known already
+			}
+		}
+	}()
+	return grown, nil
+}
+
+// logReader reads a log on from where it stopped.
+type logReader struct {
+	path string
+	to   io.Writer
+	file *os.File
+	at   int64
+}
+
+// copy writes what is there and was not written yet. What was trimmed meanwhile is left out.
+func (l *logReader) copy() error {
+	if l.file == nil {
+		file, err := os.OpenFile(l.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // nothing was started yet
+		}
+		if err != nil {
+			return refusal(err)
+		}
+		l.file = file
+	}
+	start, err := supervise.FirstByte(l.file)
+	if err != nil {
+		return refusal(err)
+	}
+	l.at = max(l.at, start)
+	if _, err := l.file.Seek(l.at, io.SeekStart); err != nil {
+		return refusal(err)
+	}
+	n, err := io.Copy(l.to, l.file)
+	l.at += n
+	return err
+}
+
+func (l *logReader) close() {
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+}

@@ -1,0 +1,305 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/store"
+)
+
+// recover builds the state anew from the store, the tasks' folders and the node. It runs before the loop does.
+func (h *Host) recover(ctx context.Context) error {
+	h.engine = engine.New(engine.Config{})
+	if err := h.openJournal(); err != nil {
+		return err
+	}
+	if err := h.recoverQueues(ctx); err != nil {
+		return err
+	}
+	h.learnDevices()
+	live, err := h.store.Live(ctx)
+	if err != nil {
+		return err
+	}
+	if h.seq, err = h.store.LastSeq(ctx); err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, row := range live {
+		var kept keep
+		if err := json.Unmarshal(row.Host, &kept); err != nil {
+			return fmt.Errorf("%w: what the server kept of workload %s cannot be read: %w", store.ErrDamaged, row.UID, err)
+		}
+		w := newWork(row.Seq, row.Workload, kept)
+		h.work[row.UID], h.names[row.Spec.Name], known[row.UID] = w, w, true
+	}
+	// What runs, runs: it is entered before anything that waits may be placed.
+	var waiting []*work
+	for _, row := range live {
+		w := h.work[row.UID]
+		if w.keep.Placing == nil || !h.takeUp(w) {
+			waiting = append(waiting, w)
+		}
+	}
+	if err := h.cleanOrphans(ctx, known); err != nil {
+		return err
+	}
+	for _, w := range waiting {
+		if w.now.Spec.Attach {
+			h.expectClient(w)
+		}
+		if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w)}); rejected != nil {
+			h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
+		}
+	}
+	h.forgetOld(ctx)
+	return nil
+}
+
+func (h *Host) recoverQueues(ctx context.Context) error {
+	queues, err := h.store.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	// A parent comes before its children, whatever their names.
+	for len(queues) > 0 {
+		before := len(queues)
+		queues = slices.DeleteFunc(queues, func(queue api.QueueSpec) bool {
+			return h.step(engine.QueueSet{At: h.time(), Queue: queue}) == nil
+		})
+		if len(queues) == before {
+			return fmt.Errorf("%w: queue %s cannot be restored, its parent %q is not there", store.ErrDamaged, queues[0].Name, queues[0].Parent)
+		}
+	}
+	return nil
+}
+
+// learnDevices tells the engine what the node has.
+func (h *Host) learnDevices() {
+	set := engine.NodeSet{At: h.time(), Node: h.name}
+	for _, device := range h.Agent.Devices() {
+		h.devices[device.UUID] = &device
+		h.order = append(h.order, device.UUID)
+		set.Devices = append(set.Devices, engine.Device{
+			UUID: device.UUID, Index: device.Index, Model: device.Model, Memory: device.Memory, Health: device.Health, Reason: device.Reason,
+		})
+	}
+	slices.SortStableFunc(h.order, func(a, b string) int { return h.devices[a].Index - h.devices[b].Index })
+	h.step(set)
+}
+
+// takeUp finds out what became of a workload that had been placed. False: it never ran, and waits again.
+func (h *Host) takeUp(w *work) bool {
+	uid := w.now.UID
+	found, err := h.folder(uid).Look()
+	if err == nil && !found.Supervised && !found.Begun && found.Exit == nil {
+		// Nothing of it can have run. It takes its place in line again; its order of submission is kept.
+		if w.keep.Stop == nil {
+			point.Here("local.recover.again")
+			_ = h.folder(uid).Remove()
+			w.keep.Placing = nil
+			w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason = api.Waiting, nil, ""
+			h.touch(w)
+			h.note(w, "the server restarted before it was started; it waits again")
+			return false
+		}
+		h.reenter(w)
+		h.after(func() {
+			h.spawn(func(ctx context.Context) { h.finish(ctx, w, verdict{outcome: api.Stopped}) })
+		})
+		return true
+	}
+	h.reenter(w)
+	if w.keep.Stop != nil {
+		h.stopWork(w) // it may not have been sent
+	}
+	h.after(func() {
+		h.spawn(func(ctx context.Context) {
+			if err := h.restoreGrants(ctx, w); err != nil && ctx.Err() == nil {
+				h.Log.Error("a running task's share could not be restored", "workload", uid, "error", err)
+				h.tell(func() { h.addNotes(w, "its share is not held as granted: "+err.Error()) })
+			}
+			h.adopt(ctx, w)
+		})
+	})
+	if w.now.Spec.Attach {
+		h.expectClient(w)
+	}
+	return true
+}
+
+// reenter puts a workload that holds grants into the engine's books.
+func (h *Host) reenter(w *work) {
+	known := engineWorkload(w)
+	if left := h.timeLimitLeft(w); left > 0 {
+		known.TimeLimit = engine.Time(left.Microseconds())
+	}
+	placing := *w.keep.Placing
+	placing.Node, placing.Task = h.name, 0
+	if rejected := h.step(engine.Adopt{At: h.time(), Workload: known, Tasks: []engine.Placing{placing}}); rejected != nil {
+		// Its queue may be gone, for one: what runs, runs, but someone must know.
+		h.Log.Error("a running workload could not be entered in the books", "workload", w.now.UID, "error", rejected.Reason)
+		h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
+	}
+	for _, grant := range placing.Grants {
+		if device := h.devices[grant.Device]; device == nil || device.Health == api.Down {
+			reason := "its device " + grant.Device + " is gone"
+			if device != nil {
+				reason = fmt.Sprintf("its device %d is down: %s", device.Index, device.Reason)
+			}
+			h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: reason})
+			return
+		}
+	}
+}
+
+// restoreGrants makes the node's pages say what the store says: they differ where a daemon died between the two.
+func (h *Host) restoreGrants(ctx context.Context, w *work) error {
+	var task node.Task
+	if err := h.look(ctx, func() { task = nodeTask(w) }); err != nil {
+		return err
+	}
+	for _, prepared := range h.Agent.Prepared() {
+		if prepared.UID == task.UID {
+			return h.Agent.Update(ctx, task.UID, task.Grants, task.Flags)
+		}
+	}
+	_, err := h.Agent.Prepare(ctx, task)
+	return err
+}
+
+// startPatience is how long a supervisor of a former daemon may take to start its program.
+const startPatience = time.Minute
+
+// adopt follows a task that a daemon before this one started.
+func (h *Host) adopt(ctx context.Context, w *work) {
+	folder := h.folder(w.now.UID)
+	found, err := folder.Look()
+	// A supervisor that was just being started says what it did in a moment.
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for waited := time.Duration(0); err == nil && found.Supervised && found.Child == nil && found.Exit == nil && waited < startPatience; waited += 5 * time.Millisecond {
+		select {
+		case <-again.C:
+			found, err = folder.Look()
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err == nil && found.Child != nil {
+		child := found.Child
+		h.tell(func() {
+			switch {
+			case w.child != nil:
+			case w.now.Status.Started == nil:
+				h.runs(w, child, child.Notes)
+			default:
+				w.child = child
+				h.note(w, "the server restarted; it ran on")
+			}
+		})
+	}
+	if err == nil && found.Supervised {
+		err = found.Supervisor.Ended(ctx)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		h.Log.Error("a supervisor cannot be watched", "workload", w.now.UID, "error", err)
+	}
+	h.afterSupervisor(ctx, w, "")
+}
+
+// cleanOrphans ends and removes what belongs to no live workload.
+func (h *Host) cleanOrphans(ctx context.Context, known map[string]bool) error {
+	entries, err := os.ReadDir(filepath.Join(h.State, "tasks"))
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		uid := entry.Name()
+		if known[uid] {
+			continue
+		}
+		folder := h.folder(uid)
+		found, err := folder.Look()
+		if err == nil && found.Supervised {
+			err = folder.Order(supervise.Order{})
+			if err == nil {
+				err = found.Supervisor.Ended(ctx)
+			}
+		}
+		if err != nil {
+			h.Log.Warn("the folder of a task without a workload", "task", uid, "error", err)
+		}
+		if err := supervise.EndLeftover(ctx, uid, found.Child, 0); err != nil {
+			h.Log.Error("processes of a task without a workload could not be ended", "task", uid, "error", err)
+		}
+		h.groups.Remove(uid)
+		if err := folder.Remove(); err != nil {
+			return err
+		}
+		if found.Child != nil && found.Exit == nil {
+			h.reportOrphan(uid)
+		}
+	}
+	for _, task := range h.Agent.Prepared() {
+		w := h.work[task.UID]
+		if w != nil && w.keep.Placing != nil {
+			continue
+		}
+		point.Here("local.orphan.found")
+		if err := h.Agent.Unprepare(ctx, task.UID); err != nil {
+			return fmt.Errorf("take back the grants of a task without a workload: %w", err)
+		}
+		if w == nil {
+			h.reportOrphan(task.UID)
+		}
+	}
+	return nil
+}
+
+func (h *Host) reportOrphan(uid string) {
+	if !slices.Contains(h.orphaned, uid) {
+		h.orphaned = append(h.orphaned, uid)
+		h.Log.Warn("a task without a workload was found and cleaned up", "task", uid)
+		h.say("node", nil, "a task without a workload was found and cleaned up: "+uid)
+	}
+}
+
+// forgetOld keeps the number of ended workloads bounded, and their logs with them.
+func (h *Host) forgetOld(ctx context.Context) {
+	gone, err := h.store.Prune(ctx, h.KeepEnded)
+	if err != nil {
+		h.Log.Warn("workloads that ended long ago could not be forgotten", "error", err)
+	}
+	for _, uid := range gone {
+		_ = os.Remove(h.logPath(uid)) // attached ones have none
+	}
+}
+
+// watchNode passes on what the node sees.
+func (h *Host) watchNode(ctx context.Context) {
+	for {
+		select {
+		case notice, more := <-h.Agent.Notices():
+			if !more {
+				return
+			}
+			h.tell(func() { h.noticed(notice) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}

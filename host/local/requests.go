@@ -1,0 +1,392 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// The host is what the server serves.
+var _ server.Host = (*Host)(nil)
+
+// find returns the live workload with this UID or name; nil if there is none.
+func (h *Host) find(name string) *work {
+	if w := h.work[name]; w != nil {
+		return w
+	}
+	return h.names[name]
+}
+
+// owned returns the live workload of this name if the caller may have it changed.
+func (h *Host) owned(ctx context.Context, who server.Caller, name, what string) (*work, error) {
+	w := h.find(name)
+	if w == nil {
+		row, found, err := h.store.Find(ctx, name)
+		switch {
+		case err != nil:
+			return nil, refusal(err)
+		case !found:
+			return nil, noSuch(name)
+		default:
+			return nil, refuse(api.CodeConflict, "%s has ended (%s): there is nothing left to %s", row.Spec.Name, row.Status.Outcome, what)
+		}
+	}
+	if !h.may(who.UID, w.now.UserID) {
+		return nil, refuse(api.CodeForbidden, "%s belongs to %s: only that user or root may %s it", w.now.Spec.Name, w.now.User, what)
+	}
+	return w, nil
+}
+
+func noSuch(name string) error {
+	return refuse(api.CodeNotFound, "there is no workload %s: see `aliquot ps --all`", name)
+}
+
+// Workloads lists those that are live and, with ended, those that are over, oldest first.
+func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error) {
+	list := []api.Workload{}
+	if ended {
+		rows, err := h.store.Ended(ctx)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		for _, row := range rows {
+			list = append(list, row.Workload)
+		}
+	}
+	known := len(list)
+	err := h.look(ctx, func() {
+		places := map[string]int{}
+		for i, uid := range h.engine.Waiting() {
+			places[uid] = i + 1
+		}
+		for _, uid := range h.byOrder() {
+			one := h.work[uid].shown
+			if one.Status.Phase == api.Waiting {
+				one.Status.Place = places[one.UID]
+			}
+			list = append(list, one)
+		}
+	})
+	// One may have ended between the two looks; it is listed once.
+	over := map[string]bool{}
+	for _, one := range list[:known] {
+		over[one.UID] = true
+	}
+	live := slices.DeleteFunc(list[known:], func(one api.Workload) bool { return over[one.UID] })
+	return list[:known+len(live)], err
+}
+
+// Workload finds by name (the live one, else the latest) or UID.
+func (h *Host) Workload(ctx context.Context, name string) (api.Workload, error) {
+	return h.Wait(ctx, name)
+}
+
+// Wait returns the workload once its phase is none of the given ones.
+func (h *Host) Wait(ctx context.Context, name string, while ...api.Phase) (api.Workload, error) {
+	for {
+		var shown api.Workload
+		var changed <-chan struct{}
+		err := h.look(ctx, func() {
+			if w := h.find(name); w != nil {
+				shown, changed = w.shown, w.changed
+				if shown.Status.Phase == api.Waiting {
+					shown.Status.Place = slices.Index(h.engine.Waiting(), shown.UID) + 1
+				}
+			}
+		})
+		switch {
+		case err != nil:
+			return api.Workload{}, err
+		case changed == nil:
+			row, found, err := h.store.Find(ctx, name)
+			if err != nil {
+				return api.Workload{}, refusal(err)
+			}
+			if !found {
+				return api.Workload{}, noSuch(name)
+			}
+			return row.Workload, nil
+		case !slices.Contains(while, shown.Status.Phase):
+			return shown, nil
+		}
+		name = shown.UID // another may take the name meanwhile
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return api.Workload{}, ctx.Err()
+		case <-h.quit:
+			return api.Workload{}, refuse(api.CodeUnavailable, "the server is stopping: ask again when it is back")
+		}
+	}
+}
+
+// Why says why a workload waits, or what became of it.
+func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
+	work, err := h.Workload(ctx, name)
+	if err != nil {
+		return api.Why{}, err
+	}
+	status := work.Status
+	why := api.Why{Workload: work.Spec.Name, Phase: status.Phase, Code: string(status.Phase), Message: status.Reason}
+	switch status.Phase {
+	case api.Waiting:
+		err = h.look(ctx, func() { h.explain(work.UID, &why) })
+	case api.Ended:
+		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), sentence(status)
+	default:
+		if why.Message == "" {
+			why.Message = "it has its share and is " + string(status.Phase)
+		}
+	}
+	if err != nil {
+		return api.Why{}, err
+	}
+	if why.History, err = h.store.History(ctx, work.UID); err != nil {
+		return api.Why{}, refusal(err)
+	}
+	return why, nil
+}
+
+// explain has the engine say why a workload waits, with names in place of UIDs.
+func (h *Host) explain(uid string, why *api.Why) {
+	engines := h.engine.Why(uid)
+	why.Phase, why.Place, why.Code, why.Message = engines.Phase, engines.Place, engines.Code, engines.Message
+	why.Unblock, why.Counts = engines.Unblock, engines.Counts
+	for _, ahead := range engines.Ahead {
+		if other := h.work[ahead]; other != nil {
+			ahead = other.now.Spec.Name
+		}
+		why.Ahead = append(why.Ahead, ahead)
+	}
+	if engines.Estimate != engine.Never {
+		at := time.UnixMicro(int64(engines.Estimate)).UTC()
+		why.Estimate = &at
+	}
+}
+
+// Resize gives a workload another share: in place while it runs.
+func (h *Host) Resize(ctx context.Context, who server.Caller, name string, change server.ShareChange) (api.Workload, error) {
+	answer := make(chan error, 1)
+	var uid string
+	err := h.request(ctx, func() error {
+		w, err := h.owned(ctx, who, name, "resize")
+		if err != nil {
+			return err
+		}
+		uid = w.now.UID
+		share, err := changed(w.now.Spec.Share, change)
+		if err != nil {
+			return err
+		}
+		asked := engineWorkload(w)
+		asked.ID, asked.Share = w.now.Spec.Name, share
+		if err := h.engine.Check(asked); err != nil {
+			return api.Invalid("%s", err)
+		}
+		return h.resize(w, share, answer)
+	})
+	if err != nil {
+		return api.Workload{}, err
+	}
+	select {
+	case err := <-answer:
+		if err != nil {
+			return api.Workload{}, err
+		}
+	case <-ctx.Done():
+		return api.Workload{}, ctx.Err()
+	case <-h.quit:
+		return api.Workload{}, refuse(api.CodeUnavailable, "the server is stopping: look at the share when it is back")
+	}
+	return h.Workload(ctx, uid)
+}
+
+// resize asks the engine; answer gets the outcome once it is known.
+func (h *Host) resize(w *work, share api.Share, answer chan<- error) error {
+	switch {
+	case w.now.Status.Phase == api.Starting:
+		return refuse(api.CodeConflict, "%s is being started: change its share when it runs", w.now.Spec.Name)
+	case w.now.Status.Phase == api.Stopping:
+		return refuse(api.CodeConflict, "%s is being stopped: its share ends with it", w.now.Spec.Name)
+	case share == w.now.Spec.Share:
+		answer <- nil
+		return nil
+	}
+	// doResize takes these over when the engine proposes the change, which it does within the step.
+	w.resizing = append(w.resizing, func(err error) { answer <- err })
+	if rejected := h.step(engine.Change{At: h.time(), ID: w.now.UID, Share: &share}); rejected != nil {
+		w.resizing = nil
+		return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
+	}
+	if len(w.resizing) > 0 { // it waits: nothing to be done on a device
+		w.resizing = nil
+		w.now.Spec.Share = share
+		h.touch(w)
+		h.note(w, "now asks for "+describe(share))
+		h.after(func() { answer <- nil })
+	}
+	return nil
+}
+
+func changed(share api.Share, change server.ShareChange) (api.Share, error) {
+	if change.Compute != nil {
+		share.Compute = *change.Compute
+	}
+	if change.Memory != nil {
+		share.Memory = *change.Memory
+	}
+	if change.Weight != nil {
+		share.Weight = *change.Weight
+	}
+	if err := share.Validate(); err != nil {
+		return share, refusal(err)
+	}
+	return share, nil
+}
+
+func codeOf(code string) string {
+	switch code {
+	case api.CodeInvalid, api.CodeNotFound:
+		return code
+	default:
+		return api.CodeConflict
+	}
+}
+
+// maxGrace bounds how long a workload may take to end.
+const maxGrace = 24 * time.Hour
+
+// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL. One that waits leaves the line.
+func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace api.Duration) (api.Workload, error) {
+	if grace < 0 || time.Duration(grace) > maxGrace {
+		return api.Workload{}, api.Invalid("a grace of %s was asked for; give 0s to %s", grace, api.Duration(maxGrace))
+	}
+	var uid string
+	err := h.request(ctx, func() error {
+		w, err := h.owned(ctx, who, name, "stop")
+		if err != nil {
+			return err
+		}
+		uid = w.now.UID
+		h.stop(w, order{Outcome: api.Stopped, Reason: "stopped by " + who.Name, Grace: time.Duration(grace)})
+		return nil
+	})
+	if err != nil {
+		return api.Workload{}, err
+	}
+	return h.Workload(ctx, uid)
+}
+
+// stop ends a workload. Another order while it is being ended changes only its grace.
+func (h *Host) stop(w *work, how order) {
+	if w.keep.Stop != nil {
+		w.keep.Stop.Grace = how.Grace
+		h.stopWork(w)
+		return
+	}
+	w.keep.Stop = &how
+	h.note(w, how.Reason)
+	rejected := h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: how.Reason})
+	switch {
+	case !w.running():
+		h.conclude(w, verdict{outcome: api.Stopped})
+	case rejected != nil: // outside of the books; it is ended all the same
+		h.stopWork(w)
+	}
+}
+
+// Signal sends a signal to the workload's processes.
+func (h *Host) Signal(ctx context.Context, who server.Caller, name string, sig syscall.Signal) error {
+	if unix.SignalName(sig) == "" {
+		return api.Invalid("signal %d is not known: name one, for example SIGUSR1", int(sig))
+	}
+	var failed error
+	err := h.look(ctx, func() {
+		w, err := h.owned(ctx, who, name, "signal")
+		if err == nil && w.child == nil {
+			err = refuse(api.CodeConflict, "%s does not run yet (%s): there is nothing to signal", w.now.Spec.Name, w.now.Status.Phase)
+		}
+		if err == nil {
+			err = w.child.Signal(sig)
+			if errors.Is(err, os.ErrProcessDone) {
+				err = refuse(api.CodeConflict, "%s has just ended: there is nothing left to signal", w.now.Spec.Name)
+			}
+		}
+		failed = err
+	})
+	if err == nil && failed != nil {
+		err = refusal(failed)
+	}
+	return err
+}
+
+// Queues lists the queues with what they hold.
+func (h *Host) Queues(ctx context.Context) ([]api.Queue, error) {
+	var queues []api.Queue
+	err := h.look(ctx, func() { queues = h.engine.Queues() })
+	return queues, err
+}
+
+// SetQueue makes or changes a queue.
+func (h *Host) SetQueue(ctx context.Context, who server.Caller, spec api.QueueSpec) (api.Queue, error) {
+	if err := h.mayRule(who); err != nil {
+		return api.Queue{}, err
+	}
+	if err := spec.Validate(); err != nil {
+		return api.Queue{}, refusal(err)
+	}
+	err := h.request(ctx, func() error {
+		if rejected := h.step(engine.QueueSet{At: h.time(), Queue: spec}); rejected != nil {
+			return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
+		}
+		h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == spec.Name })
+		h.pending.Queues = append(h.pending.Queues, spec)
+		h.say("queue", nil, "queue "+spec.Name+" has a quota of "+spec.Quota.String())
+		return nil
+	})
+	if err != nil {
+		return api.Queue{}, err
+	}
+	queues, err := h.Queues(ctx)
+	if i := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == spec.Name }); err == nil && i >= 0 {
+		return queues[i], nil
+	}
+	return api.Queue{QueueSpec: spec}, err
+}
+
+// RemoveQueue removes a queue that holds nothing.
+func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) error {
+	if err := h.mayRule(who); err != nil {
+		return err
+	}
+	return h.request(ctx, func() error {
+		known := slices.ContainsFunc(h.engine.Queues(), func(queue api.Queue) bool { return queue.Name == name })
+		if !known {
+			return refuse(api.CodeNotFound, "there is no queue %s: see `aliquot queue list`", name)
+		}
+		if rejected := h.step(engine.QueueGone{At: h.time(), Queue: name}); rejected != nil {
+			return refuse(api.CodeConflict, "%s", rejected.Reason)
+		}
+		h.pending.Queues = slices.DeleteFunc(h.pending.Queues, func(set api.QueueSpec) bool { return set.Name == name })
+		h.pending.QueuesGone = append(h.pending.QueuesGone, name)
+		h.say("queue", nil, "queue "+name+" is removed")
+		return nil
+	})
+}
+
+func (h *Host) mayRule(who server.Caller) error {
+	if who.UID == 0 || who.UID == h.uid {
+		return nil
+	}
+	return refuse(api.CodeForbidden, "queues are set by root, and you are %s", who.Name)
+}

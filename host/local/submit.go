@@ -1,0 +1,124 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// Submit takes a workload in, or refuses it and changes nothing. It returns as soon as the workload is stored.
+func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadSpec) (api.Workload, error) {
+	spec = spec.Default()
+	if err := spec.Validate(); err != nil {
+		return api.Workload{}, refusal(err)
+	}
+	as, err := h.identity(who.UID)
+	if err != nil {
+		return api.Workload{}, refusal(err)
+	}
+	path, err := program(spec, as)
+	if err != nil {
+		return api.Workload{}, refusal(err)
+	}
+	given := api.Workload{
+		UID: newUID(), User: who.Name, UserID: who.UID, Spec: spec,
+		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC()},
+	}
+	take := &intake{check: func() (*work, error) {
+		one := given
+		if err := h.checkName(&one); err != nil {
+			return nil, err
+		}
+		w := newWork(h.seq+1, one, keep{Program: path, User: as})
+		if err := h.checkFit(w); err != nil {
+			return nil, err
+		}
+		h.seq++
+		return w, nil
+	}}
+	if err := h.ask(ctx, message{intake: take}); err != nil {
+		return api.Workload{}, err
+	}
+	return take.taken, nil
+}
+
+// checkName gives a workload without a name one, and refuses one that another live workload has.
+func (h *Host) checkName(one *api.Workload) error {
+	if one.Spec.Name == "" {
+		one.Spec.Name = h.newName(one.Spec.Command[0])
+		return nil
+	}
+	if other := h.names[one.Spec.Name]; other != nil {
+		return refuse(api.CodeConflict, "a workload named %s lives already (%s): choose another name, or stop that one", one.Spec.Name, other.now.Status.Phase)
+	}
+	return nil
+}
+
+// checkFit refuses what could never run here: an unknown queue, more than any device has.
+func (h *Host) checkFit(w *work) error {
+	spec := w.now.Spec
+	known := false
+	for _, queue := range h.engine.Queues() {
+		known = known || queue.Name == spec.Queue
+	}
+	if !known {
+		return refuse(api.CodeNotFound, "there is no queue %s: see `aliquot queue list`, or make it with `aliquot queue set %s`", spec.Queue, spec.Queue)
+	}
+	asked := engineWorkload(w)
+	asked.ID = spec.Name
+	if err := h.engine.Check(asked); err != nil {
+		return api.Invalid("%s", err)
+	}
+	return nil
+}
+
+// newName makes a name up from a program's: `train-3f2a`.
+func (h *Host) newName(program string) string {
+	base := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		default:
+			return '-'
+		}
+	}, strings.TrimSuffix(filepath.Base(program), filepath.Ext(program)))
+	base = strings.Trim(base, "-")
+	if len(base) > 40 {
+		base = strings.Trim(base[:40], "-")
+	}
+	if base == "" || base[0] >= '0' && base[0] <= '9' {
+		base = "w-" + base
+	}
+	for size := 2; ; size++ {
+		if name := strings.TrimSuffix(base, "-") + "-" + randomHex(size); h.names[name] == nil {
+			return name
+		}
+	}
+}
+
+// newUID makes a name that is never used again: random enough for that, short enough for a page and a socket's path.
+func newUID() string { return "w" + randomHex(10) }
+
+func randomHex(bytes int) string {
+	random := make([]byte, bytes)
+	_, _ = rand.Read(random) // never fails: it ends the program instead
+	return hex.EncodeToString(random)
+}
+
+// refusal makes an *api.Error of any error of a request.
+func refusal(err error) error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprint(err)}
+}

@@ -1,0 +1,130 @@
+package local
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/store"
+)
+
+// work is a live workload, the loop's own.
+type work struct {
+	seq     int64
+	now     api.Workload  // as decided
+	shown   api.Workload  // as stored, for everyone to see
+	keep    keep          // stored with it
+	dirty   bool          // now or keep differ from what is stored
+	changed chan struct{} // closed when shown changes
+
+	place    engine.ActionID  // proposal that is being carried out; 0: none
+	child    *supervise.Child // its program, once it runs
+	stopping chan struct{}    // closed when it is to end
+	streams  chan []*os.File  // handed over by its client
+	attached int              // connections of its client
+	resizing []func(error)    // who wait for the outcome of a resize
+	// its end is being taken up
+	evaded bool // a process of its uses a device around its share
+}
+
+// keep is what the host must know of a workload after a restart, beside what everyone may see.
+type keep struct {
+	Program string          `json:"program"`
+	User    *supervise.User `json:"user,omitempty"`
+	Placing *engine.Placing `json:"placing,omitempty"`
+	Stop    *order          `json:"stop,omitempty"`
+}
+
+// order is why a workload is being ended, and how.
+type order struct {
+	Outcome api.Outcome   `json:"outcome"`
+	Reason  string        `json:"reason"`
+	Grace   time.Duration `json:"grace"`
+}
+
+// verdict is how a workload ended.
+type verdict struct {
+	outcome api.Outcome
+	code    *int
+	signal  string
+	reason  string
+	at      time.Time // zero: now
+}
+
+func newWork(seq int64, shown api.Workload, kept keep) *work {
+	return &work{
+		seq: seq, now: shown, shown: shown, keep: kept, changed: make(chan struct{}), stopping: make(chan struct{}),
+		streams: make(chan []*os.File, 1),
+	}
+}
+
+// row is the workload as it is stored.
+func (w *work) row() store.Workload {
+	host, err := json.Marshal(w.keep)
+	if err != nil { // it is made of strings and numbers
+		panic(err)
+	}
+	return store.Workload{Seq: w.seq, Workload: w.now, Host: host}
+}
+
+// running says that it holds grants or is about to.
+func (w *work) running() bool {
+	return w.now.Status.Phase != api.Waiting && w.now.Status.Phase != api.Ended
+}
+
+func (w *work) isStopping() bool {
+	select {
+	case <-w.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// touch has the workload stored with the next commit.
+func (h *Host) touch(w *work) {
+	if !w.dirty {
+		w.dirty = true
+		h.dirty = append(h.dirty, w)
+	}
+}
+
+// note keeps a sentence in a workload's history and tells those who listen.
+func (h *Host) note(w *work, message string) {
+	h.pending.Records = append(h.pending.Records, store.Record{UID: w.now.UID, At: h.Now().UTC(), Message: message})
+	h.say("workload", w, message)
+}
+
+// say tells those who listen, once what is told is stored.
+func (h *Host) say(kind string, w *work, message string) {
+	event := api.Event{Kind: kind, Message: message}
+	if w != nil {
+		event.Workload = w.now.Spec.Name
+	}
+	h.after(func() { h.events.publish(event) })
+}
+
+// after has f done once everything decided so far is stored.
+func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
+
+// engineWorkload is a workload as the engine knows it.
+func engineWorkload(w *work) engine.Workload {
+	spec := w.now.Spec
+	return engine.Workload{
+		ID: w.now.UID, Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
+		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
+	}
+}
+
+// byOrder are the UIDs of the live workloads in order of submission.
+func (h *Host) byOrder() []string {
+	uids := slices.Collect(maps.Keys(h.work))
+	slices.SortFunc(uids, func(a, b string) int { return cmp.Compare(h.work[a].seq, h.work[b].seq) })
+	return uids
+}

@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// Limits of request bodies.
+const (
+	bodyLimit   = 64 << 10
+	submitLimit = 2*api.MaxCommandBytes + bodyLimit // JSON may take twice the space of what it holds
+)
+
+// routes are the operations on a host.
+type routes struct {
+	host Host
+}
+
+// The parameters that operations share.
+type (
+	named struct {
+		Name string `path:"name" doc:"name or UID of a workload" maxLength:"128"`
+	}
+	body[T any]  struct{ Body T }
+	done         struct{}
+	grantedGrace struct {
+		Grace api.Duration `json:"grace,omitempty" doc:"time between SIGTERM and SIGKILL, such as 10s"`
+	}
+	wantedSignal struct {
+		Signal string `json:"signal" doc:"name of the signal, such as SIGUSR1"`
+	}
+)
+
+// newRoutes makes the handler of all operations, for requests whose caller is known.
+func newRoutes(config Config) http.Handler {
+	mux := http.NewServeMux()
+	settings := huma.DefaultConfig("Aliquot", config.Version)
+	settings.Info.Description = "Shares of GPUs: submit workloads, watch them, set queues. Errors are RFC 9457."
+	settings.DocsPath, settings.SchemasPath, settings.CreateHooks = "", "", nil
+	settings.FieldsOptionalByDefault = true // the host says what is missing, and why
+	service := humago.New(mux, settings)
+	r := &routes{config.Host}
+	r.workloads(service)
+	r.queues(service)
+	r.streams(service)
+	operation(service, http.MethodGet, "/v1/info", "info", "What this server is", 0, func(ctx context.Context, _ *struct{}) (*body[api.Info], error) {
+		return answer(r.host.Info(ctx, callerOf(ctx)))
+	})
+	operation(service, http.MethodGet, "/v1/devices", "devices", "The devices with their use now", 0, func(ctx context.Context, _ *struct{}) (*body[[]api.Device], error) {
+		return answer(r.host.Devices(ctx))
+	})
+	mux.Handle("GET /metrics", metricsHandler(config))
+	return mux
+}
+
+// operation registers one operation.
+func operation[In, Out any](service huma.API, method, path, id, summary string, limit int64, run func(context.Context, *In) (*Out, error)) {
+	if limit == 0 {
+		limit = bodyLimit
+	}
+	huma.Register(service, huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: limit, DefaultStatus: http.StatusOK,
+		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable},
+	}, run)
+}
+
+func answer[T any](value T, err error) (*body[T], error) {
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &body[T]{value}, nil
+}
+
+func (r *routes) workloads(service huma.API) {
+	operation(service, http.MethodGet, "/v1/workloads", "list-workloads", "The workloads, oldest first", 0, func(ctx context.Context, in *struct {
+		Ended bool `query:"ended" doc:"also those that are over"`
+	},
+	) (*body[[]api.Workload], error) {
+		list, err := r.host.Workloads(ctx, in.Ended)
+		for i := range list {
+			list[i] = hide(ctx, list[i])
+		}
+		return answer(list, err)
+	})
+	operation(service, http.MethodPost, "/v1/workloads", "submit", "Submit a workload", submitLimit, func(ctx context.Context, in *body[api.WorkloadSpec]) (*body[api.Workload], error) {
+		return answer(r.host.Submit(ctx, callerOf(ctx), in.Body))
+	})
+	operation(service, http.MethodGet, "/v1/workloads/{name}", "workload", "One workload; with while once its phase is none of these", 0, func(ctx context.Context, in *struct {
+		named
+		While []api.Phase `query:"while" doc:"phases to wait through"`
+	},
+	) (*body[api.Workload], error) {
+		work, err := r.host.Wait(ctx, in.Name, in.While...)
+		return answer(hide(ctx, work), err)
+	})
+	operation(service, http.MethodGet, "/v1/workloads/{name}/why", "why", "Why a workload waits, or what became of it", 0, func(ctx context.Context, in *named) (*body[api.Why], error) {
+		return answer(r.host.Why(ctx, in.Name))
+	})
+	operation(service, http.MethodPost, "/v1/workloads/{name}/stop", "stop", "End a workload", 0, func(ctx context.Context, in *struct {
+		named
+		body[grantedGrace]
+	},
+	) (*body[api.Workload], error) {
+		return answer(r.host.Stop(ctx, callerOf(ctx), in.Name, in.Body.Grace))
+	})
+	operation(service, http.MethodPost, "/v1/workloads/{name}/signal", "signal", "Send a signal to a workload's processes", 0, func(ctx context.Context, in *struct {
+		named
+		body[wantedSignal]
+	},
+	) (*done, error) {
+		sig, err := parseSignal(in.Body.Signal)
+		if err == nil {
+			err = r.host.Signal(ctx, callerOf(ctx), in.Name, sig)
+		}
+		return nil, refusal(err)
+	})
+	operation(service, http.MethodPost, "/v1/workloads/{name}/resize", "resize", "Give a workload another share, in place", 0, func(ctx context.Context, in *struct {
+		named
+		body[ShareChange]
+	},
+	) (*body[api.Workload], error) {
+		return answer(r.host.Resize(ctx, callerOf(ctx), in.Name, in.Body))
+	})
+}
+
+func (r *routes) queues(service huma.API) {
+	operation(service, http.MethodGet, "/v1/queues", "list-queues", "The queues with what they hold", 0, func(ctx context.Context, _ *struct{}) (*body[[]api.Queue], error) {
+		return answer(r.host.Queues(ctx))
+	})
+	operation(service, http.MethodPut, "/v1/queues/{name}", "set-queue", "Make or change a queue", 0, func(ctx context.Context, in *struct {
+		Name string `path:"name" doc:"name of the queue" maxLength:"128"`
+		body[api.QueueSpec]
+	},
+	) (*body[api.Queue], error) {
+		if in.Body.Name == "" {
+			in.Body.Name = in.Name
+		}
+		if in.Body.Name != in.Name {
+			return nil, refusal(api.Invalid("the path names queue %s and the body %s: a queue keeps its name", in.Name, in.Body.Name))
+		}
+		return answer(r.host.SetQueue(ctx, callerOf(ctx), in.Body))
+	})
+	operation(service, http.MethodDelete, "/v1/queues/{name}", "remove-queue", "Remove a queue that holds nothing", 0, func(ctx context.Context, in *struct {
+		Name string `path:"name" doc:"name of the queue" maxLength:"128"`
+	},
+	) (*done, error) {
+		return nil, refusal(r.host.RemoveQueue(ctx, callerOf(ctx), in.Name))
+	})
+}
+
+// hide leaves out of another user's workload what may hold secrets: its environment.
+func hide(ctx context.Context, work api.Workload) api.Workload {
+	if who := callerOf(ctx); who.UID != work.UserID && who.UID != 0 {
+		work.Spec.Env = nil
+	}
+	return work
+}
+
+// parseSignal reads a signal's name, with or without SIG, or its number.
+func parseSignal(text string) (syscall.Signal, error) {
+	name := strings.ToUpper(strings.TrimSpace(text))
+	if number, err := strconv.Atoi(name); err == nil && number > 0 && number <= 64 {
+		return syscall.Signal(number), nil
+	}
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if sig := unix.SignalNum(name); sig != 0 {
+		return sig, nil
+	}
+	return 0, api.Invalid("%s", fmt.Sprintf("the signal %q is not known: name one, for example SIGUSR1", text))
+}
