@@ -84,7 +84,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 func (e *Engine) Step(event Event) []Action {
 	e.now = max(e.now, event.When())
 	e.out = nil
-	if e.apply(event) {
+	if might := e.apply(event); might || e.Next() <= e.now {
 		e.unpark()
 		e.schedule()
 	}
