@@ -32,7 +32,16 @@ func TestMain(m *testing.M) {
 		tellStory(folder)
 		return
 	}
-	os.Exit(m.Run())
+	if folder := os.Getenv("ALIQUOT_TEST_OPEN"); folder != "" {
+		if _, err := Open(context.Background(), Config{Run: folder, Simulate: "h200x1"}); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
+	code := m.Run()
+	_ = os.RemoveAll(tenantFolder)
+	os.Exit(code)
 }
 
 // fakeArbiter answers the agent's lines. RUN/fake.mode tells it to misbehave: `refuse LINE` refuses lines that begin so, `die LINE`

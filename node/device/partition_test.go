@@ -1,0 +1,110 @@
+package device
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+)
+
+// The simulated driver has no partitions, so these tests stand in for the library.
+
+func mockDevice(uuid string, memory uint64, parts ...nvml.Device) *mock.Device {
+	return &mock.Device{
+		GetUUIDFunc:          func() (string, nvml.Return) { return uuid, nvml.SUCCESS },
+		GetNameFunc:          func() (string, nvml.Return) { return "Model " + uuid, nvml.SUCCESS },
+		GetMemoryInfo_v2Func: func() (nvml.Memory_v2, nvml.Return) { return nvml.Memory_v2{}, nvml.ERROR_NOT_SUPPORTED },
+		GetMemoryInfoFunc:    func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: memory, Used: 5}, nvml.SUCCESS },
+		GetMigModeFunc: func() (int, int, nvml.Return) {
+			if parts == nil {
+				return 0, 0, nvml.ERROR_NOT_SUPPORTED
+			}
+			return nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_ENABLE, nvml.SUCCESS
+		},
+		GetMaxMigDeviceCountFunc: func() (int, nvml.Return) { return 7, nvml.SUCCESS },
+		GetMigDeviceHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) {
+			// Not every index is taken, and the first that is need not be 0.
+			if i == 0 || i > len(parts) {
+				return nil, nvml.ERROR_NOT_FOUND
+			}
+			return parts[i-1], nvml.SUCCESS
+		},
+		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
+			return []nvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 7}, {Pid: 2, UsedGpuMemory: ^uint64(0)}}, nvml.SUCCESS
+		},
+		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 42}, nvml.SUCCESS },
+	}
+}
+
+func mocked(t *testing.T, lacks string, devices ...nvml.Device) *nvmlBackend {
+	t.Helper()
+	b := &nvmlBackend{
+		log: slog.New(slog.DiscardHandler), faults: newFaults(), events: make(chan Event, 16), stop: make(chan struct{}),
+		library: &mock.Interface{
+			DeviceGetCountFunc:         func() (int, nvml.Return) { return len(devices), nvml.SUCCESS },
+			DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) { return devices[i], nvml.SUCCESS },
+			ExtensionsFunc: func() nvml.ExtendedInterface {
+				return &mock.ExtendedInterface{LookupSymbolFunc: func(symbol string) error {
+					if lacks != "" && strings.Contains(symbol, lacks) {
+						return errors.New("no such symbol")
+					}
+					return nil
+				}}
+			},
+		},
+	}
+	if err := b.discover(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestPartitions: a GPU in MIG mode is not a device, its instances are; one without instances is left out and said to be.
+func TestPartitions(t *testing.T) {
+	part := mockDevice("MIG-a", 10<<20+1)
+	b := mocked(t, "", mockDevice("GPU-a", 80<<20, part), mockDevice("GPU-b", 80<<20), mockDevice("GPU-c", 16<<20), emptyMIG("GPU-d"))
+	want := []Info{
+		{UUID: "MIG-a", Index: 0, Model: "Model MIG-a", Memory: 10 << 20, Parent: "GPU-a"},
+		{UUID: "GPU-b", Index: 1, Model: "Model GPU-b", Memory: 80 << 20},
+		{UUID: "GPU-c", Index: 2, Model: "Model GPU-c", Memory: 16 << 20},
+	}
+	if got := b.Devices(); !reflect.DeepEqual(got, want) {
+		t.Errorf("devices %+v, want %+v", got, want)
+	}
+	if notes := b.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "GPU-d") || !strings.Contains(notes[0], "nvidia-smi mig") {
+		t.Errorf("notes %q", notes)
+	}
+	reading, err := b.Read("MIG-a")
+	if err != nil || reading.Busy != nil || *reading.MemoryUsed != 5 {
+		t.Errorf("a partition: %+v, %v; want no utilisation, which it does not have", reading, err)
+	}
+	reading, err = b.Read("GPU-c")
+	if err != nil || *reading.Busy != 420 || len(reading.Processes) != 2 || *reading.Processes[0].Memory != 7 || reading.Processes[1].Memory != nil {
+		t.Errorf("a GPU: %+v, %v", reading, err)
+	}
+	b.tell("GPU-a", Gone, "a fault of the GPU")
+	if e := <-b.events; e.UUID != "MIG-a" || e.Condition != Gone {
+		t.Errorf("event %+v, want one of the instance on the GPU", e)
+	}
+}
+
+func emptyMIG(uuid string) nvml.Device {
+	d := mockDevice(uuid, 80<<20)
+	d.GetMigModeFunc = func() (int, int, nvml.Return) {
+		return nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_ENABLE, nvml.SUCCESS
+	}
+	return d
+}
+
+// TestOldLibrary: a function that the library lacks is never called; calling it would end the process.
+func TestOldLibrary(t *testing.T) {
+	d := mockDevice("GPU-a", 16<<20)
+	d.GetMigModeFunc, d.GetMemoryInfo_v2Func = nil, nil // the mock panics when these are called
+	if got := mocked(t, "nvml", d).Devices(); len(got) != 1 || got[0].Memory != 16<<20 {
+		t.Errorf("devices %+v", got)
+	}
+}
