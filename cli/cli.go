@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -36,10 +37,10 @@ type Program struct {
 
 	// Serve runs the daemon until ctx ends; it calls ready once the API answers.
 	Serve func(ctx context.Context, config ServeConfig, ready func()) error
-	// Halt ends what outlives the daemon in a RUN folder: arbiter and simulated devices. No daemon runs there by then.
-	Halt func(ctx context.Context, run string) error
+	// Halt ends what outlives the daemon in a RUN folder: arbiter and, if there are, simulated devices. No daemon runs there by then.
+	Halt func(ctx context.Context, run string, simulated bool) error
 	// Replay feeds the engine's event log at path to a new engine and writes what it decided.
-	Replay func(path string, out *os.File) error
+	Replay func(path string, to io.Writer) error
 	// Driver says whether this machine has a driver of its own, and if not, why; without one devices are simulated.
 	Driver func() error
 	// Supervise is the hidden command that a daemon starts for each task.
@@ -190,9 +191,11 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := "see `aliquot --help`"
+	hint := "see `" + cmd.CommandPath() + " --help`"
+	cmd.SuggestionsMinimumDistance = 2
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-		hint = "did you mean `aliquot " + strings.Join(like, "` or `aliquot ") + "`?"
+		path := cmd.CommandPath() + " "
+		hint = "did you mean `" + path + strings.Join(like, "` or `"+path) + "`?"
 	}
 	return usagef("there is no command %q: %s", args[0], hint)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -81,7 +82,7 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	}
 	run := &attached{invocation: c, client: server, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
 	defer run.release()
-	if run.line, err = server.Attach(ctx, work.UID, c.In, c.Out, c.Err); err != nil {
+	if err := run.attach(ctx); err != nil {
 		_, stopped := server.Stop(ctx, work.UID, 0)
 		return errors.Join(err, stopped)
 	}
@@ -113,14 +114,28 @@ type phaseSeen struct {
 	err  error
 }
 
-// follow passes signals on and shows the wait until the workload has ended.
+// follow passes signals on and shows the wait until the workload has ended, whatever becomes of the server meanwhile.
 func (a *attached) follow(ctx context.Context, signals <-chan os.Signal) (api.Workload, error) {
+	for {
+		ended, err := a.followServer(ctx, signals)
+		if !isLost(err) {
+			return ended, err
+		}
+		if err := a.reconnect(ctx, signals); err != nil {
+			return api.Workload{}, err
+		}
+	}
+}
+
+// followServer does so for as long as one server answers.
+func (a *attached) followServer(ctx context.Context, signals <-chan os.Signal) (api.Workload, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begun, ended := a.await(ctx, unstarted), a.await(ctx, live)
 	patience := time.NewTimer(quiet)
 	defer patience.Stop()
 	var reasons <-chan api.Why
+	lost := a.line.Lost()
 	for {
 		select {
 		case seen := <-begun:
@@ -131,13 +146,9 @@ func (a *attached) follow(ctx context.Context, signals <-chan os.Signal) (api.Wo
 				a.waiting.clear()
 			}
 		case seen := <-ended:
-			if !isLost(seen.err) {
-				return seen.work, seen.err
-			}
-			if err := a.reconnect(ctx, signals); err != nil {
-				return api.Workload{}, err
-			}
-			begun, ended = a.await(ctx, unstarted), a.await(ctx, live)
+			return seen.work, seen.err
+		case <-lost:
+			return api.Workload{}, &client.Unreachable{Socket: a.client.Socket(), Err: io.EOF}
 		case <-patience.C:
 			reasons = a.watchReasons(ctx)
 		case why := <-reasons:
@@ -193,36 +204,47 @@ func (a *attached) suspend() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// reconnect waits for a server that went away. The program runs on without it.
+// reconnect waits for a server that went away and hands the streams over again. The program runs on without it.
 func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) error {
-	a.waiting.say(fmt.Sprintf("aliquot: the server at %s went away; %s goes on; waiting for the server to return", a.client.Socket(), a.work.Spec.Name))
+	name := a.work.Spec.Name
 	again := time.NewTicker(quiet)
 	defer again.Stop()
-	for {
+	for said := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case sig := <-signals:
-			if sig == syscall.SIGINT || sig == syscall.SIGTERM {
-				return fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", a.work.Spec.Name, a.work.Spec.Name)
+			if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
+				return fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", name, name)
 			}
+			continue
 		case <-again.C:
-			if _, err := a.client.Workload(ctx, a.work.UID); isLost(err) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			line, err := a.client.Attach(ctx, a.work.UID, a.In, a.Out, a.Err)
-			if isLost(err) {
-				continue
-			}
-			if a.line != nil {
-				_ = a.line.Close()
-			}
-			a.line = line
+		}
+		work, err := a.client.Workload(ctx, a.work.UID)
+		if err == nil && work.Status.Phase != api.Ended {
+			err = a.attach(ctx)
+		}
+		if !isLost(err) {
 			return err
 		}
+		if !said {
+			a.waiting.say(fmt.Sprintf("aliquot: the server at %s went away; %s goes on; waiting for the server to return", a.client.Socket(), name))
+			said = true
+		}
 	}
+}
+
+// attach hands the streams over, in place of an earlier time.
+func (a *attached) attach(ctx context.Context) error {
+	line, err := a.client.Attach(ctx, a.work.UID, a.In, a.Out, a.Err)
+	if err != nil {
+		return err
+	}
+	if a.line != nil {
+		_ = a.line.Close()
+	}
+	a.line = line
+	return nil
 }
 
 // conclude says what became of the workload where its program's exit status does not, and ends as the program ended.
@@ -266,13 +288,14 @@ func orText(text, otherwise string) string {
 	return text
 }
 
-// isLost says that the server went away, isGone that what was asked for is over.
+// isLost says that the server went away or is about to, isGone that what was asked for is over.
 func isLost(err error) bool {
 	var lost *client.Unreachable
-	return errors.As(err, &lost)
+	var refused *api.Error
+	return errors.As(err, &lost) || errors.As(err, &refused) && refused.Code == api.CodeUnavailable
 }
 
 func isGone(err error) bool {
 	var refused *api.Error
-	return errors.As(err, &refused) && (refused.Code == "not_found" || refused.Code == "conflict")
+	return errors.As(err, &refused) && (refused.Code == api.CodeNotFound || refused.Code == api.CodeConflict)
 }

@@ -18,15 +18,6 @@ func terminalWidth(file *os.File) int {
 	return int(size.Col)
 }
 
-// terminalHeight is the height of a terminal, 24 where it cannot be had.
-func terminalHeight(file *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Row == 0 {
-		return 24
-	}
-	return int(size.Row)
-}
-
 // fit cuts text to a number of columns.
 func fit(text string, width int) string { return ansi.Truncate(text, width, "…") }
 

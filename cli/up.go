@@ -243,8 +243,13 @@ func (c *invocation) downCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "stop all workloads first, and everything that outlives the server")
 	cmd.Flags().DurationVar(&grace, "grace", grace, "with --all: time between SIGTERM and SIGKILL")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		server := c.client()
+		run := c.clientRun() // before its socket is gone
+		server := client.New(run)
 		defer server.Close()
+		info, err := server.Info(cmd.Context())
+		if err != nil {
+			return err
+		}
 		pid, err := server.ServerPID(cmd.Context())
 		if err != nil {
 			return err
@@ -258,7 +263,7 @@ func (c *invocation) downCommand() *cobra.Command {
 			return err
 		}
 		if all && c.Halt != nil {
-			if err := c.Halt(cmd.Context(), c.clientRun()); err != nil {
+			if err := c.Halt(cmd.Context(), run, info.Simulated); err != nil {
 				return err
 			}
 		}

@@ -27,21 +27,16 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.SetInterspersed(false)
 	defineShare(flags, &f.gpu, &f.memory, &f.weight)
 	flags.IntVar(&f.devices, "devices", 1, "how many devices, each with this share")
-	flags.StringVar(&f.model, "model", "", "only devices of this model, as `aliquot devices` names it")
+	flags.StringVar(&f.model, "model", "", "only devices of this model, as aliquot devices names it")
 	flags.StringVar(&f.name, "name", "", "a name; one is made up without it")
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
 	flags.Int32Var(&f.priority, "priority", 0, "higher goes first")
-	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, `2h30m`")
-	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, `2` or `0.5`")
-	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, `8Gi`")
-	flags.StringVar(&f.onReclaim, "on-reclaim", "", "`stop`: may borrow memory that another's floor leaves idle, and is stopped for it")
+	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
+	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
+	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
+	flags.StringVar(&f.onReclaim, "on-reclaim", "", "stop: may borrow memory that another's floor leaves idle, and is stopped for it")
 
-	// A word in backquotes names a flag's value in its help; these flags' examples are values, so the names are said here.
-	for _, name := range []string{"time-limit", "cpu", "host-memory", "on-reclaim"} {
-		flags.Lookup(name).Usage = strings.ReplaceAll(flags.Lookup(name).Usage, "`", "")
-	}
-	flags.Lookup("model").Usage = "only devices of this model, as aliquot devices names it"
 	complete := func(flag string, values func(*invocation) []string) {
 		must(cmd.RegisterFlagCompletionFunc(flag, c.completion(values)))
 	}

@@ -164,15 +164,15 @@ func refusal(answer *http.Response) error {
 func codeOf(status int) string {
 	switch status {
 	case http.StatusNotFound:
-		return "not_found"
+		return api.CodeNotFound
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "forbidden"
+		return api.CodeForbidden
 	case http.StatusConflict:
-		return "conflict"
+		return api.CodeConflict
 	case http.StatusServiceUnavailable, http.StatusInternalServerError, http.StatusInsufficientStorage:
-		return "unavailable"
+		return api.CodeUnavailable
 	default:
-		return "invalid"
+		return api.CodeInvalid
 	}
 }
 

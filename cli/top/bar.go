@@ -64,9 +64,12 @@ func (l Look) last(cells []run, use, scale int64, width int, hue string) {
 		}
 		return
 	}
-	rest := use*int64(width)%scale*int64(len(parts))/scale + 1
-	if part := parts[min(rest, int64(len(parts))-1)]; part != "" {
-		cells[at] = run{hue, part}
+	rest := use * int64(width) % scale * int64(len(parts)) / scale
+	if at == 0 {
+		rest = max(rest, 1)
+	}
+	if rest > 0 {
+		cells[at] = run{hue, parts[rest]}
 	}
 }
 

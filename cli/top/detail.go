@@ -30,8 +30,7 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 		}
 		add("State", string(work.Status.Phase))
 		add("Command", strings.Join(work.Spec.Command, " "))
-		add("Asks for", fmt.Sprintf("%v of compute, %v of memory, of %s", work.Spec.Share.Compute, work.Spec.Share.Memory,
-			plural(max(work.Spec.Devices, 1), "device")))
+		add("Asks for", asks(work.Spec))
 		add("Queue", work.Spec.Queue)
 		add("User", work.User)
 		add("Class", string(work.Spec.Class))
@@ -64,7 +63,7 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 	add("Ahead", strings.Join(why.Ahead, ", "))
 	add("To start", why.Unblock)
 	if why.Estimate != nil {
-		add("About", why.Estimate.Format("15:04:05"))
+		add("About", why.Estimate.In(s.At.Location()).Format("15:04:05"))
 	}
 	for i, record := range why.History {
 		title := ""
@@ -72,9 +71,18 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 			out = append(out, row{})
 			title = "History"
 		}
-		add(title, record.At.Format("15:04:05")+"  "+record.Message)
+		add(title, record.At.In(s.At.Location()).Format("15:04:05")+"  "+record.Message)
 	}
 	return out
+}
+
+// asks is what a workload asked for.
+func asks(spec api.WorkloadSpec) string {
+	text := fmt.Sprintf("%v of compute", spec.Share.Compute)
+	if spec.Share.Memory != (api.Memory{}) {
+		text += fmt.Sprintf(", %v of memory", spec.Share.Memory)
+	}
+	return text + " on " + plural(max(spec.Devices, 1), "device")
 }
 
 // help explains the screen with a share as it is drawn.
@@ -85,16 +93,14 @@ func (l Look) help() []row {
 		g.scale, g.hue = int64(api.WholeDevice), hue
 		return row{text: "   " + l.bar(g, 24) + "  " + what}
 	}
-	sign := func(colour, text, what string) row { return row{text: "   " + l.pad(l.paint(colour, text), 6) + what} }
+	sign := func(colour, text, what string) row { return row{text: "   " + l.pad(l.paint(colour, text), 8) + what} }
 	return []row{
-		{text: " " + l.paint(heading, "How to read it")},
-		{},
-		example(gauge{floor: 250, ceiling: 800, use: 620}, "uses 62%: its floor is 0.25, it borrows, its ceiling is 0.80"),
-		example(gauge{floor: 500, ceiling: 1000, use: 200, lent: 300}, "uses 20% and lends the rest of its floor of 0.50"),
+		example(gauge{floor: 250, ceiling: 800, use: 620}, "floor 0.25, ceiling 0.80: uses 62%, borrows 37%"),
+		example(gauge{floor: 500, ceiling: 1000, use: 200, lent: 300}, "uses 20% of its floor of 0.50, lends the rest"),
 		example(gauge{floor: 300, ceiling: 300, use: 0}, "uses nothing, and nobody needs its floor"),
 		{},
 		sign(hue, glyph.own, "used, within the floor"),
-		sign(hue, glyph.over, "used above the floor: borrowed, and given back at once when an owner wants it"),
+		sign(hue, glyph.over, "used above the floor: borrowed, given back when an owner wants it"),
 		sign(lentHue, glyph.lent, "of the floor, lent to others now"),
 		sign(dim, glyph.idle, "of the floor, idle"),
 		sign(dim, glyph.reach, "may be used while others leave it idle"),
@@ -102,12 +108,9 @@ func (l Look) help() []row {
 		sign(markHue, glyph.ceiling, "the ceiling: never passed"),
 		sign(alarm, "OPEN", "a program of this share is not held to it: see `aliquot doctor`"),
 		{},
-		{text: " " + l.paint(heading, "Keys")},
-		{},
-		sign(bold, l.glyphs().arrow, " select a workload (also j, k, page up and down, g, G)"),
+		sign(bold, l.glyphs().arrow, "select a workload (also j k, page up, page down, g G)"),
 		sign(bold, "enter", "why it waits, what it uses, what happened to it"),
 		sign(bold, "s", "sort the shares by age, use, memory, name"),
-		sign(bold, "esc", "back"),
-		sign(bold, "q", "quit"),
+		sign(bold, "esc q", "back; quit"),
 	}
 }

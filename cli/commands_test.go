@@ -1,0 +1,384 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+// furnish gives the server something of everything to show.
+func furnish(f *fakeServer) {
+	compute := api.Compute{Floor: 250, Ceiling: 800}
+	grant := api.Grant{
+		UID: "u1.0.0", Device: "GPU-aaaa", ComputeFloor: 250, ComputeLimit: 800, MemoryFloor: 4 * gib, MemoryCeiling: 8 * gib, Weight: 250,
+	}
+	running := &api.Workload{
+		UID: "u1", User: "ann", UserID: 1000,
+		Spec: api.WorkloadSpec{
+			Name: "train", Queue: "default", Class: api.Training, Share: api.Share{Compute: compute}, Devices: 1, TimeLimit: api.Duration(2 * time.Hour),
+			CPU: 2000, Memory: 8 * gib, Command: []string{"python", "train.py", "--name", "a b"}, Dir: "/home/ann", Env: map[string]string{"B": "2", "A": "1"},
+		},
+		Status: api.WorkloadStatus{
+			Phase: api.Running, Submitted: now.Add(-time.Hour), Started: ptr(now.Add(-125 * time.Second)), Grants: []api.Grant{grant}, PID: 4711,
+			Notes: []string{"the limit of CPU is not kept: no cgroup can be made"},
+		},
+	}
+	waiting := &api.Workload{
+		UID: "u2", User: "bob", UserID: 1001,
+		Spec:   api.WorkloadSpec{Name: "night", Queue: "default", Share: api.Share{Compute: api.Compute{Floor: 500, Ceiling: 1000}}, Devices: 2, Command: []string{"./job"}},
+		Status: api.WorkloadStatus{Phase: api.Waiting, Place: 2, Submitted: now.Add(-30 * time.Hour), Reason: "no device has 0.50 of its compute free"},
+	}
+	ended := &api.Workload{
+		UID: "u3", User: "ann",
+		Spec:   api.WorkloadSpec{Name: "done", Queue: "vision", Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}, Devices: 1, Command: []string{"true"}},
+		Status: api.WorkloadStatus{Phase: api.Ended, Outcome: api.Failed, ExitCode: ptr(3), Submitted: now.Add(-time.Hour), Started: ptr(now.Add(-time.Hour)), Ended: ptr(now.Add(-59 * time.Minute))},
+	}
+	f.works = []*api.Workload{running, waiting, ended}
+	f.devices = []api.Device{
+		{
+			UUID: "GPU-aaaa", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(5 * gib), Busy: ptr(api.Milli(621)), ComputeFree: 750,
+			MemoryFree: 136 * gib, Health: api.Healthy,
+			Grants: []api.Usage{{
+				Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
+				Own: 30 * time.Second, Burst: 45 * time.Second, Launches: 1234, Processes: 1, Enforced: true,
+			}},
+		},
+		{
+			UUID: "GPU-bbbb", Index: 1, Model: "A10", Simulated: true, Memory: 22 * gib, ComputeFree: 1000, MemoryFree: 22 * gib, Health: api.Down,
+			HealthReason: "XID 79: it fell off the bus", Unenforced: []api.Process{{PID: 99, Name: "python", User: "eve"}},
+		},
+	}
+	f.queues = append(f.queues, api.Queue{QueueSpec: api.QueueSpec{Name: "vision", Parent: "default", Quota: 2000}, Held: 2500, Running: 3, Waiting: 1})
+	f.why = api.Why{
+		Workload: "night", Phase: api.Waiting, Place: 2, Code: "compute", Message: "no device has 0.50 of its compute free",
+		Counts: []api.WhyCount{{Code: "compute", Message: "floors of others are in the way", Devices: 1}, {Code: "down", Message: "down", Devices: 2}},
+		Ahead:  []string{"big"}, Unblock: "big starting and train ending", Estimate: ptr(now.Add(90 * time.Minute)),
+		History: []api.WhyRecord{{At: now.Add(-time.Minute), Message: "submitted"}, {At: now, Message: "overtaken by none"}},
+	}
+	f.log = "line 1\nline 2\n"
+}
+
+// What people read, as it is printed.
+func TestTables(t *testing.T) {
+	local := time.Local
+	time.Local = time.UTC
+	t.Cleanup(func() { time.Local = local })
+	for name, line := range map[string]string{
+		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
+		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "queues": "queue list", "logs": "logs train",
+		"top": "top --once", "help": "--help", "run-help": "run --help",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeServer(t)
+			furnish(f)
+			got := f.command(strings.Fields(line)...)
+			if got.exit != (Exit{}) || got.err != "" {
+				t.Errorf("exit %v, error %q", got.exit, got.err)
+			}
+			golden(t, name, got.out)
+			for line := range strings.Lines(got.out) {
+				if trimmed := strings.TrimSuffix(line, "\n"); strings.HasSuffix(trimmed, " ") && name != "help" && name != "top" {
+					t.Errorf("trailing blanks: %q", line)
+				}
+			}
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is now:\n%s\nand was:\n%s", path, got, want)
+	}
+}
+
+// -o json and -o yaml are exactly the API's types.
+func TestDataIsTheAPIs(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	for _, test := range []struct {
+		line string
+		into any
+		want func() any
+	}{
+		{"devices", new([]api.Device), func() any { return f.devices }},
+		{"ps -a", new([]api.Workload), func() any { return []api.Workload{*f.works[0], *f.works[1], *f.works[2]} }},
+		{"show train", new(api.Workload), func() any { return *f.works[0] }},
+		{"why night", new(api.Why), func() any { return f.why }},
+		{"queue list", new([]api.Queue), func() any { return f.queues }},
+	} {
+		for _, format := range []string{formatJSON, formatYAML} {
+			got := f.command(append(strings.Fields(test.line), "-o", format)...)
+			text := []byte(got.out)
+			var err error
+			if format == formatYAML {
+				text, err = yaml.YAMLToJSON(text)
+			}
+			err = errors.Join(err, json.Unmarshal(text, test.into))
+			if have := reflect.ValueOf(test.into).Elem().Interface(); err != nil || !reflect.DeepEqual(have, test.want()) {
+				t.Errorf("%s -o %s: %v\n%s", test.line, format, err, got.out)
+			}
+		}
+	}
+}
+
+// Nothing there is an empty list as data, and a word about what to do as a table.
+func TestNothingThere(t *testing.T) {
+	f := newFakeServer(t)
+	if got := f.command("ps", "-o", "json"); got.out != "[]\n" {
+		t.Errorf("no workloads as JSON: %q", got.out)
+	}
+	if got := f.command("ps"); !strings.Contains(got.out, "aliquot run") {
+		t.Errorf("no workloads: %q", got.out)
+	}
+	if got := f.command("devices"); !strings.Contains(got.out, "aliquot doctor") {
+		t.Errorf("no devices: %q", got.out)
+	}
+}
+
+// Every refusal is one sentence on standard error, with its status, and nothing on standard output.
+func TestRefusals(t *testing.T) {
+	f := newFakeServer(t)
+	for _, test := range []struct {
+		line   string
+		refuse *api.Error
+		status int
+		says   string
+	}{
+		{"nonsense", nil, ExitUsage, `there is no command "nonsense"`},
+		{"submitt", nil, ExitUsage, "did you mean `aliquot submit`?"},
+		{"queue lisst", nil, ExitUsage, "did you mean `aliquot queue list`?"},
+		{"ps extra", nil, ExitUsage, "takes no arguments"},
+		{"ps -o xml", nil, ExitUsage, "there is no such format"},
+		{"ps --nonsense", nil, ExitUsage, "unknown flag: --nonsense"},
+		{"show", nil, ExitUsage, "needs the name of a workload"},
+		{"show a b", nil, ExitUsage, "one too many"},
+		{"run", nil, ExitUsage, "needs a program"},
+		{"stop", nil, ExitUsage, "needs the name of a workload"},
+		{"stop a --grace -5s", nil, ExitUsage, "not less than nothing"},
+		{"resize a", nil, ExitUsage, "needs what to change"},
+		{"completion tcsh", nil, ExitUsage, `no completion for "tcsh"`},
+		{"submit --gpu 0 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu 0.8..0.2 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu NaN -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu 1e309 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --mem 4Qi -- x", nil, ExitUsage, "--mem"},
+		{"submit --mem 99999999999999999999 -- x", nil, ExitUsage, "--mem"},
+		{"submit --time-limit soon -- x", nil, ExitUsage, "--time-limit"},
+		{"submit --cpu NaN -- x", nil, ExitUsage, "--cpu NaN"},
+		{"submit --cpu 0 -- x", nil, ExitUsage, "at least 0.001"},
+		{"submit --cpu 9e9 -- x", nil, ExitUsage, "no machine has so many"},
+		{"queue set q --quota lots", nil, ExitUsage, "--quota"},
+		{"show none", nil, ExitFailed, "there is no workload none"},
+		{"stop none", nil, ExitFailed, "see `aliquot ps`"},
+		{"submit --queue q -- x", &api.Error{Code: "not_found", Message: "there is no queue q: see `aliquot queue list`"}, ExitFailed, "there is no queue q: see `aliquot queue list`"},
+		{"stop x", &api.Error{Code: "forbidden", Message: "x belongs to bob"}, ExitFailed, "x belongs to bob"},
+		{"run -- x", &api.Error{Code: "unavailable", Message: "the disk is full"}, ExitFailed, "the disk is full"},
+		{"up --http 0.0.0.0:80", nil, ExitUsage, "loopback only"},
+		{"up --http nowhere", nil, ExitUsage, "loopback only"},
+	} {
+		f.mu.Lock()
+		f.refuse = test.refuse
+		f.mu.Unlock()
+		got := f.command(strings.Fields(test.line)...)
+		first, _, _ := strings.Cut(got.err, "\n")
+		if got.exit.Status != test.status || got.out != "" || !strings.HasPrefix(first, "aliquot: ") || !strings.Contains(first, test.says) {
+			t.Errorf("%s: status %d, out %q, error %q; want status %d and %q", test.line, got.exit.Status, got.out, got.err, test.status, test.says)
+		}
+	}
+	for _, work := range f.works {
+		t.Errorf("a refused command left %s behind", work.Spec.Name)
+	}
+}
+
+// A mistake in a share is shown with a caret under its character.
+func TestCaret(t *testing.T) {
+	f := newFakeServer(t)
+	got := f.command("submit", "--gpu", "0.8..0.2", "--", "x")
+	lines := strings.Split(strings.TrimSpace(got.err), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[1], "0.8..0.2") || !strings.HasPrefix(strings.TrimSpace(lines[2]), "^") ||
+		strings.Index(lines[2], "^") != strings.Index(lines[1], "0.8..0.2")+len("0.8..") {
+		t.Errorf("got:\n%s", got.err)
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	run := filepath.Join(t.TempDir(), "nobody")
+	for _, line := range []string{"ps", "devices", "run -- true", "submit -- true", "down", "top --once", "logs x", "queue list"} {
+		got := invoke(t, Program{}, append([]string{"--run", run}, strings.Fields(line)...)...)
+		want := "aliquot: no server answers at " + filepath.Join(run, "aliquot.sock") + ": start one with `aliquot up`\n"
+		if got.exit.Status != ExitFailed || got.err != want {
+			t.Errorf("%s: %v %q", line, got.exit, got.err)
+		}
+	}
+}
+
+// What is submitted is what was asked for, with the caller's directory and environment, and nothing that was not said.
+func TestSubmit(t *testing.T) {
+	f := newFakeServer(t)
+	f.why = api.Why{Phase: api.Waiting, Place: 1, Message: "no device has 0.50 of its compute free"}
+	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 " +
+		"--queue vision --class batch --priority 7 --weight 3 --on-reclaim stop ./job --gpu mine -o json")...)
+	if got.exit != (Exit{}) || got.out != "night waits, 1st in line: no device has 0.50 of its compute free\n" {
+		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
+	}
+	spec := f.works[0].Spec
+	want := api.WorkloadSpec{
+		Name: "night", Queue: "vision", Class: api.Batch, Priority: 7, Devices: 2, Model: "H200", OnReclaim: api.OnReclaimStop,
+		Share: api.Share{
+			Compute: api.Compute{Floor: 500, Ceiling: 1000}, Weight: 3,
+			Memory: api.Memory{Floor: api.Amount{Bytes: 4 * gib}, Ceiling: api.Amount{Bytes: 8 * gib}},
+		},
+		TimeLimit: api.Duration(2 * time.Hour), CPU: 2500, Memory: 8 * gib, Command: []string{"./job", "--gpu", "mine", "-o", "json"}, Dir: "/work",
+		Env: spec.Env,
+	}
+	if !reflect.DeepEqual(spec, want) {
+		t.Errorf("got  %+v\nwant %+v", spec, want)
+	}
+	if spec.Env["PATH"] != "/bin" || spec.Attach {
+		t.Errorf("environment %v, attach %v", spec.Env, spec.Attach)
+	}
+	f.command("submit", "--", "true")
+	if bare := f.works[1].Spec; bare.Share != (api.Share{}) || bare.Queue != "" || bare.Class != "" {
+		t.Errorf("defaults are the server's to know, and %+v was sent", bare)
+	}
+}
+
+func TestStopResizeQueue(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	if got := f.command("resize", "train", "--gpu", "0.25..0.60"); got.out != "train has 0.25..0.60 of compute and 4Gi..8Gi of memory\n" {
+		t.Errorf("resize: %q %q", got.out, got.err)
+	}
+	if got := f.command("stop", "train", "none", "night", "--grace", "3s"); got.exit.Status != ExitFailed ||
+		got.out != "train stopped\nnight stopped\n" || !strings.Contains(got.err, "no workload none") {
+		t.Errorf("stop: %v %q %q", got.exit, got.out, got.err)
+	}
+	if !f.called(`POST /v1/workloads/train/stop {"grace":"3s"}`) {
+		t.Errorf("the grace is not among the calls: %q", f.calls)
+	}
+	if got := f.command("queue", "set", "vision", "--quota", "3"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"3"}`) {
+		t.Errorf("queue set keeps the parent: %q %q", got.err, f.calls)
+	}
+	if got := f.command("queue", "remove", "vision"); got.out != "vision removed\n" {
+		t.Errorf("queue remove: %q %q", got.out, got.err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	f := newFakeServer(t)
+	home := t.TempDir()
+	file := filepath.Join(home, "aliquot", "config.yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("run: " + f.run + "\nqueue: vision\n")
+	env := []string{"XDG_CONFIG_HOME=" + home}
+	if got := invoke(t, Program{Env: env}, "submit", "--", "true"); got.exit != (Exit{}) || f.works[0].Spec.Queue != "vision" {
+		t.Errorf("the user's file is not heeded: %v %q", got.exit, got.err)
+	}
+	if got := invoke(t, Program{Env: append(env, "ALIQUOT_QUEUE=speech")}, "submit", "--", "true"); got.exit != (Exit{}) || f.works[1].Spec.Queue != "speech" {
+		t.Errorf("the environment does not win: %v %q", got.exit, got.err)
+	}
+	if got := invoke(t, Program{Env: append(env, "ALIQUOT_RUN=/nowhere")}, "ps"); !strings.Contains(got.err, "/nowhere/aliquot.sock") {
+		t.Errorf("ALIQUOT_RUN is not heeded: %q", got.err)
+	}
+	write("rum: typo\n")
+	if got := invoke(t, Program{Env: env}, "ps"); got.exit.Status != ExitFailed || !strings.Contains(got.err, file) || !strings.Contains(got.err, "rum") {
+		t.Errorf("a file that cannot be understood: %v %q", got.exit, got.err)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	for _, test := range []struct{ line, want string }{
+		{"__complete stop ", "night train"},
+		{"__complete stop train ", "night"},
+		{"__complete show ", "done night train"},
+		{"__complete show train ", ""},
+		{"__complete ps --queue ", "default vision"},
+		{"__complete run --model ", "A10 H200"},
+		{"__complete run --class ", "interactive inference training batch"},
+		{"__complete ps -o ", "table wide json yaml"},
+		{"__complete completion ", "bash zsh fish"},
+		{"__complete queue set ", "default vision"},
+	} {
+		got := f.command(append(strings.Fields(test.line), map[bool][]string{true: {""}}[strings.HasSuffix(test.line, " ")]...)...)
+		var names []string
+		for line := range strings.Lines(got.out) {
+			if name := strings.TrimSpace(line); !strings.HasPrefix(name, ":") {
+				names = append(names, name)
+			}
+		}
+		if strings.Join(names, " ") != test.want {
+			t.Errorf("%q offers %q, want %q (%s)", test.line, names, test.want, got.err)
+		}
+	}
+	for shell, sign := range map[string]string{"bash": "__start_aliquot", "zsh": "#compdef aliquot", "fish": "complete -c aliquot"} {
+		if got := f.command("completion", shell); got.exit != (Exit{}) || !strings.Contains(got.out, sign) {
+			t.Errorf("%s: no %q in its script", shell, sign)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	f := newFakeServer(t)
+	var out versions
+	got := f.command("version", "-o", "json")
+	if err := json.Unmarshal([]byte(got.out), &out); err != nil || out.Client != "1.0" || out.Server != "1.0" {
+		t.Errorf("%v %q", err, got.out)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for want, got := range map[string]string{
+		"0.25": part(250), "0.005": part(5), "1.00": part(1000), "12.345": part(12345),
+		"-": percent(nil), "0%": percent(ptr(api.Milli(0))), "63%": percent(ptr(api.Milli(625))),
+		"0": size(0), "999": size(999), "1.0Ki": size(1023), "1.5Ki": size(1536), "11.9Gi": size(12777947955), "140Gi": size(140 << 30), "4Gi": size(4 << 30),
+		"0s": age(-time.Second), "59s": age(59 * time.Second), "2m5s": age(125 * time.Second), "3h": age(3 * time.Hour), "1d6h": age(30 * time.Hour),
+		"1st 2nd 3rd 4th 11th 12th 13th 21st 112th": strings.Join([]string{
+			ordinal(1), ordinal(2), ordinal(3), ordinal(4), ordinal(11), ordinal(12), ordinal(13), ordinal(21), ordinal(112),
+		}, " "),
+		`python 'a b' 'it'\''s' ''`: commandText([]string{"python", "a b", "it's", ""}),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestExitOfSignal(t *testing.T) {
+	call := &invocation{Program: &Program{}}
+	if got := call.report(endBy(syscall.SIGTERM)); got != (Exit{Status: 143, Signal: syscall.SIGTERM}) {
+		t.Errorf("%v", got)
+	}
+}

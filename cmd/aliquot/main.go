@@ -1,0 +1,56 @@
+// Command aliquot is Aliquot on one server: the daemon, the commands that ask it, and the supervisors of its tasks. It wires them;
+// what they do is in their packages.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/aliquot-dev/aliquot/cli"
+	"github.com/aliquot-dev/aliquot/host/local"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// version is set when it is built, by -ldflags "-X main.version=…".
+var version = "development"
+
+func main() {
+	// A supervisor is started for every task and stays as long: it is told from the commands before anything is made for them.
+	if len(os.Args) > 1 && os.Args[1] == superviseWord {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	folder, err := os.Getwd()
+	if err != nil {
+		folder = "/"
+	}
+	program := &cli.Program{
+		Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ(), Dir: folder,
+		Serve: serve, Halt: halt, Replay: local.Replay, Driver: node.DriverPresent, Supervise: supervise.Main,
+	}
+	exit := program.Main(context.Background(), os.Args[1:])
+	if exit.Signal != 0 && endsQuietly(exit.Signal) {
+		endBy(exit.Signal)
+	}
+	os.Exit(exit.Status)
+}
+
+// endsQuietly says whether ending by a signal leaves no core file of this program, which did nothing wrong.
+func endsQuietly(sig syscall.Signal) bool {
+	switch sig {
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2:
+		return true
+	default:
+		return false
+	}
+}
+
+// endBy ends this process by a signal, so that a shell sees what ended the program: a script that is interrupted stops.
+func endBy(sig syscall.Signal) {
+	signal.Reset(sig)
+	if syscall.Kill(os.Getpid(), sig) == nil && sig != syscall.SIGPIPE {
+		select {} // the signal is on its way
+	}
+}
