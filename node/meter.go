@@ -16,7 +16,7 @@ import (
 // what it sees of the devices. What cannot be read now (an arbiter that died while writing, a device that does not answer)
 // stays as it was last read, or nil where that is allowed for.
 //
-// Times are exact to the arbiter's last settling (100 ms while a device is in use). Launches of processes that have ended are
+// Times are as of now, or, where the arbiter is away, as it last settled them (each 100 ms while a device is in use). Launches of processes that have ended are
 // kept in the book, so none is lost; while one is just ending the count may stand still for a moment. Memory is what the
 // processes themselves account.
 func (a *Agent) Sample(ctx context.Context) (Sample, error) {
@@ -35,6 +35,7 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 		}
 		readings[d.UUID] = reading
 	}
+	a.settle(ctx)
 	a.mu.Lock()
 	tasks := make([]*task, 0, len(a.tasks))
 	asked := make(map[*task]Task, len(a.tasks))
@@ -63,6 +64,16 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 		sample.Devices = append(sample.Devices, a.meterDevice(d.UUID, rows[d.UUID], readings[d.UUID], known))
 	}
 	return sample, nil
+}
+
+// settle has the arbiter bring its books up to now, which it does when it is asked whether it is there.
+func (a *Agent) settle(ctx context.Context) {
+	const patience = 500 * time.Millisecond // the books as they are do, too
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := ask(ctx, a.run.control(), "ping"); err != nil {
+		a.log.Debug("the books were not settled", "error", err)
+	}
 }
 
 // meterDevice adds the device's own rows to those of its grants.
