@@ -1,0 +1,3 @@
+package local
+
+func daemon(string) int { return 1 }
