@@ -118,6 +118,7 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.done.Go(func() { a.watchDevices(watching) })
+	a.done.Go(func() { a.watchStrays(watching) })
 	if a.sim != nil {
 		a.done.Go(func() { a.watchSimulator(watching) })
 	}
@@ -171,7 +172,7 @@ func (a *Agent) halt() (err error) {
 	if a.backend != nil {
 		err = a.backend.Close()
 	}
-	a.done.Wait()
+	a.done.Wait() // what watches the devices' events ends when the backend closes them
 	a.notices.close()
 	return err
 }

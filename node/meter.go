@@ -20,36 +20,15 @@ import (
 // kept in the book, so none is lost; while one is just ending the count may stand still for a moment. Memory is what the
 // processes themselves account.
 func (a *Agent) Sample(ctx context.Context) (Sample, error) {
-	// The driver's lists of processes come first: see strays.
-	readings := map[string]device.Reading{}
-	for _, d := range a.Devices() {
-		if err := ctx.Err(); err != nil {
-			return Sample{}, err
-		}
-		if d.Health == api.Down {
-			continue
-		}
-		reading, err := a.backend.Read(d.UUID)
-		if err != nil {
-			a.log.Debug("a device could not be read", "device", d.UUID, "error", err)
-		}
-		readings[d.UUID] = reading
-	}
+	readings := a.readDevices() // before the pages: see strays
 	a.settle(ctx)
-	a.mu.Lock()
-	tasks := make([]*task, 0, len(a.tasks))
-	asked := make(map[*task]Task, len(a.tasks))
-	for _, t := range a.tasks {
-		tasks = append(tasks, t)
-		asked[t] = t.Task
+	if err := ctx.Err(); err != nil {
+		return Sample{}, err
 	}
-	a.mu.Unlock()
-	slices.SortFunc(tasks, func(x, y *task) int { return strings.Compare(asked[x].UID, asked[y].UID) })
-
 	sample := Sample{At: time.Now()}
 	known := registered{}
-	for _, t := range tasks {
-		sample.Tasks = append(sample.Tasks, t.meter(asked[t], known)...)
+	for _, t := range a.listTasks() {
+		sample.Tasks = append(sample.Tasks, t.task.meter(t.asked, known)...)
 	}
 	rows := map[string]DeviceUsage{}
 	for _, u := range sample.Tasks {
@@ -64,6 +43,40 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 		sample.Devices = append(sample.Devices, a.meterDevice(d.UUID, rows[d.UUID], readings[d.UUID], known))
 	}
 	return sample, nil
+}
+
+// readDevices is the driver's word on each device that is not down.
+func (a *Agent) readDevices() map[string]device.Reading {
+	readings := map[string]device.Reading{}
+	for _, d := range a.Devices() {
+		if d.Health == api.Down {
+			continue
+		}
+		reading, err := a.backend.Read(d.UUID)
+		if err != nil {
+			a.log.Debug("a device could not be read", "device", d.UUID, "error", err)
+		}
+		readings[d.UUID] = reading
+	}
+	return readings
+}
+
+// listed is a task with what was asked for it when it was listed.
+type listed struct {
+	task  *task
+	asked Task
+}
+
+// listTasks lists the prepared tasks by UID.
+func (a *Agent) listTasks() []listed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tasks := make([]listed, 0, len(a.tasks))
+	for _, t := range a.tasks {
+		tasks = append(tasks, listed{t, t.Task})
+	}
+	slices.SortFunc(tasks, func(x, y listed) int { return strings.Compare(x.asked.UID, y.asked.UID) })
+	return tasks
 }
 
 // settle has the arbiter bring its books up to now, which it does when it is asked whether it is there.

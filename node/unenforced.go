@@ -2,12 +2,39 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node/device"
 )
+
+// lookEvery is how often processes that no share covers are looked for while nobody reads the meters.
+const lookEvery = 3 * time.Second
+
+// watchStrays looks for processes that no share covers, so that they are noticed although nobody samples.
+func (a *Agent) watchStrays(ctx context.Context) {
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		readings := a.readDevices()
+		known := registered{}
+		for _, t := range a.listTasks() {
+			t.task.meter(t.asked, known)
+		}
+		for uuid, reading := range readings {
+			list, keys, tasks := strays(uuid, reading.Processes, known)
+			a.noticeStrays(uuid, list, keys, tasks)
+		}
+	}
+}
 
 // stray is a process on a device that no share covers.
 type stray struct {

@@ -282,7 +282,7 @@ func TestUnenforcedProgram(t *testing.T) {
 	task := aTask("w.0", 500, 1000, a.Devices()[0].UUID)
 	enforced := prepareAndStart(t, a, task)
 	around := start(t, []string{"LD_LIBRARY_PATH=" + filepath.Join(folder, native.Sim)})
-	n := nextNoticeSampling(t, a, Unenforced)
+	n := nextNotice(t, a, Unenforced) // although nobody samples
 	if n.Device != a.Devices()[0].UUID || n.Task != "" || !strings.Contains(n.Message, fmt.Sprintf("Process %d (tenant", around.pid)) {
 		t.Errorf("notice %+v, want one of process %d", n, around.pid)
 	}
@@ -292,13 +292,6 @@ func TestUnenforcedProgram(t *testing.T) {
 	}
 	around.end()
 	until(t, a, "the process being gone", func(s Sample) bool { return len(s.Devices[0].Unenforced) == 0 })
-}
-
-// nextNoticeSampling is nextNotice for what only a sample sees.
-func nextNoticeSampling(t *testing.T, a *Agent, kind NoticeKind) Notice {
-	t.Helper()
-	until(t, a, "an unenforced process", func(s Sample) bool { return len(s.Devices[0].Unenforced) > 0 })
-	return nextNotice(t, a, kind)
 }
 
 // TestFaultInjected: a fatal XID and a device that vanishes become notices and stop new work there, and only there.

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -37,8 +36,8 @@ type nvmlBackend struct {
 	events chan Event
 	stop   chan struct{}
 	done   sync.WaitGroup
-	close  sync.Once
-	closed error
+	use    sync.RWMutex // held by those who read, so that the library is not closed under them
+	ended  bool
 }
 
 func openNVML(d *driver, options Options) (Backend, error) {
@@ -190,6 +189,11 @@ func (b *nvmlBackend) Events() <-chan Event { return b.events }
 
 // Read reads one device. What the driver does not tell of it (a partition's utilisation) stays nil.
 func (b *nvmlBackend) Read(uuid string) (Reading, error) {
+	b.use.RLock()
+	defer b.use.RUnlock()
+	if b.ended {
+		return Reading{}, fmt.Errorf("read device %s: the backend is closed", uuid)
+	}
 	for _, g := range b.gpus {
 		if g.UUID != uuid {
 			continue
@@ -222,16 +226,20 @@ func (b *nvmlBackend) Read(uuid string) (Reading, error) {
 	return Reading{}, fmt.Errorf("read device %s: no such device", uuid)
 }
 
-// Close ends the listening and lets the library go.
+// Close ends the listening and lets the library go. Closing again does nothing.
 func (b *nvmlBackend) Close() error {
-	b.close.Do(func() {
-		close(b.stop)
-		b.done.Wait()
-		close(b.events)
-		if ret := b.library.Shutdown(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
-			b.closed = errors.New("close NVML: " + ret.Error())
-		}
-		b.release()
-	})
-	return b.closed
+	b.use.Lock()
+	defer b.use.Unlock()
+	if b.ended {
+		return nil
+	}
+	b.ended = true
+	close(b.stop)
+	b.done.Wait()
+	close(b.events)
+	defer b.release()
+	if ret := b.library.Shutdown(); ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
+		return failed("close the driver's management library", ret)
+	}
+	return nil
 }
