@@ -27,8 +27,8 @@ const (
 
 // seen is what the probe prints.
 type seen struct {
-	Devices int       `json:"devices"`
-	Total   api.Bytes `json:"total"`
+	Devices int    `json:"devices"`
+	Total   uint64 `json:"total"` // bytes of memory
 }
 
 // errNoRoom says that the self test would have to wait in line.
@@ -125,10 +125,10 @@ func compare(text string, work api.Workload) (string, error) {
 	if len(work.Status.Grants) != 1 {
 		return "", fmt.Errorf("the probe had %d grants, and asked for 1", len(work.Status.Grants))
 	}
-	ceiling := work.Status.Grants[0].MemoryCeiling
+	ceiling := uint64(work.Status.Grants[0].MemoryCeiling)
 	if saw.Devices != 1 || saw.Total != ceiling {
 		return "", fmt.Errorf("the probe saw %d devices with %s of memory, and its share is 1 with %s: it does not find the shim",
-			saw.Devices, size(uint64(saw.Total)), size(uint64(ceiling)))
+			saw.Devices, size(saw.Total), size(ceiling))
 	}
-	return fmt.Sprintf("1 device with %s", size(uint64(saw.Total))), nil
+	return fmt.Sprintf("1 device with %s", size(saw.Total)), nil
 }
