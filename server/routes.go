@@ -28,10 +28,12 @@ type routes struct {
 
 // The parameters that operations share.
 type (
-	named struct {
+	// Named is exported for huma, which looks for parameters in exported fields only.
+	Named struct {
 		Name string `path:"name" doc:"name or UID of a workload" maxLength:"128"`
 	}
-	body[T any]  struct{ Body T }
+	// Body is a request's or an answer's.
+	Body[T any]  struct{ Body T }
 	done         struct{}
 	grantedGrace struct {
 		Grace api.Duration `json:"grace,omitempty" doc:"time between SIGTERM and SIGKILL, such as 10s"`
@@ -53,10 +55,10 @@ func newRoutes(config Config) http.Handler {
 	r.workloads(service)
 	r.queues(service)
 	r.streams(service)
-	operation(service, http.MethodGet, "/v1/info", "info", "What this server is", 0, func(ctx context.Context, _ *struct{}) (*body[api.Info], error) {
+	operation(service, http.MethodGet, "/v1/info", "info", "What this server is", 0, func(ctx context.Context, _ *struct{}) (*Body[api.Info], error) {
 		return answer(r.host.Info(ctx, callerOf(ctx)))
 	})
-	operation(service, http.MethodGet, "/v1/devices", "devices", "The devices with their use now", 0, func(ctx context.Context, _ *struct{}) (*body[[]api.Device], error) {
+	operation(service, http.MethodGet, "/v1/devices", "devices", "The devices with their use now", 0, func(ctx context.Context, _ *struct{}) (*Body[[]api.Device], error) {
 		return answer(r.host.Devices(ctx))
 	})
 	mux.Handle("GET /metrics", metricsHandler(config))
@@ -74,48 +76,48 @@ func operation[In, Out any](service huma.API, method, path, id, summary string, 
 	}, run)
 }
 
-func answer[T any](value T, err error) (*body[T], error) {
+func answer[T any](value T, err error) (*Body[T], error) {
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &body[T]{value}, nil
+	return &Body[T]{value}, nil
 }
 
 func (r *routes) workloads(service huma.API) {
 	operation(service, http.MethodGet, "/v1/workloads", "list-workloads", "The workloads, oldest first", 0, func(ctx context.Context, in *struct {
 		Ended bool `query:"ended" doc:"also those that are over"`
 	},
-	) (*body[[]api.Workload], error) {
+	) (*Body[[]api.Workload], error) {
 		list, err := r.host.Workloads(ctx, in.Ended)
 		for i := range list {
 			list[i] = hide(ctx, list[i])
 		}
 		return answer(list, err)
 	})
-	operation(service, http.MethodPost, "/v1/workloads", "submit", "Submit a workload", submitLimit, func(ctx context.Context, in *body[api.WorkloadSpec]) (*body[api.Workload], error) {
+	operation(service, http.MethodPost, "/v1/workloads", "submit", "Submit a workload", submitLimit, func(ctx context.Context, in *Body[api.WorkloadSpec]) (*Body[api.Workload], error) {
 		return answer(r.host.Submit(ctx, callerOf(ctx), in.Body))
 	})
 	operation(service, http.MethodGet, "/v1/workloads/{name}", "workload", "One workload; with while once its phase is none of these", 0, func(ctx context.Context, in *struct {
-		named
+		Named
 		While []api.Phase `query:"while" doc:"phases to wait through"`
 	},
-	) (*body[api.Workload], error) {
+	) (*Body[api.Workload], error) {
 		work, err := r.host.Wait(ctx, in.Name, in.While...)
 		return answer(hide(ctx, work), err)
 	})
-	operation(service, http.MethodGet, "/v1/workloads/{name}/why", "why", "Why a workload waits, or what became of it", 0, func(ctx context.Context, in *named) (*body[api.Why], error) {
+	operation(service, http.MethodGet, "/v1/workloads/{name}/why", "why", "Why a workload waits, or what became of it", 0, func(ctx context.Context, in *Named) (*Body[api.Why], error) {
 		return answer(r.host.Why(ctx, in.Name))
 	})
 	operation(service, http.MethodPost, "/v1/workloads/{name}/stop", "stop", "End a workload", 0, func(ctx context.Context, in *struct {
-		named
-		body[grantedGrace]
+		Named
+		Body grantedGrace
 	},
-	) (*body[api.Workload], error) {
+	) (*Body[api.Workload], error) {
 		return answer(r.host.Stop(ctx, callerOf(ctx), in.Name, in.Body.Grace))
 	})
 	operation(service, http.MethodPost, "/v1/workloads/{name}/signal", "signal", "Send a signal to a workload's processes", 0, func(ctx context.Context, in *struct {
-		named
-		body[wantedSignal]
+		Named
+		Body wantedSignal
 	},
 	) (*done, error) {
 		sig, err := parseSignal(in.Body.Signal)
@@ -125,23 +127,23 @@ func (r *routes) workloads(service huma.API) {
 		return nil, refusal(err)
 	})
 	operation(service, http.MethodPost, "/v1/workloads/{name}/resize", "resize", "Give a workload another share, in place", 0, func(ctx context.Context, in *struct {
-		named
-		body[ShareChange]
+		Named
+		Body ShareChange
 	},
-	) (*body[api.Workload], error) {
+	) (*Body[api.Workload], error) {
 		return answer(r.host.Resize(ctx, callerOf(ctx), in.Name, in.Body))
 	})
 }
 
 func (r *routes) queues(service huma.API) {
-	operation(service, http.MethodGet, "/v1/queues", "list-queues", "The queues with what they hold", 0, func(ctx context.Context, _ *struct{}) (*body[[]api.Queue], error) {
+	operation(service, http.MethodGet, "/v1/queues", "list-queues", "The queues with what they hold", 0, func(ctx context.Context, _ *struct{}) (*Body[[]api.Queue], error) {
 		return answer(r.host.Queues(ctx))
 	})
 	operation(service, http.MethodPut, "/v1/queues/{name}", "set-queue", "Make or change a queue", 0, func(ctx context.Context, in *struct {
 		Name string `path:"name" doc:"name of the queue" maxLength:"128"`
-		body[api.QueueSpec]
+		Body api.QueueSpec
 	},
-	) (*body[api.Queue], error) {
+	) (*Body[api.Queue], error) {
 		if in.Body.Name == "" {
 			in.Body.Name = in.Name
 		}

@@ -19,7 +19,7 @@ const keepAlive = 15 * time.Second
 
 func (r *routes) streams(service huma.API) {
 	stream(service, "/v1/workloads/{name}/logs", "logs", "What a workload printed, as it is written", "text/plain; charset=utf-8", func(ctx context.Context, in *struct {
-		named
+		Named
 		Follow bool `query:"follow" doc:"go on until it is over"`
 	}, to io.Writer,
 	) error {

@@ -65,9 +65,14 @@ func (f Folder) Look() (Found, error) {
 	return found, err
 }
 
-// Order writes the order to end the task and tells its supervisor, if one lives. It may be given again.
+// Order writes the order to end the task and tells its supervisor, if one lives. It may be given again. Without a folder there is
+// nothing to end, or not yet: whoever makes it must look for himself whether the task is to end.
 func (f Folder) Order(order Order) error {
-	if err := write(string(f), stopFile, order, false); err != nil {
+	err := write(string(f), stopFile, order, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("write the order to stop: %w", err)
 	}
 	var supervisor Process
