@@ -272,7 +272,7 @@ void core_device_state(struct core *core, int device, uint64_t now, enum alq_dev
 		if (g->phase == CORE_OPEN)
 			core_end_lease(core, d->grant[i]);
 		g->phase = CORE_IDLE;
-		g->overlapped = false;
+		g->overlapped = g->gate.open = g->gate.ungated = false;
 		core_publish(core, d->grant[i]);
 	}
 	d->state = state;

@@ -138,10 +138,6 @@ static void end_one(struct core *core, int grant)
 	g->gate.open = g->gate.ungated = g->gate.extended = false;
 	g->gate.end_ns = core->now;
 	core_publish(core, grant);
-	if (g->launched == g->launched_at_open && !g->outstanding) {
-		g->retry_at = core->now + RETRY_NS;
-		g->retry_since = g->demand_since;
-	}
 	g->ended_at = core->now;
 	g->held_idle = 0;
 	g->idle_since = 0;
@@ -352,7 +348,10 @@ static void lose_idle(struct core *core, int holder)
 		struct core_grant *g = &core->grant[t->grant[i]];
 		if (g->phase != CORE_OPEN)
 			continue;
-		if (g->launched != g->launched_at_open) {
+		if (g->launched == g->launched_at_open) {
+			g->retry_at = core->now + RETRY_NS;
+			g->retry_since = g->demand_since;
+		} else {
 			g->lost_idle_at = g->idle_since;
 			if (core->now >= g->idle_since + core->config.idle_ns)
 				g->quick = false;

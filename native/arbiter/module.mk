@@ -3,8 +3,22 @@
 
 ARBITER := $(NATIVE)/arbiter
 ARBITER_CORE := core choose ledger lease
+ARBITER_PROCESS := main page tasks process sockets observe books memory control
+ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
-ARBITER_HEADERS := $(wildcard $(ARBITER)/*.h $(ARBITER)/test/*.h) $(NATIVE)/abi.h
+ARBITER_HEADERS := $(wildcard $(ARBITER)/*.h $(ARBITER)/test/*.h) $(NATIVE)/abi.h $(NATIVE)/point.h
+
+$(OUT)/bin/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(ARBITER_SOURCES)
+
+# The same with its named points, for tests that kill it there.
+$(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -DALQ_POINTS $(LDFLAGS) -o $@ $(ARBITER_SOURCES)
+
+ALL += $(OUT)/bin/aliquot-arbiter
+DIST += bin/aliquot-arbiter
 
 $(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/virtual.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control.c: the agent's line: one request, one answer (docs/architecture.md). */
+#include "arbiter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "sockets.h"
+
+int control_open(struct node *node)
+{
+	char path[PATH_MAX], why[512];
+	snprintf(path, sizeof path, "%s/arbiter.ctl", node->run);
+	int fd = socket_listen(path, 0600, why, sizeof why);
+	if (fd < 0) {
+		complain("%s", why);
+		return -1;
+	}
+	node->control = (struct source){.kind = SOURCE_CONTROL, .fd = fd};
+	return watch(node, &node->control, EPOLLIN);
+}
+
+void control_accept(struct node *node)
+{
+	uid_t uid;
+	pid_t pid;
+	int fd = accept4(node->control.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	struct source *line = NULL;
+	if (!socket_peer(fd, &uid, &pid) && (uid == geteuid() || uid == 0))
+		line = calloc(1, sizeof *line);
+	if (!line) {
+		close(fd);
+		return;
+	}
+	*line = (struct source){.kind = SOURCE_CONTROL_LINE, .fd = fd};
+	if (watch(node, line, EPOLLIN | EPOLLRDHUP)) {
+		close(fd);
+		free(line);
+	}
+}
+
+/* The answer to one request. */
+static void serve(struct node *node, char *request, char *answer, size_t size)
+{
+	char why[768] = "", *name = strchr(request, ' ');
+	if (name)
+		*name++ = '\0';
+	bool plain = !name, uid = name && name_ok(name, ALQ_UID_LEN);
+	struct task *task = uid ? task_find(node, name) : NULL;
+	if (plain && !strcmp(request, "ping")) {
+		publish_all(node);
+		snprintf(answer, size, "ok %s %llu", ARBITER_VERSION, (unsigned long long)node->epoch);
+	} else if (plain && !strcmp(request, "quit")) {
+		node->ending = true;
+		publish_all(node);
+		snprintf(answer, size, "ok");
+	} else if (uid && !strcmp(request, "add")) {
+		if (task_load(node, name, why, sizeof why))
+			snprintf(answer, size, "error: %s", why);
+		else
+			snprintf(answer, size, "ok");
+	} else if (uid && !strcmp(request, "del")) {
+		if (task)
+			task_delete(node, task);
+		snprintf(answer, size, "ok");
+	} else if (uid && !strcmp(request, "policy")) {
+		if (task)
+			task_policy(node, task);
+		snprintf(answer, size, task ? "ok" : "error: task %s is not known here; add it first", name);
+	} else if (name && name_ok(name, ALQ_UUID_LEN) && !strcmp(request, "device")) {
+		if (device_load(node, name, why, sizeof why))
+			snprintf(answer, size, "error: %s", why);
+		else
+			snprintf(answer, size, "ok");
+	} else {
+		snprintf(answer, size, "error: asked for \"%.64s\"; known are add UID, del UID, policy UID, device UUID, ping and quit", request);
+	}
+}
+
+void control_read(struct node *node, struct source *line)
+{
+	char request[256], answer[1024];
+	ssize_t n = recv(line->fd, request, sizeof request - 1, MSG_DONTWAIT | MSG_TRUNC);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0 && n < (ssize_t)sizeof request && !memchr(request, 0, (size_t)n)) {
+		while (n > 0 && (request[n - 1] == '\n' || request[n - 1] == ' '))
+			n--;
+		request[n] = '\0';
+		serve(node, request, answer, sizeof answer);
+		if (!socket_send(line->fd, answer, strlen(answer), -1))
+			return;
+	}
+	unwatch(node, line);
+	free(line);
+}
