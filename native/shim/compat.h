@@ -27,6 +27,7 @@
 #error "the shim is built for x86-64 and arm64"
 #endif
 
+ALQ_OLD(dlerror);
 ALQ_OLD(dlopen);
 ALQ_OLD(dlsym);
 ALQ_OLD(pthread_create);

@@ -203,10 +203,12 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	pass->meter = m;
 	pass->context = c;
 	pass->stream = stream_of(c, stream, per_thread);
-	/* What was never measured is measured alone. */
-	if (pass->unknown && pass->stream != NULL && pass->stream->open != NULL && pass->stream->open->inflight == 0)
-		batch_close(m, pass->stream->open);
-	pass->batch = pass->stream == NULL ? NULL : batch_open(pass->stream, get(&tel_of(m->grant)->last_launch_ns), &start);
+	uint64_t now = get(&tel_of(m->grant)->last_launch_ns);
+	struct batch *open = pass->stream == NULL ? NULL : pass->stream->open;
+	/* What was never measured is measured alone; and idle time between launches belongs to none. */
+	if (open != NULL && open->inflight == 0 && (pass->unknown || now > open->ends_ns))
+		batch_close(m, open, now > open->ends_ns);
+	pass->batch = pass->stream == NULL ? NULL : batch_open(pass->stream, now, &start);
 	if (pass->batch != NULL) {
 		pass->batch->inflight++;
 		pass->batch->lease_end_ns = get(&task.ctl->grant[m->grant].lease_end_ns);
@@ -240,7 +242,7 @@ void gate_leave(struct pass *pass, CUresult result)
 	} else if (b != NULL && (batch_is_full(m, b) || b->full)) {
 		b->full = true;
 		if (b->inflight == 0)
-			batch_close(m, b);
+			batch_close(m, b, false);
 	}
 	meter_wake_watcher(m);
 	lock_give(&m->lock);

@@ -8,6 +8,7 @@
 #include "meter.h"
 
 #define BATCH_LAUNCHES 128
+#define SAMPLE 8
 #define UNGATED_BATCH_NS (4 * NS_PER_MS)
 #define STREAMS_AT_ONCE 64
 #define LEAVE_NS (2 * NS_PER_S) /* how long a context's end waits for the watcher to come out of it */
@@ -213,13 +214,17 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 		return NULL;
 	c->free = b->next;
 	CUevent start_event = b->start, end_event = b->end;
-	*b = (struct batch){.stream = s, .start = start_event, .end = end_event, .opened_ns = now, .end_at = INT64_MIN};
+	*b = (struct batch){.stream = s, .start = start_event, .end = end_event, .ends_ns = now, .end_at = INT64_MIN};
+	s->batches++;
 	/* The stream is still at work for a while: the end of the batch before is the start of this one. */
-	if (s->last != NULL && s->tail == s->last && s->last->expect_ns > now + 50 * NS_PER_US) {
+	if (s->last != NULL && s->tail == s->last && s->last->ends_ns > now + 50 * NS_PER_US) {
 		b->before = s->last;
 		b->before->refs++;
 		b->timed = true;
+		b->ends_ns = b->before->ends_ns;
 	} else {
+		/* Programs that wait after each launch leave batches to end late; some of them are measured exactly. */
+		b->sample = s->batches % SAMPLE == 0;
 		*start = true;
 	}
 	s->open = b;
@@ -241,6 +246,7 @@ void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unkno
 	b->launches += launches;
 	b->unknown += unknown;
 	b->est_ns += est_ns;
+	b->ends_ns += est_ns;
 }
 
 bool batch_is_full(const struct meter *m, const struct batch *b)
@@ -248,17 +254,19 @@ bool batch_is_full(const struct meter *m, const struct batch *b)
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	bool ungated = (get(&c->gate) & ALQ_GATE_UNGATED) != 0;
 	bool at_once = b->stream->at_once || get(&captures) != 0 || (b->stream->handle == NULL && get(&blocking_streams) != 0);
-	return b->unknown != 0 || b->parts == PARTS || b->launches >= BATCH_LAUNCHES || at_once ||
+	return b->unknown != 0 || b->sample || b->parts == PARTS || b->launches >= BATCH_LAUNCHES || at_once ||
 	       b->est_ns >= (ungated ? UNGATED_BATCH_NS : get(&c->run_ahead_ns) / 4);
 }
 
-void batch_close(struct meter *m, struct batch *b)
+void batch_close(struct meter *m, struct batch *b, bool ask)
 {
 	struct stream *s = b->stream;
 	s->open = NULL;
 	s->recording++;
 	lock_give(&m->lock);
 	CUresult r = driver.cuEventRecord(b->end, s->handle);
+	if (ask && get(&captures) == 0)
+		b->late = driver.cuEventQuery(b->end) == CUDA_SUCCESS;
 	lock_take(&m->lock);
 	s->recording--;
 	b->refs = 1;
@@ -288,7 +296,7 @@ void batch_close(struct meter *m, struct batch *b)
 /* When a batch left open should have ended, and a little more, so that programs that go on launching close it themselves. */
 static uint64_t batch_due(const struct batch *b)
 {
-	return b->opened_ns + b->est_ns + 50 * NS_PER_US;
+	return b->ends_ns + 50 * NS_PER_US;
 }
 
 /* One batch that is due, or NULL; *next is when one will be. */
@@ -326,7 +334,7 @@ uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due)
 		driver.cuCtxGetCurrent(&before);
 		if (before != c->handle)
 			driver.cuCtxSetCurrent(c->handle);
-		batch_close(m, b);
+		batch_close(m, b, true);
 		if (before != c->handle)
 			driver.cuCtxSetCurrent(before);
 	}
@@ -366,6 +374,9 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 		struct cost *cost = b->part[i].cost;
 		cost->pending -= b->part[i].unknown < cost->pending ? b->part[i].unknown : cost->pending;
 	}
+	/* An end that came late says at most how long it took. */
+	if (b->late && measured_ns > b->est_ns && measured_ns != UINT64_MAX)
+		measured_ns = b->est_ns;
 	if (measured_ns != UINT64_MAX) {
 		uint64_t each = b->launches == 0 ? 0 : measured_ns / b->launches;
 		batch_learn(b, measured_ns);
@@ -406,7 +417,7 @@ void meter_stream_gone(CUstream handle, bool per_thread)
 	struct stream *s = stream_of(c, handle, per_thread);
 	if (s != NULL) {
 		if (s->open != NULL && s->open->inflight == 0)
-			batch_close(m, s->open);
+			batch_close(m, s->open, true);
 		s->gone = true;
 		while (s->recording != 0)
 			done_wait(m);

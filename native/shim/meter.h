@@ -29,7 +29,11 @@ struct batch {
 	bool full;               /* to be closed as soon as nothing is in flight */
 	bool timed;              /* its start is known */
 	bool shared;             /* part of it ran outside our lease */
-	uint64_t est_ns, opened_ns, expect_ns;
+	bool sample;             /* to be closed right after its first launch, so that its end is exact */
+	bool late;               /* its end event came when its work had ended already: what it measures is too much */
+	uint64_t est_ns;
+	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
+	uint64_t expect_ns;      /* the same, with all else that was queued when it was closed */
 	uint64_t lease_end_ns;   /* under which it was opened */
 	int64_t end_at;          /* on the context's time line; INT64_MIN: not known */
 	uint32_t parts;
@@ -48,6 +52,7 @@ struct stream {
 	bool gone;               /* destroyed; kept until its queue is empty */
 	bool at_once;            /* an event put in later would change what other streams wait for */
 	uint32_t recording;      /* events being put in right now */
+	uint32_t batches;        /* ever */
 	struct batch *open, *head, *tail, *last;
 };
 
@@ -92,8 +97,9 @@ struct stream *stream_of(struct context *c, CUstream handle, bool per_thread);
 struct batch *batch_open(struct stream *s, uint64_t now, bool *start);
 void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unknown, uint32_t launches);
 bool batch_is_full(const struct meter *m, const struct batch *b);
-/* Puts the end event in and queues the batch. Lets go of the lock meanwhile. */
-void batch_close(struct meter *m, struct batch *b);
+/* Puts the end event in and queues the batch. ask: its work may have ended already, which the driver is asked. Lets go of the lock
+ * meanwhile. */
+void batch_close(struct meter *m, struct batch *b, bool ask);
 /* Closes whatever is open and not in flight. due: only what is due by then. Returns the time when the next will be due. */
 uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due);
 /* Gives the place of a destroyed stream back, once nothing of it is left. */

@@ -37,3 +37,43 @@ $(SHIM_OUT)/libnvidia-ml.so.1: $(SHIM_NVML:%=$(SHIM_OUT)/obj/%.o) $(SHIM_OUT)/st
 
 .PHONY: shim
 shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
+
+# The tests: against a driver whose clock they move. Unit tests hold the shim's own objects, so that they can look inside; names and
+# process tests load the finished libraries the way a program does, their run path written over as the agent does it.
+
+SHIM_TEST := $(SHIM_OUT)/test
+SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
+SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
+SHIM_UNIT := gate_test memory_test
+SHIM_WHOLE :=
+SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o)
+
+$(SHIM_TEST)/driver/libcuda-real.so.1: $(SHIM)/test/fake_driver.c $(SHIM)/test/fake_names.c $(SHIM_TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
+
+$(SHIM_TEST)/driver/libnvidia-ml-real.so.1: $(SHIM)/test/fake_nvml.c $(SHIM)/nvml_types.h
+	@mkdir -p $(@D)
+	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $< $(LDFLAGS)
+
+$(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -I$(SHIM) -c -o $@ $<
+
+$(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_OBJECTS) $(SHIM_FAKE)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_LIBS)
+
+$(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
+	@mkdir -p $(@D)
+	$(SHIM)/test/aim $< $(SHIM_TEST)/driver $@
+
+$(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_TEST)/lib/libcuda.so.1 \
+		$(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' $(SHIM_TEST)/lib/libcuda.so.1 -Wl,-rpath-link,$(SHIM_TEST)/driver \
+		-lpthread -ldl
+
+.PHONY: shim-test
+shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%)
+	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
+	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
+TESTS += shim-test

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_driver.c: a driver whose device clock the test moves (or lets run), so that what the shim does can be judged exactly: kernels take
+ * the time that their function says, one after the other in a stream; events know when they happen; memory is counted to the byte in a
+ * file that all processes of a test share.
+ */
+#define CUDA_EXACT_NAMES 1
+#include "fake_driver.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static uint64_t now_manual;
+static bool runs;
+static struct fake_stats stats;
+static struct CUstream_st legacy;
+static __thread CUcontext current;
+static struct fake_memory *memory;
+static bool initialised;
+
+struct CUctx_st {
+	CUdevice device;
+	bool gone;
+};
+
+struct CUevent_st {
+	uint64_t at;
+	bool recorded;
+};
+
+struct CUstream_st {
+	uint64_t busy_until;
+	bool capturing;
+};
+
+static uint64_t device_now(void)
+{
+	struct timespec t;
+	if (!runs)
+		return now_manual;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+EXPORT void fake_run(bool on)
+{
+	pthread_mutex_lock(&lock);
+	now_manual = device_now();
+	runs = on;
+	pthread_cond_broadcast(&moved);
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_advance(uint64_t ns)
+{
+	pthread_mutex_lock(&lock);
+	now_manual += ns;
+	pthread_cond_broadcast(&moved);
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_read(struct fake_stats *out)
+{
+	pthread_mutex_lock(&lock);
+	*out = stats;
+	pthread_mutex_unlock(&lock);
+}
+
+static struct CUstream_st *stream(CUstream s)
+{
+	return s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD ? &legacy : s;
+}
+
+/* Puts work of so long into a stream. */
+static CUresult work(CUstream handle, uint64_t ns)
+{
+	pthread_mutex_lock(&lock);
+	struct CUstream_st *s = stream(handle);
+	uint64_t now = device_now();
+	if (s->capturing) {
+		stats.captured++;
+	} else {
+		uint64_t queued = s->busy_until > now ? s->busy_until - now : 0;
+		stats.launches++;
+		if (queued > stats.queued_most)
+			stats.queued_most = queued;
+		s->busy_until = (s->busy_until > now ? s->busy_until : now) + ns;
+		stats.busy_ns += ns;
+	}
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuInit(unsigned int flags)
+{
+	static pid_t owner;
+	(void)flags;
+	if (owner != 0 && owner != getpid())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	owner = getpid();
+	const char *path = getenv("FAKE_MEMORY");
+	if (path != NULL && memory == NULL) {
+		int fd = open(path, O_RDWR);
+		memory = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		close(fd);
+	}
+	initialised = true;
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	strncpy(stats.visible, visible == NULL ? "" : visible, sizeof(stats.visible) - 1);
+	return CUDA_SUCCESS;
+}
+
+int fake_lookup(const char *symbol, void **pfn, int version, uint64_t flags);
+
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+	return (CUresult)fake_lookup(symbol, pfn, version, flags);
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+	CUresult r = (CUresult)fake_lookup(symbol, pfn, version, flags);
+	if (status != NULL)
+		*status = r == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return r;
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version)
+{
+	*version = 12060;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count)
+{
+	*count = FAKE_DEVICES;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	*device = 10 + ordinal;
+	return ordinal < FAKE_DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
+{
+	return cuDeviceGet(device, atoi(id));
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+	memset(uuid, 0x11 * (device - 10 + 1), sizeof(*uuid));
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	(void)device;
+	*bytes = FAKE_CAPACITY;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ contexts */
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+{
+	(void)flags;
+	*ctx = calloc(1, sizeof(**ctx));
+	(*ctx)->device = device;
+	current = *ctx;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	ctx->gone = true; /* kept, so that whoever uses it now is found out */
+	if (current == ctx)
+		current = NULL;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	if (ctx != NULL && ctx->gone)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	if (current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = current->device;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- streams */
+
+EXPORT CUresult cuStreamCreate(CUstream *s, unsigned int flags)
+{
+	(void)flags;
+	*s = calloc(1, sizeof(**s));
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamDestroy_v2(CUstream s)
+{
+	(void)s;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+{
+	*status = stream(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+{
+	(void)mode;
+	stream(s)->capturing = true;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+{
+	*graph = NULL;
+	stream(s)->capturing = false;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
+{
+	(void)flags;
+	*e = calloc(1, sizeof(**e));
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventRecord(CUevent e, CUstream s)
+{
+	pthread_mutex_lock(&lock);
+	uint64_t now = device_now();
+	stats.events++;
+	if (stream(s)->capturing)
+		stats.events_captured++;
+	e->at = stream(s)->busy_until > now ? stream(s)->busy_until : now;
+	e->recorded = true;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventQuery(CUevent e)
+{
+	pthread_mutex_lock(&lock);
+	bool over = !e->recorded || device_now() >= e->at;
+	pthread_mutex_unlock(&lock);
+	return over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent e)
+{
+	pthread_mutex_lock(&lock);
+	while (device_now() < e->at) {
+		struct timespec t;
+		clock_gettime(CLOCK_REALTIME, &t);
+		t.tv_nsec += 100000;
+		if (t.tv_nsec >= 1000000000) {
+			t.tv_nsec -= 1000000000;
+			t.tv_sec++;
+		}
+		if (runs)
+			pthread_cond_timedwait(&moved, &lock, &t);
+		else
+			pthread_cond_wait(&moved, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b)
+{
+	if (!a->recorded || !b->recorded || cuEventQuery(a) != CUDA_SUCCESS || cuEventQuery(b) != CUDA_SUCCESS)
+		return CUDA_ERROR_NOT_READY;
+	*ms = (float)((double)((int64_t)b->at - (int64_t)a->at) / 1e6);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+			       unsigned int bz, unsigned int shared, CUstream s, void **params, void **extra)
+{
+	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
+	return work(s, *(const uint64_t *)f);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t n, CUstream s)
+{
+	(void)dst, (void)src;
+	return work(s, n / 10);
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+{
+	return work(s, *(const uint64_t *)exec);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- memory */
+
+static CUresult allocate(uint64_t bytes)
+{
+	if (memory == NULL)
+		return CUDA_SUCCESS;
+	uint64_t held = __atomic_add_fetch(&memory->held, bytes, __ATOMIC_SEQ_CST);
+	uint64_t most = __atomic_load_n(&memory->most, __ATOMIC_SEQ_CST);
+	while (held > most && !__atomic_compare_exchange_n(&memory->most, &most, held, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	*total = FAKE_CAPACITY;
+	*free_bytes = FAKE_CAPACITY - (memory == NULL ? 0 : __atomic_load_n(&memory->held, __ATOMIC_SEQ_CST));
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
+{
+	static uint64_t next = 0x7f0000000000;
+	if (n == FAKE_REFUSED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*p = __atomic_fetch_add(&next, 1u << 21, __ATOMIC_SEQ_CST);
+	return allocate(n);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
+{
+	(void)p;
+	if (memory != NULL)
+		__atomic_fetch_sub(&memory->held, FAKE_BLOCK, __ATOMIC_SEQ_CST);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	static uint64_t next = 100;
+	(void)size, (void)prop, (void)flags;
+	*handle = __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	static uint64_t next = 0x5000;
+	(void)d;
+	*handle = (CUarray)(uintptr_t)__atomic_fetch_add(&next, 16, __ATOMIC_SEQ_CST);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ALIQUOT_SHIM_FAKE_DRIVER_H
+#define ALIQUOT_SHIM_FAKE_DRIVER_H
+
+#include "cuda.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_DEVICES 4
+#define FAKE_CAPACITY (64ull << 30)
+#define FAKE_BLOCK (2ull << 20)          /* what cuMemFree gives back in the shared count: tests there allocate only this */
+#define FAKE_REFUSED ((1ull << 20) * 7) /* a size that the driver always refuses */
+
+struct fake_stats {
+	uint64_t launches, captured, busy_ns;
+	uint64_t queued_most; /* device time already queued when a launch came, at most */
+	uint64_t events, events_captured;
+	char visible[1024]; /* CUDA_VISIBLE_DEVICES as cuInit saw it */
+};
+
+struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY */
+	uint64_t held, most;
+};
+
+/* The device clock: runs by itself, or stands until it is moved. */
+void fake_run(bool on);
+void fake_advance(uint64_t ns);
+void fake_read(struct fake_stats *out);
+/* The name of the last function called that does nothing. */
+const char *fake_called(void);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gate_test.c: who may launch when, judged by what reaches the driver. */
+#include "fake_driver.h"
+#include "harness.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static struct arbiter arbiter;
+
+static uint64_t launches(void)
+{
+	struct fake_stats s;
+	fake_read(&s);
+	return s.launches;
+}
+
+static CUresult launch(uint64_t *kernel, CUstream stream)
+{
+	return cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+struct launcher {
+	pthread_t thread;
+	uint64_t *kernel;
+	CUstream stream;
+	CUcontext context;
+	uint32_t wanted;
+	uint32_t done;
+	CUresult last;
+};
+
+static void *launcher_body(void *arg)
+{
+	struct launcher *l = arg;
+	cuCtxSetCurrent(l->context);
+	for (uint32_t i = 0; i < l->wanted; i++) {
+		l->last = launch(l->kernel, l->stream);
+		__atomic_fetch_add(&l->done, 1, __ATOMIC_SEQ_CST);
+	}
+	return NULL;
+}
+
+static void launcher_start(struct launcher *l, uint64_t *kernel, uint32_t wanted)
+{
+	*l = (struct launcher){.kernel = kernel, .wanted = wanted};
+	CHECK_EQ(cuCtxGetCurrent(&l->context), CUDA_SUCCESS);
+	CHECK_EQ(pthread_create(&l->thread, NULL, launcher_body, l), 0);
+}
+
+static const struct alq_tel_grant *tel(void)
+{
+	return &arbiter.tel->slot[get(&task.slot)].grant[0];
+}
+
+/* Lets everything that was let through end. */
+static void drain(void)
+{
+	fake_run(true);
+	WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
+}
+
+static void test_closed_and_open(void)
+{
+	static uint64_t kernel = 100 * NS_PER_US;
+	struct launcher l;
+	uint64_t before = launches();
+	uint32_t rings = get(&arbiter.rings);
+	gate_close(&arbiter, 0);
+	launcher_start(&l, &kernel, 1);
+	WAIT(get_seq(&tel()->wait_since_ns) != 0);
+	WAIT(get(&arbiter.rings) > rings);
+	CHECK_EQ(launches(), before);
+	gate_open(&arbiter, 0, clock_now() + 600 * NS_PER_S);
+	pthread_join(l.thread, NULL);
+	CHECK_EQ(l.last, CUDA_SUCCESS);
+	CHECK_EQ(launches(), before + 1);
+	CHECK_EQ(get_seq(&tel()->wait_since_ns), 0);
+	drain();
+	CHECK(tel()->gate_waits >= 1 && tel()->gate_wait_ns > 0);
+}
+
+/* A lease over its deadline is closed whatever the word says; a revocation does not change the word. */
+static void test_deadline_and_extension(void)
+{
+	static uint64_t kernel = 100 * NS_PER_US;
+	struct launcher l;
+	uint64_t before = launches();
+	gate_open(&arbiter, 0, clock_now() + 600 * NS_PER_S);
+	lease_move(&arbiter, 0, clock_now() - 1);
+	launcher_start(&l, &kernel, 1);
+	WAIT(get_seq(&tel()->wait_since_ns) != 0);
+	CHECK_EQ(launches(), before);
+	lease_move(&arbiter, 0, clock_now() + 600 * NS_PER_S);
+	pthread_join(l.thread, NULL);
+	CHECK_EQ(launches(), before + 1);
+	drain();
+}
+
+/* Leases come and go as fast as they can while a tenant launches: none of its launches is lost, none goes twice. */
+static void test_races(void)
+{
+	static uint64_t kernel = 1 * NS_PER_US;
+	struct launcher l;
+	uint64_t before = launches();
+	fake_run(true);
+	launcher_start(&l, &kernel, 3000);
+	for (uint32_t i = 0; get(&l.done) < l.wanted; i++) {
+		uint64_t now = clock_now();
+		gate_open(&arbiter, 0, now + 50 * NS_PER_US);
+		lease_move(&arbiter, 0, now + 200 * NS_PER_US);
+		if (i % 3 == 0)
+			lease_move(&arbiter, 0, now);
+		if (i % 2 == 0)
+			gate_close(&arbiter, 0);
+	}
+	pthread_join(l.thread, NULL);
+	CHECK_EQ(launches(), before + 3000);
+	drain();
+}
+
+/* However many launches a program makes, no more device time is queued than the run-ahead says. */
+static void test_run_ahead(void)
+{
+	static uint64_t kernel = 130 * NS_PER_US;
+	struct fake_stats s;
+	struct launcher l;
+	fake_run(true);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	launcher_start(&l, &kernel, 20); /* learns what the kernel takes */
+	pthread_join(l.thread, NULL);
+	drain();
+	fake_run(false);
+	fake_read(&s);
+	uint64_t first = s.launches, busy = s.busy_ns;
+	launcher_start(&l, &kernel, 300);
+	for (uint64_t moved = 0; get(&l.done) < l.wanted; moved += 10 * NS_PER_US) {
+		fake_read(&s);
+		/* What was let through since is at most what the device has done, the run-ahead and one launch. */
+		CHECK(s.busy_ns - busy <= moved + NS_PER_MS + kernel);
+		fake_advance(10 * NS_PER_US);
+	}
+	pthread_join(l.thread, NULL);
+	CHECK_EQ(launches(), first + 300);
+	drain();
+}
+
+/* Of a kernel never measured one is let through, of different ones as many as may be unknown. */
+static void test_unmeasured(void)
+{
+	static uint64_t kernels[12];
+	struct launcher l;
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	drain();
+	fake_run(false);
+	uint64_t before = launches();
+	for (int i = 0; i < 12; i++)
+		kernels[i] = 20 * NS_PER_MS;
+	launcher_start(&l, &kernels[0], 2);
+	WAIT(launches() == before + 1);
+	for (int i = 1; i < 9; i++)
+		CHECK_EQ(launch(&kernels[i], NULL), CUDA_SUCCESS);
+	CHECK_EQ(get(&l.done), 1); /* the second of the same kernel waits until the first was measured */
+	CHECK_EQ(launches(), before + 9);
+	fake_advance(400 * NS_PER_MS);
+	pthread_join(l.thread, NULL);
+	drain();
+	CHECK(tel()->longest_ns > 15 * NS_PER_MS);
+}
+
+/* What is measured on the device is what the device did. */
+static void test_measured(void)
+{
+	static uint64_t kernel = 200 * NS_PER_US;
+	drain();
+	fake_run(false);
+	uint64_t ns = tel()->device_ns, n = tel()->device_launches;
+	for (int launched = 0; launched < 40;) {
+		int together = launched == 0 ? 1 : 3; /* the first measures it; then as many as the run-ahead holds */
+		for (int i = 0; i < together; i++)
+			CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+		launched += together;
+		fake_advance(10 * NS_PER_MS);
+		WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
+	}
+	CHECK_EQ(tel()->device_launches - n, 40);
+	uint64_t got = tel()->device_ns - ns, want = 40 * kernel;
+	CHECK(got >= want - want / 100 && got <= want + want / 100);
+}
+
+/* The end of the work is told when a lease is over, also while no thread of the program is there to tell it. */
+static void test_drained_bell(void)
+{
+	static uint64_t kernel = NS_PER_MS;
+	drain();
+	fake_run(false);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+	gate_close(&arbiter, 0);
+	uint32_t rings = get(&arbiter.rings);
+	CHECK(get(&tel()->completed) < get(&tel()->launched));
+	fake_advance(10 * NS_PER_MS);
+	WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
+	WAIT(get(&arbiter.rings) > rings);
+	CHECK_EQ(get(&tel()->busy_until_ns), 0);
+	fake_run(true);
+}
+
+/* A capture runs nothing: it passes a closed gate, and nothing of ours is put into it. */
+static void test_capture(void)
+{
+	static uint64_t kernel = 100 * NS_PER_US;
+	struct fake_stats before, after;
+	CUstream stream;
+	CUgraph graph;
+	CHECK_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	drain();
+	fake_read(&before);
+	gate_close(&arbiter, 0);
+	CHECK_EQ(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+	for (int i = 0; i < 5; i++)
+		CHECK_EQ(launch(&kernel, stream), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+	fake_read(&after);
+	CHECK_EQ(after.captured - before.captured, 5);
+	CHECK_EQ(after.launches, before.launches);
+	CHECK_EQ(after.events_captured, 0);
+	/* The graph itself is a launch like any other. */
+	struct launcher l;
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	CHECK_EQ(cuGraphLaunch((CUgraphExec)&kernel, stream), CUDA_SUCCESS);
+	CHECK_EQ(launches(), before.launches + 1);
+	drain();
+	CHECK_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+	(void)l;
+}
+
+/* Small copies pass a closed gate, large ones do not. */
+static void test_copies(void)
+{
+	struct fake_stats before, after;
+	gate_close(&arbiter, 0);
+	fake_read(&before);
+	CHECK_EQ(cuMemcpyHtoDAsync_v2(1, NULL, 4096, NULL), CUDA_SUCCESS);
+	fake_read(&after);
+	CHECK_EQ(after.launches, before.launches + 1);
+	uint64_t launched = get(&tel()->launched);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	CHECK_EQ(cuMemcpyHtoDAsync_v2(1, NULL, 8 << 20, NULL), CUDA_SUCCESS);
+	CHECK_EQ(get(&tel()->launched), launched + 1);
+	drain();
+}
+
+/* The sole grant of a device runs ungated and is metered all the same. */
+static void test_ungated(void)
+{
+	static uint64_t kernel = 50 * NS_PER_US;
+	drain();
+	fake_run(false);
+	uint64_t launched = get(&tel()->launched);
+	gate_ungate(&arbiter, 0);
+	for (int i = 0; i < 500; i++)
+		CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+	CHECK_EQ(get(&tel()->launched), launched + 500);
+	fake_advance(NS_PER_S);
+	drain();
+	gate_close(&arbiter, 0);
+}
+
+/* A task that is being ended launches nothing more. */
+static void test_stopped(void)
+{
+	static uint64_t kernel = 50 * NS_PER_US;
+	uint64_t before = launches();
+	put(&arbiter.ctl->grant[0].policy_flags, ALQ_POLICY_STOPPED);
+	CHECK_EQ(launch(&kernel, NULL), CUDA_ERROR_NOT_PERMITTED);
+	CHECK(!memory_reserve(0, 512));
+	CHECK_EQ(launches(), before);
+	put(&arbiter.ctl->grant[0].policy_flags, 0);
+}
+
+/* Contexts come and go, with work in them; nothing stays outstanding, and no destroyed one is used. */
+static void test_contexts(void)
+{
+	static uint64_t kernel = 300 * NS_PER_US;
+	CUcontext keep, ctx;
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	CHECK_EQ(cuCtxGetCurrent(&keep), CUDA_SUCCESS);
+	for (int i = 0; i < 50; i++) {
+		CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 10), CUDA_SUCCESS);
+		CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+		CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+		CHECK_EQ(cuCtxDestroy_v2(ctx), CUDA_SUCCESS);
+	}
+	CHECK_EQ(cuCtxSetCurrent(keep), CUDA_SUCCESS);
+	drain();
+}
+
+/* The arbiter dies: the program goes on within its floor, asks for no more memory than it has, and registers again, in its old slot. */
+static void test_arbiter_lost(void)
+{
+	static uint64_t kernel = 100 * NS_PER_US;
+	struct launcher l;
+	uint32_t hellos = get(&arbiter.hellos), slot = get(&task.slot);
+	gate_close(&arbiter, 0);
+	CHECK(memory_reserve(0, 1024));
+	uint64_t held = get(&tel()->mem_used), before = launches();
+	arbiter_die(&arbiter);
+	uint64_t paced = get(&arbiter.tel->floor_next_ns[0]);
+	launcher_start(&l, &kernel, 20);
+	pthread_join(l.thread, NULL);
+	CHECK_EQ(launches(), before + 20);
+	/* 20 launches at a floor of a quarter took four times their time of the schedule. */
+	CHECK(get(&arbiter.tel->floor_next_ns[0]) >= paced + 20 * 4 * kernel / 2);
+	arbiter_serve(&arbiter);
+	WAIT(get(&arbiter.hellos) == hellos + 1);
+	CHECK_EQ(arbiter.last_slot_asked, slot);
+	CHECK_EQ(get(&task.slot), slot);
+	CHECK_EQ(get(&tel()->mem_used), held);
+	memory_return(0, 1024);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
+	drain();
+}
+
+int main(void)
+{
+	arbiter_make(&arbiter, 1, 1ull << 30, 2ull << 30);
+	arbiter_serve(&arbiter);
+	tenant_start(&arbiter);
+	fake_run(true);
+	test_closed_and_open();
+	test_deadline_and_extension();
+	test_races();
+	test_run_ahead();
+	test_unmeasured();
+	test_measured();
+	test_drained_bell();
+	test_capture();
+	test_copies();
+	test_ungated();
+	test_stopped();
+	test_contexts();
+	test_arbiter_lost();
+	arbiter_remove(&arbiter);
+	printf("gate: ok\n");
+	return 0;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_test.c: floors and ceilings of memory, in one process and over many at once. */
+#include "fake_driver.h"
+#include "harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define MI (1ull << 20)
+
+static struct arbiter arbiter;
+static char *self;
+
+static uint64_t used(void)
+{
+	return get_seq(&tel_of(0)->mem_used);
+}
+
+static void test_rounding(void)
+{
+	CHECK_EQ(memory_round(1), 512);
+	CHECK_EQ(memory_round(512), 512);
+	CHECK_EQ(memory_round(513), 1024);
+	CHECK_EQ(memory_round(MI), 2 * MI);
+	CHECK_EQ(memory_round(2 * MI), 2 * MI);
+	CHECK_EQ(memory_round(2 * MI + 1), 4 * MI);
+	CHECK(memory_round(UINT64_MAX) == UINT64_MAX);
+}
+
+/* To the byte: what fits fits, one block more does not, and a refusal leaves nothing behind. */
+static void test_ceiling(void)
+{
+	CUdeviceptr p[40];
+	int n = 0;
+	uint64_t refused = get(&tel_of(0)->mem_refused);
+	while (cuMemAlloc_v2(&p[n], 2 * MI) == CUDA_SUCCESS)
+		n++;
+	CHECK_EQ(n, 32); /* 64 MiB granted, nothing to be lent */
+	CHECK_EQ(used(), 64 * MI);
+	CHECK_EQ(get(&tel_of(0)->mem_refused), refused + 1);
+	CUdeviceptr tiny;
+	CHECK_EQ(cuMemAlloc_v2(&tiny, 1), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(cuMemAlloc_v2(&tiny, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(used(), 64 * MI);
+	for (int i = 0; i < n; i++)
+		CHECK_EQ(cuMemFree_v2(p[i]), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+}
+
+static void test_driver_refuses(void)
+{
+	CUdeviceptr p;
+	CHECK_EQ(cuMemAlloc_v2(&p, FAKE_REFUSED), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(used(), 0);
+}
+
+/* Above what is granted the arbiter is asked; never above the ceiling. */
+static void test_lent(void)
+{
+	CUdeviceptr p;
+	put(&arbiter.lendable, 1024 * MI);
+	CHECK_EQ(cuMemAlloc_v2(&p, 100 * MI), CUDA_SUCCESS);
+	CHECK_EQ(get(&arbiter.ctl->grant[0].mem_granted), 100 * MI);
+	uint32_t asks = get(&arbiter.asks);
+	CUdeviceptr q;
+	CHECK_EQ(cuMemAlloc_v2(&q, 30 * MI), CUDA_ERROR_OUT_OF_MEMORY); /* the ceiling is 128 MiB */
+	CHECK_EQ(get(&arbiter.asks), asks);
+	CHECK_EQ(cuMemAlloc_v2(&q, 28 * MI), CUDA_SUCCESS);
+	size_t free_bytes, total;
+	CHECK_EQ(cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
+	CHECK_EQ(total, 128 * MI);
+	CHECK_EQ(free_bytes, 0);
+	CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+	put(&arbiter.lendable, 0);
+	put_seq(&arbiter.ctl->grant[0].mem_granted, 64 * MI);
+}
+
+/* A resize works in place: what is held stays, what is new is judged by the new limits. */
+static void test_resize(void)
+{
+	CUdeviceptr p, q;
+	CHECK_EQ(cuMemAlloc_v2(&p, 60 * MI), CUDA_SUCCESS);
+	put(&arbiter.ctl->grant[0].mem_ceiling, 40 * MI);
+	CHECK_EQ(cuMemAlloc_v2(&q, 2 * MI), CUDA_ERROR_OUT_OF_MEMORY);
+	size_t free_bytes, total;
+	CHECK_EQ(cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
+	CHECK_EQ(total, 40 * MI);
+	CHECK_EQ(free_bytes, 0);
+	CHECK_EQ(cuDeviceTotalMem_v2(&total, 10), CUDA_SUCCESS);
+	CHECK_EQ(total, 40 * MI);
+	put(&arbiter.ctl->grant[0].mem_ceiling, 128 * MI);
+	CHECK_EQ(cuMemAlloc_v2(&q, 2 * MI), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
+}
+
+/* Physical memory is held until it is released and mapped nowhere. */
+static void test_virtual(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	CUmemGenericAllocationHandle h, again;
+	CHECK_EQ(cuMemCreate(&h, 4 * MI, &prop, 0), CUDA_SUCCESS);
+	CHECK_EQ(used(), 4 * MI);
+	CHECK_EQ(cuMemMap(0x100000000, 4 * MI, 0, h, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuMemMap(0x100000000 + 4 * MI, 4 * MI, 0, h, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuMemRelease(h), CUDA_SUCCESS);
+	CHECK_EQ(used(), 4 * MI);
+	CHECK_EQ(cuMemUnmap(0x100000000, 8 * MI), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+	CHECK_EQ(cuMemCreate(&again, 4 * MI, &prop, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuMemMap(0x100000000, 4 * MI, 0, again, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuMemUnmap(0x100000000, 4 * MI), CUDA_SUCCESS);
+	CHECK_EQ(used(), 4 * MI);
+	CHECK_EQ(cuMemRelease(again), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+	prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
+	CHECK_EQ(cuMemCreate(&h, 4 * MI, &prop, 0), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+}
+
+static void test_arrays(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = 1024, .Height = 1024, .Depth = 2, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
+	CUarray array;
+	CHECK_EQ(cuArray3DCreate_v2(&array, &d), CUDA_SUCCESS);
+	CHECK_EQ(used(), 16 * MI);
+	CHECK_EQ(cuArrayDestroy(array), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+}
+
+/* Memory of a destroyed context is given back with it. */
+static void test_context(void)
+{
+	CUcontext keep, ctx;
+	CUdeviceptr p;
+	CHECK_EQ(cuCtxGetCurrent(&keep), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 10), CUDA_SUCCESS);
+	for (int i = 0; i < 5; i++)
+		CHECK_EQ(cuMemAlloc_v2(&p, 2 * MI), CUDA_SUCCESS);
+	CHECK_EQ(used(), 10 * MI);
+	CHECK_EQ(cuCtxDestroy_v2(ctx), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+	CHECK_EQ(cuCtxSetCurrent(keep), CUDA_SUCCESS);
+}
+
+/* Many addresses: the table grows and forgets. */
+static void test_table(void)
+{
+	static CUdeviceptr p[5000];
+	uint64_t random = 1;
+	for (int i = 0; i < 5000; i++)
+		CHECK_EQ(cuMemAlloc_v2(&p[i], 512), CUDA_SUCCESS);
+	CHECK_EQ(used(), 5000 * 512);
+	for (int round = 0; round < 20000; round++) {
+		random = random * 6364136223846793005ull + 1442695040888963407ull;
+		int i = (int)(random >> 33) % 5000;
+		CHECK_EQ(cuMemFree_v2(p[i]), CUDA_SUCCESS);
+		CHECK_EQ(cuMemAlloc_v2(&p[i], 512), CUDA_SUCCESS);
+	}
+	CHECK_EQ(used(), 5000 * 512);
+	for (int i = 0; i < 5000; i++)
+		CHECK_EQ(cuMemFree_v2(p[i]), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------ many processes */
+
+#define WORKERS 6
+
+/* One of many: takes and gives back as fast as it can, until it is told to stop; then ends without giving anything back. */
+static int worker(void)
+{
+	CUdeviceptr p[16];
+	CUcontext ctx;
+	int held = 0;
+	uint64_t random = (uint64_t)getpid();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 10), CUDA_SUCCESS);
+	for (int i = 0; i < 1500; i++) {
+		random = random * 6364136223846793005ull + 1442695040888963407ull;
+		if (held < 16 && (random >> 62) != 0) {
+			CUresult r = cuMemAlloc_v2(&p[held], FAKE_BLOCK);
+			CHECK(r == CUDA_SUCCESS || r == CUDA_ERROR_OUT_OF_MEMORY);
+			held += r == CUDA_SUCCESS;
+		} else if (held > 0) {
+			CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
+		}
+	}
+	while (held > 0)
+		CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+	return 0;
+}
+
+static pid_t worker_start(const char *role)
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		execl(self, self, role, (char *)NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+static struct fake_memory *shared_memory(void)
+{
+	char path[300];
+	snprintf(path, sizeof(path), "%s/memory", arbiter.folder);
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
+	struct fake_memory empty = {0};
+	CHECK(fd >= 0 && write(fd, &empty, sizeof(empty)) == (ssize_t)sizeof(empty));
+	setenv("FAKE_MEMORY", path, 1);
+	static struct fake_memory now;
+	CHECK(pread(fd, &now, sizeof(now), 0) == (ssize_t)sizeof(now));
+	close(fd);
+	return &now;
+}
+
+static struct fake_memory shared_now(void)
+{
+	struct fake_memory now;
+	int fd = open(getenv("FAKE_MEMORY"), O_RDONLY);
+	CHECK(fd >= 0 && read(fd, &now, sizeof(now)) == (ssize_t)sizeof(now));
+	close(fd);
+	return now;
+}
+
+/* All processes together never hold a byte more than is granted, by the driver's own count. */
+static void test_race(void)
+{
+	pid_t pids[WORKERS];
+	int status;
+	shared_memory();
+	setenv("ALIQUOT_TASK", arbiter.folder, 1);
+	for (int i = 0; i < WORKERS; i++)
+		pids[i] = worker_start("worker");
+	for (int i = 0; i < WORKERS; i++) {
+		CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK_EQ(status, 0);
+	}
+	struct fake_memory m = shared_now();
+	CHECK_EQ(m.held, 0);
+	CHECK(m.most <= 64 * MI && m.most >= 60 * MI); /* the limit, and it was really pressed against */
+}
+
+/* A process that dies while it holds the lock of the sums, or memory, stops nobody. */
+static int dies_locked(void)
+{
+	CUcontext ctx;
+	CUdeviceptr p;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 10), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAlloc_v2(&p, 32 * MI), CUDA_SUCCESS);
+	uint32_t slot = get(&task.slot);
+	uint32_t word = ((uint32_t)get(&task.tel->slot[slot].pid) << 6 | slot) & 0x3fffffffu;
+	put_seq(&task.tel->mem_lock, word);
+	raise(SIGKILL);
+	return 1;
+}
+
+static void test_dead_owner(void)
+{
+	int status;
+	for (int round = 0; round < 2; round++) {
+		/* Once with an arbiter that frees the slot, once without any. */
+		pid_t pid = worker_start("dies-locked");
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		CHECK(get(&arbiter.tel->mem_lock) != 0);
+		CUdeviceptr p;
+		WAIT(cuMemAlloc_v2(&p, 40 * MI) == CUDA_SUCCESS); /* fits once the dead one's memory is nobody's */
+		CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+		CHECK_EQ(get(&arbiter.tel->mem_lock), 0);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	self = argv[0];
+	if (argc > 1)
+		return strcmp(argv[1], "worker") == 0 ? worker() : dies_locked();
+	arbiter_make(&arbiter, 1, 64 * MI, 128 * MI);
+	arbiter_serve(&arbiter);
+	test_race();
+	unsetenv("FAKE_MEMORY");
+	tenant_start(&arbiter);
+	test_rounding();
+	test_ceiling();
+	test_driver_refuses();
+	test_lent();
+	test_resize();
+	test_virtual();
+	test_arrays();
+	test_context();
+	test_table();
+	test_dead_owner();
+	arbiter_remove(&arbiter);
+	printf("memory: ok\n");
+	return 0;
+}
