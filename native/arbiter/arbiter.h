@@ -19,6 +19,7 @@
 #define RUN_AHEAD_NS 1000000u
 #define RUN_AHEAD_LAUNCHES 10u
 #define MEM_CHUNK (64ull << 20)        /* memory above the floor is granted and given back in such steps */
+#define LINES 16                       /* of agents at the same time */
 #define MAX_CONNECTIONS (ALQ_MAX_PROCS + 16) /* of one task, registered or not */
 
 #define load(p) __atomic_load_n((p), __ATOMIC_RELAXED)
@@ -99,6 +100,7 @@ struct node {
 	uint64_t epoch, now;
 	bool ending;
 	struct source control, signal, timer_source;
+	struct source line[LINES];          /* of agents; fd −1: free */
 	struct core core;
 	struct device device[CORE_DEVICES]; /* as in the core */
 	struct task *task[CORE_TASKS];      /* as in the core */

@@ -3,7 +3,6 @@
 #include "arbiter.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -20,6 +19,8 @@ int control_open(struct node *node)
 		complain("%s", why);
 		return -1;
 	}
+	for (int i = 0; i < LINES; i++)
+		node->line[i] = (struct source){.kind = SOURCE_CONTROL_LINE, .fd = -1};
 	node->control = (struct source){.kind = SOURCE_CONTROL, .fd = fd};
 	return watch(node, &node->control, EPOLLIN);
 }
@@ -32,17 +33,16 @@ void control_accept(struct node *node)
 	if (fd < 0)
 		return;
 	struct source *line = NULL;
-	if (!socket_peer(fd, &uid, &pid) && (uid == geteuid() || uid == 0))
-		line = calloc(1, sizeof *line);
-	if (!line) {
+	for (int i = 0; i < LINES; i++)
+		if (node->line[i].fd < 0)
+			line = &node->line[i];
+	if (!line || socket_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0)) {
 		close(fd);
 		return;
 	}
-	*line = (struct source){.kind = SOURCE_CONTROL_LINE, .fd = fd};
-	if (watch(node, line, EPOLLIN | EPOLLRDHUP)) {
-		close(fd);
-		free(line);
-	}
+	line->fd = fd;
+	if (watch(node, line, EPOLLIN | EPOLLRDHUP))
+		unwatch(node, line);
 }
 
 /* The answer to one request. */
@@ -98,5 +98,4 @@ void control_read(struct node *node, struct source *line)
 			return;
 	}
 	unwatch(node, line);
-	free(line);
 }

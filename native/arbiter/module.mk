@@ -24,7 +24,12 @@ $(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBI
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
+$(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(ARBITER)/test/rig.h $(NATIVE)/abi.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
+
 .PHONY: test-arbiter
-test-arbiter: $(OUT)/test/arbiter-virtual
+test-arbiter: $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter
