@@ -32,6 +32,17 @@ func TestMain(m *testing.M) {
 		tellStory(folder)
 		return
 	}
+	if mounts := os.Getenv("ALIQUOT_TEST_MOUNTED"); mounts != "" {
+		fmt.Println(becomeMounted(mounts))
+		os.Exit(1)
+	}
+	if told := os.Getenv("ALIQUOT_TEST_REAL"); told != "" {
+		if err := openReal(told); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	if folder := os.Getenv("ALIQUOT_TEST_OPEN"); folder != "" {
 		if _, err := Open(context.Background(), Config{Run: folder, Simulate: "h200x1"}); err != nil {
 			fmt.Println(err)
@@ -197,7 +208,7 @@ func linkFakeArbiter(t *testing.T, folder string) {
 }
 
 // shortFolder is a folder whose path leaves room for sockets. The servers in it are ended before it is removed.
-func shortFolder(t *testing.T) string {
+func shortFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/tmp", "alq")
 	if err != nil {
@@ -213,7 +224,7 @@ func shortFolder(t *testing.T) string {
 	return folder
 }
 
-func endServer(t *testing.T, socket string) {
+func endServer(t testing.TB, socket string) {
 	t.Helper()
 	p := server(socket)
 	if p == nil || p.pid == os.Getpid() {
@@ -227,7 +238,7 @@ func endServer(t *testing.T, socket string) {
 }
 
 // testContext bounds what should not hang. It is generous, so that it never judges speed.
-func testContext(t *testing.T) context.Context {
+func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx

@@ -65,8 +65,11 @@ func start(t *testing.T, environment []string) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(testContext(t))
-	command := exec.CommandContext(ctx, program)
+	return startCommand(t, exec.Command(program), environment)
+}
+
+func startCommand(t *testing.T, command *exec.Cmd, environment []string) *tenant {
+	t.Helper()
 	command.Env, command.Stderr = append(os.Environ(), environment...), os.Stderr
 	input, err := command.StdinPipe()
 	if err != nil {
@@ -80,7 +83,10 @@ func start(t *testing.T, environment []string) *tenant {
 		t.Fatal(err)
 	}
 	p := &tenant{t: t, pid: command.Process.Pid, input: input, lines: bufio.NewScanner(output)}
-	p.end = sync.OnceFunc(func() { cancel(); _ = input.Close(); _ = command.Wait() })
+	p.end = sync.OnceFunc(func() { _ = input.Close(); _ = command.Process.Kill(); _ = command.Wait() })
+	// A program that hangs is ended, so that what waits for its answer fails instead.
+	stop := context.AfterFunc(testContext(t), func() { _ = command.Process.Kill() })
+	t.Cleanup(func() { stop() })
 	t.Cleanup(p.end)
 	if got := p.line(); got != "ready" {
 		t.Fatalf("the program said %q", got)
