@@ -21,7 +21,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
-static uint64_t now_manual;
+static uint64_t now_manual, real_then; /* the device clock where it stood, and the real one when it began to run */
 static bool runs;
 static struct fake_stats stats;
 static struct CUstream_st legacy;
@@ -44,19 +44,23 @@ struct CUstream_st {
 	bool capturing;
 };
 
-static uint64_t device_now(void)
+static uint64_t real_now(void)
 {
 	struct timespec t;
-	if (!runs)
-		return now_manual;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t device_now(void)
+{
+	return runs ? now_manual + (real_now() - real_then) : now_manual;
 }
 
 EXPORT void fake_run(bool on)
 {
 	pthread_mutex_lock(&lock);
 	now_manual = device_now();
+	real_then = real_now();
 	runs = on;
 	pthread_cond_broadcast(&moved);
 	pthread_mutex_unlock(&lock);

@@ -21,6 +21,7 @@ struct fake_stats {
 
 struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY */
 	uint64_t held, most;
+	uint32_t arrived; /* processes that are ready to begin */
 };
 
 /* The device clock: runs by itself, or stands until it is moved. */
