@@ -1,3 +1,399 @@
 package local
 
-func daemon(string) int { return 1 }
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// The test of crashes: a daemon in a process of its own lives through a story and is killed at a named point; with it, where the
+// point is a supervisor's, its supervisors. The next daemon must find everything as it was promised.
+
+// crashTimes is how many of the times a point comes by the daemon is killed at.
+const crashTimes = 4
+
+// storyLines is how many lines the story's first program prints.
+const storyLines = 300
+
+// daemon is the process that is killed. In mode "story" it lives through the story, in mode "recover" it only takes over.
+func daemon(root, mode string) int {
+	agent, err := newFakeAgent(filepath.Join(root, "pages"), 2)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	host, err := Open(context.Background(), crashConfig(root, agent))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if mode == "story" {
+		(&story{host, root}).tell()
+	} else if err := settle(host); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if err := host.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func crashConfig(root string, agent Agent) Config {
+	return Config{
+		State: filepath.Join(root, "state"), Run: filepath.Join(root, "run"), Version: "test", Agent: agent,
+		Supervisor: []string{os.Args[0], "supervise"}, Log: slog.New(slog.DiscardHandler), EventLimit: 8000,
+	}
+}
+
+// story is what happens until the crash. Nothing in it may be taken for granted: supervisors die too.
+type story struct {
+	*Host
+	root string
+}
+
+func (s *story) tell() {
+	ctx := context.Background()
+	mark := "echo $$ >> " + s.root + "/ran-$ALIQUOT_WORKLOAD; "
+	s.submit("exits", "1", mark+fmt.Sprintf("seq %d; : > %s/done-$ALIQUOT_WORKLOAD; exit 3", storyLines, s.root))
+	s.await("exits", api.Waiting, api.Starting, api.Running)
+	s.submit("long", "0.5", mark+"exec sleep 1000")
+	s.runs("long", false)
+	s.submit("kept", "0.5", mark+"exec sleep 1000")
+	s.runs("kept", true)
+	smaller := api.Compute{Floor: 400, Ceiling: 600}
+	_, _ = s.Resize(ctx, me, "long", server.ShareChange{Compute: &smaller})
+	s.submit("full", "1", mark+"exec sleep 1000")
+	s.submit("behind", "1", mark+"exec sleep 1000")
+	s.runs("full", false)
+	_, _ = s.Stop(ctx, me, "long", 0)
+	s.await("long", api.Waiting, api.Starting, api.Running, api.Stopping)
+	// A supervisor that is killed: its task runs on, and is stopped without it.
+	if work, err := s.Workload(ctx, "full"); err == nil {
+		if found, err := s.folder(work.UID).Look(); err == nil {
+			_ = found.Supervisor.Send(syscall.SIGKILL)
+		}
+	}
+	_, _ = s.Stop(ctx, me, "full", 0)
+	s.await("full", api.Waiting, api.Starting, api.Running, api.Stopping)
+	s.runs("behind", true)
+}
+
+func (s *story) submit(name, gpu, shell string) {
+	asked := spec(gpu, shell)
+	asked.Name = name
+	if work, err := s.Submit(context.Background(), me, asked); err == nil {
+		s.record("accepted", "%s %s", name, work.UID)
+	}
+}
+
+func (s *story) await(name string, while ...api.Phase) api.Workload {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	work, _ := s.Wait(ctx, name, while...)
+	return work
+}
+
+// runs waits until a workload runs; promised, it must run until it is stopped.
+func (s *story) runs(name string, promised bool) {
+	work := s.await(name, api.Waiting, api.Starting)
+	if promised && work.Status.Phase == api.Running {
+		s.record("promised", "%s %d", work.UID, work.Status.PID)
+	}
+}
+
+// record writes what a client was told.
+func (s *story) record(name, format string, args ...any) {
+	file, err := os.OpenFile(filepath.Join(s.root, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = fmt.Fprintf(file, format+"\n", args...)
+	_ = file.Close()
+}
+
+func recorded(root, name string) [][]string {
+	data, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		return nil
+	}
+	var lines [][]string
+	for line := range strings.Lines(string(data)) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+// settle waits until nothing is on its way: everything waits, runs or has ended.
+func settle(host *Host) error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		moving := false
+		err := host.look(context.Background(), func() {
+			for _, w := range host.work {
+				phase := w.now.Status.Phase
+				moving = moving || w.dirty || phase == api.Starting || phase == api.Stopping || w.child == nil && w.running() ||
+					w.child != nil && !w.child.Alive()
+			}
+		})
+		if err != nil || !moving {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it does not settle within a minute")
+		}
+	}
+}
+
+func TestKilledAtEachPoint(t *testing.T) {
+	for _, point := range pointsInSource(t) {
+		t.Run(point, func(t *testing.T) {
+			for times := 1; times <= crashTimes; times++ {
+				if !crash(t, fmt.Sprintf("%s:%d", point, times)) {
+					if times == 1 {
+						t.Error("the point is never reached")
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// crash has a daemon killed at a point and checks what the next one finds. It says whether the point was reached.
+func crash(t *testing.T, at string) bool {
+	t.Helper()
+	root, err := os.MkdirTemp("", "alq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	log := filepath.Join(root, "killed")
+	reached := func() bool { return len(recorded(root, "killed")) > 0 }
+	play(t, root, "story", at, log)
+	if !reached() {
+		// A point of the recovery: there must be something to recover.
+		_ = takeOver(t, root, "without a crash")
+		if root, err = os.MkdirTemp("", "alq"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(root) }()
+		log = filepath.Join(root, "killed")
+		play(t, root, "story", "local.task.prepared:2", "")
+		play(t, root, "recover", at, log)
+	}
+	was := reached()
+	takeOver(t, root, at)
+	return was
+}
+
+// play runs a daemon until it ends or is killed.
+func play(t *testing.T, root, mode, at, log string) {
+	t.Helper()
+	process := exec.Command(os.Args[0], "daemon", root, mode)
+	process.Env = append(os.Environ(), "ALIQUOT_KILL_AT="+at, "ALIQUOT_KILL_LOG="+log)
+	// A file, not a pipe: what outlives the daemon must not keep this from ending.
+	said, err := os.Create(filepath.Join(root, "said-"+mode))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = said.Close() }()
+	process.Stdout, process.Stderr = said, said
+	err = process.Run()
+	if status, ok := process.ProcessState.Sys().(syscall.WaitStatus); ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || err == nil) {
+		return
+	}
+	text, _ := os.ReadFile(said.Name())
+	t.Fatalf("the daemon ended with %v: %s", err, text)
+}
+
+// takeOver is the daemon after the crash: it checks that nothing is lost, nothing is granted twice and nothing was stopped, then
+// stops everything and checks that nothing is left.
+func takeOver(t *testing.T, root, at string) bool {
+	t.Helper()
+	agent, err := newFakeAgent(filepath.Join(root, "pages"), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := Open(context.Background(), crashConfig(root, agent))
+	if err != nil {
+		t.Fatalf("%s: the next daemon does not start: %v", at, err)
+	}
+	defer func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := settle(host); err != nil {
+		t.Fatalf("%s: %v", at, err)
+	}
+	fail := func(format string, args ...any) { t.Helper(); t.Errorf(at+": "+format, args...) }
+	for _, promise := range recorded(root, "promised") {
+		work, err := host.Workload(ctx, promise[0])
+		if err != nil || work.Status.Phase != api.Running || fmt.Sprint(work.Status.PID) != promise[1] {
+			fail("what ran was stopped: %v is %+v, %v", promise, work.Status, err)
+		}
+	}
+	checkBooks(t, host, agent, at)
+	accepted := recorded(root, "accepted")
+	for _, one := range accepted {
+		if work, err := host.Workload(ctx, one[1]); err != nil || work.Spec.Name != one[0] {
+			fail("%v was accepted and is lost: %v", one, err)
+		}
+	}
+	live, err := host.Workloads(ctx, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range slices.Backward(live) { // from the end of the line, so that none is started by another's end
+		if _, err := host.Stop(ctx, me, work.UID, 0); err != nil && !strings.Contains(err.Error(), "has ended") {
+			fail("stop %s: %v", work.Spec.Name, err)
+		}
+	}
+	for _, work := range live {
+		if _, err := host.Wait(ctx, work.UID, api.Waiting, api.Starting, api.Running, api.Stopping); err != nil {
+			fail("%s does not end: %v", work.Spec.Name, err)
+		}
+	}
+	if all, err := host.Workloads(ctx, true); err != nil || len(all) < len(accepted) {
+		fail("%d workloads of %d accepted are known, %v", len(all), len(accepted), err)
+	} else {
+		for _, work := range all {
+			checkEnd(t, host, root, work, at)
+		}
+	}
+	if left := agent.Prepared(); len(left) != 0 {
+		fail("pages left: %+v", left)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(root, "state", "tasks")); len(entries) != 0 {
+		fail("folders left: %v", entries)
+	}
+	if data, err := os.ReadFile(filepath.Join(root, "pages", "VIOLATION")); err == nil {
+		fail("%s", data)
+	}
+	return true
+}
+
+// checkBooks holds the engine's books, the API's word and the pages against one another.
+func checkBooks(t *testing.T, host *Host, agent *fakeAgent, at string) {
+	t.Helper()
+	pages := map[string]node.Task{}
+	for _, task := range agent.Prepared() {
+		pages[task.UID] = task
+	}
+	err := host.look(context.Background(), func() {
+		granted := map[string]bool{}
+		for _, book := range host.engine.Devices() {
+			if book.ComputeFree < 0 || book.MemoryFree < 0 {
+				t.Errorf("%s: more is granted than there is: %+v", at, book)
+			}
+			for _, uid := range book.Grants {
+				granted[uid] = true
+			}
+		}
+		for uid, w := range host.work {
+			page, prepared := pages[uid]
+			if prepared != w.running() {
+				t.Errorf("%s: %s is %s and prepared: %v", at, w.now.Spec.Name, w.now.Status.Phase, prepared)
+			}
+			delete(pages, uid)
+			if !w.running() {
+				continue
+			}
+			if !reflect.DeepEqual(page.Grants, nodeGrants(w.keep.Placing.Grants)) {
+				t.Errorf("%s: the page of %s says %+v, the books %+v", at, w.now.Spec.Name, page.Grants, w.keep.Placing.Grants)
+			}
+			for _, grant := range w.now.Status.Grants {
+				if !granted[grant.UID] {
+					t.Errorf("%s: %s is not in the books: %+v", at, grant.UID, granted)
+				}
+				delete(granted, grant.UID)
+			}
+		}
+		if len(granted) > 0 || len(pages) > 0 {
+			t.Errorf("%s: granted to nobody: %v; prepared for nobody: %v", at, granted, pages)
+		}
+	})
+	if err != nil {
+		t.Errorf("%s: %v", at, err)
+	}
+}
+
+// checkEnd checks that a workload's end is known, that it ran at most once, and that its log is whole.
+func checkEnd(t *testing.T, host *Host, root string, work api.Workload, at string) {
+	t.Helper()
+	status := work.Status
+	if status.Phase != api.Ended || status.Outcome == "" {
+		t.Errorf("%s: %s has no known end: %+v", at, work.Spec.Name, status)
+	}
+	if status.Outcome == api.Unknown && !strings.Contains(status.Reason, "its exit status is unknown: ") {
+		t.Errorf("%s: %s does not say why its status is unknown: %q", at, work.Spec.Name, status.Reason)
+	}
+	if status.Outcome == api.Failed && work.Spec.Name == "exits" && (status.ExitCode == nil || *status.ExitCode != 3) {
+		t.Errorf("%s: %s ended with %+v", at, work.Spec.Name, status)
+	}
+	if runs := recorded(root, "ran-"+work.UID); len(runs) > 1 {
+		t.Errorf("%s: %s was started %d times", at, work.Spec.Name, len(runs))
+	}
+	if _, err := os.Stat(filepath.Join(root, "done-"+work.UID)); err == nil {
+		var out bytes.Buffer
+		if err := host.Logs(context.Background(), me, work.UID, false, &out); err != nil || bytes.Count(out.Bytes(), []byte("\n")) != storyLines {
+			t.Errorf("%s: %d of %d lines are in the log of %s, %v", at, bytes.Count(out.Bytes(), []byte("\n")), storyLines, work.Spec.Name, err)
+		}
+	}
+	if left, err := supervise.Leftover(work.UID, nil); err != nil || len(left) > 0 {
+		t.Errorf("%s: processes of %s are left: %v, %v", at, work.Spec.Name, left, err)
+	}
+}
+
+// pointsInSource lists the points named in the source of this package and of the supervisor.
+func pointsInSource(t *testing.T) []string {
+	t.Helper()
+	named := regexp.MustCompile(`point\.Here\("([^"]+)"\)`)
+	var points []string
+	for _, folder := range []string{".", "supervise"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for scanner := bufio.NewScanner(file); scanner.Scan(); {
+				if found := named.FindStringSubmatch(scanner.Text()); found != nil {
+					points = append(points, found[1])
+				}
+			}
+			_ = file.Close()
+		}
+	}
+	slices.Sort(points)
+	if len(points) < 15 {
+		t.Fatalf("%d points were found in the source: %v", len(points), points)
+	}
+	return points
+}

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
-	if len(os.Args) > 2 && os.Args[1] == "daemon" {
-		os.Exit(daemon(os.Args[2]))
+	if len(os.Args) > 3 && os.Args[1] == "daemon" {
+		os.Exit(daemon(os.Args[2], os.Args[3]))
 	}
 	os.Exit(m.Run())
 }
