@@ -1,0 +1,507 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// fakeHost answers with what it was asked, so that tests see both ways.
+type fakeHost struct {
+	asked  chan string
+	work   api.Workload
+	spec   api.WorkloadSpec
+	change ShareChange
+	fail   error
+	events chan api.Event
+}
+
+func (f *fakeHost) note(format string, args ...any) {
+	select {
+	case f.asked <- fmt.Sprintf(format, args...):
+	default:
+	}
+}
+
+func (f *fakeHost) Info(_ context.Context, who Caller) (api.Info, error) {
+	return api.Info{User: who.Name, Warnings: []string{}}, f.fail
+}
+
+func (f *fakeHost) Devices(context.Context) ([]api.Device, error) {
+	milli, bytes := api.Milli(600), api.Bytes(1<<30)
+	return []api.Device{{
+		UUID: "GPU-0", Model: "H200", Memory: 140 << 30, ComputeFree: 750, Health: api.Healthy,
+		Grants: []api.Usage{
+			{Workload: "known", Compute: &milli, Memory: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
+			{Workload: "unknown", Grant: api.Grant{ComputeFloor: 100, ComputeLimit: 100}},
+		},
+	}}, f.fail
+}
+
+func (f *fakeHost) Submit(_ context.Context, who Caller, spec api.WorkloadSpec) (api.Workload, error) {
+	f.note("submit %d", who.UID)
+	f.spec = spec
+	return api.Workload{UID: "u1", UserID: who.UID, Spec: spec}, f.fail
+}
+
+func (f *fakeHost) Workloads(_ context.Context, ended bool) ([]api.Workload, error) {
+	f.note("workloads %v", ended)
+	return []api.Workload{f.work}, f.fail
+}
+
+func (f *fakeHost) Workload(context.Context, string) (api.Workload, error) { return f.work, f.fail }
+
+func (f *fakeHost) Wait(ctx context.Context, name string, while ...api.Phase) (api.Workload, error) {
+	f.note("wait %s %v", name, while)
+	if name == "forever" {
+		<-ctx.Done()
+		return api.Workload{}, ctx.Err()
+	}
+	return f.work, f.fail
+}
+
+func (f *fakeHost) Why(_ context.Context, name string) (api.Why, error) {
+	return api.Why{Workload: name, Code: "no_room"}, f.fail
+}
+
+func (f *fakeHost) Resize(_ context.Context, _ Caller, name string, change ShareChange) (api.Workload, error) {
+	f.note("resize %s", name)
+	f.change = change
+	return f.work, f.fail
+}
+
+func (f *fakeHost) Stop(_ context.Context, _ Caller, name string, grace api.Duration) (api.Workload, error) {
+	f.note("stop %s %s", name, grace)
+	return f.work, f.fail
+}
+
+func (f *fakeHost) Signal(_ context.Context, _ Caller, name string, sig syscall.Signal) error {
+	f.note("signal %s %d", name, int(sig))
+	return f.fail
+}
+
+func (f *fakeHost) Logs(ctx context.Context, _ Caller, name string, follow bool, to io.Writer) error {
+	if f.fail != nil && name != "half" {
+		return f.fail
+	}
+	_, err := io.WriteString(to, "a line\n")
+	if follow {
+		<-ctx.Done()
+	}
+	if name == "half" {
+		return f.fail
+	}
+	return err
+}
+
+func (f *fakeHost) Queues(context.Context) ([]api.Queue, error) {
+	return []api.Queue{{QueueSpec: api.QueueSpec{Name: "vision", Quota: 2000}, Held: 500}, {QueueSpec: api.QueueSpec{Name: "default", Quota: api.Unlimited}}}, f.fail
+}
+
+func (f *fakeHost) SetQueue(_ context.Context, _ Caller, spec api.QueueSpec) (api.Queue, error) {
+	return api.Queue{QueueSpec: spec}, f.fail
+}
+
+func (f *fakeHost) RemoveQueue(_ context.Context, _ Caller, name string) error {
+	f.note("remove %s", name)
+	return f.fail
+}
+
+func (f *fakeHost) Listen(ctx context.Context, seq uint64, each func(api.Event) error) error {
+	f.note("listen %d", seq)
+	for {
+		select {
+		case event := <-f.events:
+			if err := each(event); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// site is a server under test.
+type site struct {
+	*testing.T
+	host   *fakeHost
+	run    string
+	state  string
+	http   string
+	client *http.Client
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	root, err := os.MkdirTemp("", "alq") // short, for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, host: &fakeHost{asked: make(chan string, 10), events: make(chan api.Event)}, run: root, state: root, http: free.Addr().String()}
+	_ = free.Close()
+	socket := filepath.Join(root, SocketName)
+	s.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", socket)
+	}}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, Config{
+			Host: s.host, Version: "v1", Run: root, Token: filepath.Join(root, "token"), HTTP: s.http,
+			Names: func(uid uint32) string { return fmt.Sprintf("user-%d", uid) }, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
+		})
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.client.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(root)
+	})
+	return s
+}
+
+// call asks through the Unix socket and returns status and body.
+func (s *site) call(method, path, body string) (int, string) {
+	s.Helper()
+	request, err := http.NewRequest(method, "http://aliquot"+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := s.client.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer.StatusCode, string(data)
+}
+
+func TestCallerIsWhomTheKernelNames(t *testing.T) {
+	s := newSite(t)
+	status, body := s.call("GET", "/v1/info", "")
+	var info api.Info
+	if err := json.Unmarshal([]byte(body), &info); err != nil || status != 200 || info.User != fmt.Sprintf("user-%d", os.Geteuid()) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestSubmissionComesThroughWhole(t *testing.T) {
+	s := newSite(t)
+	want := api.WorkloadSpec{
+		Name: "night", Command: []string{"./train", "--x"}, Dir: "/", Env: map[string]string{"A": "b c"}, Devices: 2,
+		Share:     api.Share{Compute: api.Compute{Floor: 250, Ceiling: 800}, Memory: api.Memory{Floor: api.Amount{Bytes: 4 << 30}, Ceiling: api.Amount{Part: 800}}},
+		TimeLimit: api.Duration(time.Hour), CPU: 2000, Memory: 8 << 30,
+	}
+	body, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, answer := s.call("POST", "/v1/workloads", string(body))
+	if status != 200 || !reflect.DeepEqual(s.host.spec, want) {
+		t.Errorf("%d %s\ngot  %+v\nwant %+v", status, answer, s.host.spec, want)
+	}
+}
+
+func TestEachCallReachesTheHost(t *testing.T) {
+	s := newSite(t)
+	for _, test := range []struct{ method, path, body, want string }{
+		{"GET", "/v1/workloads", "", "workloads false"},
+		{"GET", "/v1/workloads?ended=true", "", "workloads true"},
+		{"GET", "/v1/workloads/night", "", "wait night []"},
+		{"GET", "/v1/workloads/night?while=waiting,starting", "", "wait night [waiting starting]"},
+		{"GET", "/v1/workloads/night?while=waiting%2Cstarting", "", "wait night [waiting starting]"},
+		{"POST", "/v1/workloads/night/stop", `{"grace":"3s"}`, "stop night 3s"},
+		{"POST", "/v1/workloads/night/signal", `{"signal":"SIGUSR1"}`, "signal night 10"},
+		{"POST", "/v1/workloads/night/signal", `{"signal":"usr2"}`, "signal night 12"},
+		{"POST", "/v1/workloads/night/resize", `{"gpu":"0.25..0.60"}`, "resize night"},
+		{"DELETE", "/v1/queues/vision", "", "remove vision"},
+	} {
+		status, body := s.call(test.method, test.path, test.body)
+		if status >= 300 {
+			t.Errorf("%s %s: %d %s", test.method, test.path, status, body)
+			continue
+		}
+		if got := <-s.host.asked; got != test.want {
+			t.Errorf("%s %s asked %q, want %q", test.method, test.path, got, test.want)
+		}
+	}
+	if s.host.change.Compute == nil || *s.host.change.Compute != (api.Compute{Floor: 250, Ceiling: 600}) || s.host.change.Memory != nil {
+		t.Errorf("resized by %+v", s.host.change)
+	}
+	if status, body := s.call("PUT", "/v1/queues/vision", `{"quota":"2"}`); status != 200 || !strings.Contains(body, `"name":"vision"`) || !strings.Contains(body, `"quota":"2"`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestRefusalsAreProblemsWithCodeAndOneSentence(t *testing.T) {
+	s := newSite(t)
+	for code, want := range map[string]int{"invalid": 422, "not_found": 404, "forbidden": 403, "conflict": 409, "unavailable": 503} {
+		s.host.fail = &api.Error{Code: code, Message: "what is true, and what to do"}
+		for _, path := range []string{"/v1/workloads/x", "/v1/workloads/x/logs"} {
+			status, body := s.call("GET", path, "")
+			var said problem
+			if err := json.Unmarshal([]byte(body), &said); err != nil || status != want || said.Status != want || said.Code != code || said.Detail != "what is true, and what to do" {
+				t.Errorf("%s %s: %d %s", code, path, status, body)
+			}
+		}
+	}
+	s.host.fail = nil
+	for _, test := range []struct{ method, path, body, words string }{
+		{"POST", "/v1/workloads", `{"share":{"gpu":"NaN"}}`, "NaN"},
+		{"POST", "/v1/workloads", `{`, ""},
+		{"POST", "/v1/workloads", `{"nonsense":1}`, "nonsense"},
+		{"POST", "/v1/workloads/x/signal", `{"signal":"SIGNONE"}`, "SIGNONE"},
+		{"PUT", "/v1/queues/a", `{"name":"b"}`, "b"},
+		{"GET", "/v1/nothing", "", ""},
+	} {
+		status, body := s.call(test.method, test.path, test.body)
+		if status < 400 || status >= 500 || !strings.Contains(body, test.words) {
+			t.Errorf("%s %s %s: %d %s", test.method, test.path, test.body, status, body)
+		}
+	}
+}
+
+func TestTooLargeARequestIsRefused(t *testing.T) {
+	s := newSite(t)
+	status, _ := s.call("POST", "/v1/workloads/x/stop", `{"grace":"`+strings.Repeat("1", bodyLimit)+`"}`)
+	if status != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestEnvironmentOfOthersIsHidden(t *testing.T) {
+	s := newSite(t)
+	work := api.Workload{UserID: 4242, Spec: api.WorkloadSpec{Env: map[string]string{"SECRET": "x"}}}
+	mine := work
+	mine.UserID = 1000
+	ctx := context.WithValue(context.Background(), callerKey, Caller{UID: 1000})
+	if hide(ctx, work).Spec.Env != nil || hide(ctx, mine).Spec.Env == nil {
+		t.Error("the environment of another user is shown, or one's own is not")
+	}
+	if hide(context.WithValue(context.Background(), callerKey, Caller{UID: 0}), work).Spec.Env == nil {
+		t.Error("root is not shown the environment")
+	}
+	s.host.work = work
+	if os.Geteuid() != 0 {
+		if _, body := s.call("GET", "/v1/workloads", ""); strings.Contains(body, "SECRET") {
+			t.Error(body)
+		}
+	}
+}
+
+func TestLoopbackWantsTheTokenAndALoopbackName(t *testing.T) {
+	s := newSite(t)
+	data, err := os.ReadFile(filepath.Join(s.state, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := os.Stat(filepath.Join(s.state, "token")); info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's mode is %v", info.Mode())
+	}
+	token := strings.TrimSpace(string(data))
+	for _, test := range []struct {
+		host, authorization string
+		want                int
+	}{
+		{"", "Bearer " + token, 200},
+		{"localhost:8787", "Bearer " + token, 200},
+		{"[::1]:8787", "Bearer " + token, 200},
+		{"", "Bearer wrong", 401},
+		{"", "Bearer ", 401},
+		{"", token, 401},
+		{"", "", 401},
+		{"evil.example:8787", "Bearer " + token, 403},
+		{"127.0.0.1.evil.example", "Bearer " + token, 403},
+	} {
+		for _, path := range []string{"/v1/info", "/metrics", "/openapi.json"} {
+			request, err := http.NewRequest("GET", "http://"+s.http+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = test.host
+			if test.authorization != "" {
+				request.Header.Set("Authorization", test.authorization)
+			}
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if answer.StatusCode != test.want {
+				t.Errorf("%+v %s: %d %s", test, path, answer.StatusCode, body)
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestTokenThatIsTooShortIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadToken(path); err == nil || !strings.Contains(err.Error(), "too short") {
+		t.Errorf("loaded with %v", err)
+	}
+}
+
+func TestServeRefusesAnAddressThatIsNotLoopback(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:8787", ":8787", "example.com:8787", "8787"} {
+		err := Serve(context.Background(), Config{Host: &fakeHost{}, Run: t.TempDir(), HTTP: address, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), "loopback only") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestEventsAreStreamed(t *testing.T) {
+	s := newSite(t)
+	answer, err := s.client.Get("http://aliquot/v1/events?since=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if media := answer.Header.Get("Content-Type"); media != "text/event-stream" {
+		t.Errorf("content type %q", media)
+	}
+	if asked := <-s.host.asked; asked != "listen 7" {
+		t.Errorf("asked %q", asked)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	for i := uint64(8); i < 10; i++ {
+		s.host.events <- api.Event{Seq: i, Kind: "workload", Message: "line\nbreak"}
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+			continue
+		}
+		var event api.Event
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "data: ")), &event); err != nil || event.Seq != i || event.Message != "line\nbreak" {
+			t.Errorf("got %q, %v", lines.Text(), err)
+		}
+	}
+}
+
+func TestLogsAreStreamedAndHalfOfOneIsNotTakenForAll(t *testing.T) {
+	s := newSite(t)
+	if status, body := s.call("GET", "/v1/workloads/x/logs", ""); status != 200 || body != "a line\n" {
+		t.Errorf("%d %q", status, body)
+	}
+	answer, err := s.client.Get("http://aliquot/v1/workloads/x/logs?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(answer.Body).ReadString('\n') // before the end
+	if err != nil || line != "a line\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	_ = answer.Body.Close()
+	s.host.fail = &api.Error{Code: "unavailable", Message: "gone"}
+	if answer, err = s.client.Get("http://aliquot/v1/workloads/half/logs"); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(answer.Body); err == nil {
+		t.Errorf("half a log ended well: %q", data)
+	}
+	_ = answer.Body.Close()
+}
+
+func TestEndOfTheServerEndsWhatWaits(t *testing.T) {
+	s := newSite(t) // its Cleanup fails if Serve does not end
+	go func() {
+		if answer, err := s.client.Get("http://aliquot/v1/workloads/forever"); err == nil {
+			_ = answer.Body.Close()
+		}
+	}()
+	if asked := <-s.host.asked; asked != "wait forever []" {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
+	s := newSite(t)
+	s.host.work = api.Workload{Spec: api.WorkloadSpec{Queue: "vision"}, Status: api.WorkloadStatus{Phase: api.Running}}
+	status, body := s.call("GET", "/metrics", "")
+	if status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, want := range []string{
+		`aliquot_share_device_seconds_total{device="GPU-0",index="0",workload="known"} 1.5`,
+		`aliquot_share_compute_floor_ratio{device="GPU-0",index="0",workload="unknown"} 0.1`,
+		`aliquot_share_enforced{device="GPU-0",index="0",workload="unknown"} 0`,
+		`aliquot_workloads{phase="running",queue="vision"} 1`,
+		`aliquot_queue_quota_devices{queue="vision"} 2`,
+		`aliquot_host_up 1`,
+		`aliquot_info{version="v1"} 1`,
+	} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	for _, unknown := range []string{
+		"aliquot_device_busy_ratio{", "aliquot_device_memory_used_bytes{", `aliquot_queue_quota_devices{queue="default"}`,
+		`aliquot_share_memory_bytes{device="GPU-0",index="0",workload="unknown"}`, "aliquot_oldest_waiting_seconds ",
+		`aliquot_share_device_seconds_total{device="GPU-0",index="0",workload="unknown"}`,
+	} {
+		if strings.Contains(body, unknown) {
+			t.Errorf("shown although unknown: %s", unknown)
+		}
+	}
+	s.host.fail = &api.Error{Code: "unavailable", Message: "stopping"}
+	if _, body := s.call("GET", "/metrics", ""); !strings.Contains(body, "aliquot_host_up 0\n") {
+		t.Error("a host that does not answer is shown as up")
+	}
+}
+
+func TestOpenAPIDescribesEveryPath(t *testing.T) {
+	s := newSite(t)
+	status, body := s.call("GET", "/openapi.json", "")
+	var document struct {
+		OpenAPI string                    `json:"openapi"`
+		Paths   map[string]map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal([]byte(body), &document); err != nil || status != 200 || !strings.HasPrefix(document.OpenAPI, "3.1") {
+		t.Fatalf("%d %v", status, err)
+	}
+	for path, methods := range map[string][]string{
+		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/workloads/{name}": {"get"},
+		"/v1/workloads/{name}/why": {"get"}, "/v1/workloads/{name}/logs": {"get"}, "/v1/workloads/{name}/stop": {"post"},
+		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"}, "/v1/queues": {"get"},
+		"/v1/queues/{name}": {"put", "delete"}, "/v1/events": {"get"},
+	} {
+		for _, method := range methods {
+			if document.Paths[path][method] == nil {
+				t.Errorf("%s %s is not described", method, path)
+			}
+		}
+	}
+}
