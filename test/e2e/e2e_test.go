@@ -1,0 +1,409 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/doctor"
+	"github.com/aliquot-dev/aliquot/cli/top"
+)
+
+// What a program sees under `run` is what it would see without it: streams, directory, environment, signals, exit status.
+func TestRun(t *testing.T) {
+	s := up(t, "h200x1")
+	t.Run("streams, directory, environment, status", func(t *testing.T) {
+		folder := t.TempDir()
+		cmd := s.prepare("run", "--gpu", "0.25..0.80", "--mem", "4Gi..8Gi", "--", "sh", "-c", `cat; pwd; echo "$GREETING"; echo bad >&2; exit 3`)
+		cmd.Dir = folder
+		cmd.Stdin = strings.NewReader("typed\n")
+		if got := finish(cmd); got.status != 3 || got.out != "typed\n"+folder+"\nfrom afar\n" || got.err != "bad\n" {
+			t.Errorf("%s", got)
+		}
+	})
+	t.Run("ends by the program's signal", func(t *testing.T) {
+		if got := s.command("run", "--gpu", "0.1", "--", "sh", "-c", "kill -TERM $$"); got.status != 128+int(syscall.SIGTERM) || got.err != "" {
+			t.Errorf("%s", got)
+		}
+	})
+	t.Run("signals", func(t *testing.T) {
+		job := s.background("run", "--name", "trap", "--gpu", "0.1", "--", "sh", "-c",
+			`trap 'echo usr1' USR1; trap 'echo int; exit 9' INT; echo ready; while :; do sleep 0.05; done`)
+		hears := func(what string) {
+			eventually(t, what, func() bool { out, _ := job.said(); return strings.Contains(out, what) })
+		}
+		hears("ready")
+		job.signal(syscall.SIGUSR1)
+		hears("usr1")
+		job.signal(syscall.SIGINT)
+		if got := job.end(); got.status != 9 || got.out != "ready\nusr1\nint\n" {
+			t.Errorf("%s", got)
+		}
+	})
+	t.Run("a terminal that is closed", func(t *testing.T) {
+		job := s.background("run", "--name", "left", "--gpu", "0.1", "--", "sleep", "1000")
+		s.after("left", unstarted...)
+		job.signal(syscall.SIGKILL)
+		if work := s.after("left", live...); work.Status.Signal != "SIGHUP" {
+			t.Errorf("a task whose client is gone ended as %+v", work.Status)
+		}
+	})
+	t.Run("programs that cannot be started", func(t *testing.T) {
+		folder := t.TempDir()
+		plain := filepath.Join(folder, "plain")
+		if err := os.WriteFile(plain, []byte("no program"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for program, status := range map[string]int{filepath.Join(folder, "missing"): 127, "no-such-program-anywhere": 127, plain: 126, folder: 126} {
+			got := s.command("run", "--gpu", "0.1", "--", program)
+			if got.status != status || !oneSentence(got.err) || !strings.Contains(got.err, filepath.Base(program)) {
+				t.Errorf("%s: %s", program, got)
+			}
+		}
+	})
+	t.Run("a program on the device", func(t *testing.T) {
+		got := s.command("run", "--gpu", "0.5..", "--mem", "1Gi", "--", trainer, "--seconds", "0.3", "--kernel-us", "200")
+		if got.status != 0 || got.out == "" {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+func oneSentence(errs string) bool {
+	return strings.HasPrefix(errs, "aliquot: ") && strings.Count(errs, "\n") == 1
+}
+
+// Those who find no room wait in line, are told why, and start when there is room.
+func TestWaiting(t *testing.T) {
+	s := up(t, "a10x1")
+	s.must("submit", "--name", "big", "--gpu", "0.8", "--", "sleep", "1000")
+	s.after("big", unstarted...)
+	if out := s.must("submit", "--name", "night", "--gpu", "0.5..", "--", "sleep", "1000"); !strings.HasPrefix(out, "night waits, 1st in line: ") {
+		t.Errorf("submit says %q", out)
+	}
+	why := read[api.Why](s, "why", "night")
+	if why.Phase != api.Waiting || why.Place != 1 || why.Code == "" || why.Message == "" || len(why.Counts) == 0 {
+		t.Errorf("why: %+v", why)
+	}
+	job := s.background("run", "--name", "third", "--gpu", "0.5", "--", "true")
+	eventually(t, "word on standard error", func() bool {
+		_, errs := job.said()
+		return strings.Contains(errs, "aliquot: third waits, 2nd in line: ")
+	})
+	job.signal(syscall.SIGINT)
+	if got := job.end(); got.status != 128+int(syscall.SIGINT) {
+		t.Errorf("Ctrl-C while it waits: %s", got)
+	}
+	if work := s.after("third", live...); work.Status.Outcome != api.Stopped || work.Status.Started != nil {
+		t.Errorf("taken out of the line, it is %+v", work.Status)
+	}
+	if out := s.must("top", "--once"); !strings.Contains(out, "WAITING") || !strings.Contains(out, "night") {
+		t.Errorf("top:\n%s", out)
+	}
+	if out := s.must("stop", "big"); out != "big stopped\n" {
+		t.Errorf("stop: %q", out)
+	}
+	if work := s.after("night", unstarted...); work.Status.Phase != api.Running {
+		t.Errorf("with room it is %s", work.Status.Phase)
+	}
+}
+
+// A share is changed while it runs, and what the device is used for is seen.
+func TestShares(t *testing.T) {
+	s := up(t, "h200x1")
+	s.must("submit", "--name", "train", "--gpu", "0.25..0.80", "--mem", "4Gi..8Gi", "--", trainer, "--seconds", "1000", "--kernel-us", "500")
+	before := s.after("train", unstarted...)
+	usage := func() *api.Usage {
+		for _, device := range read[top.Snapshot](s, "top").Devices {
+			for _, one := range device.Grants {
+				if one.Workload == "train" {
+					return &one
+				}
+			}
+		}
+		return nil
+	}
+	eventually(t, "use above the floor", func() bool {
+		one := usage()
+		return one != nil && one.Compute != nil && one.Borrowing > 0 && one.Processes == 1 && one.Enforced && one.Launches > 0 && one.Memory != nil && *one.Memory > 0
+	})
+	if out := s.must("resize", "train", "--gpu", "0.10..0.30"); !strings.HasPrefix(out, "train has 0.10..0.30 of compute") {
+		t.Errorf("resize: %q", out)
+	}
+	eventually(t, "grant of the new share", func() bool { one := usage(); return one != nil && one.Grant.ComputeLimit == 300 })
+	after := read[api.Workload](s, "show", "train")
+	if after.Status.PID != before.Status.PID || after.Status.Phase != api.Running || after.Spec.Share.Compute.Floor != 100 {
+		t.Errorf("resized without a restart, it went from %+v to %+v", before.Status, after.Status)
+	}
+	if got := s.command("resize", "train", "--gpu", "0.9..0.1"); got.status != 2 {
+		t.Errorf("a floor over its ceiling: %s", got)
+	}
+	for line, wants := range map[string][]string{
+		"devices": {"H200 (simulated)", "train 0.10..0.30"}, "ps": {"train", "running", "0.10..0.30"}, "show train": {"Share:", "ENFORCED", "yes"},
+		"top --once": {"train", "│"}, "ps -o wide": {"trainer"}, "devices -o wide": {"GPU-"},
+	} {
+		out := s.must(strings.Fields(line)...)
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s has no %q:\n%s", line, want, out)
+			}
+		}
+	}
+}
+
+func TestLogs(t *testing.T) {
+	s := up(t, "a10x1")
+	s.must("submit", "--name", "talk", "--gpu", "0.1", "--", "sh", "-c", "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done")
+	var want strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	// Following, it is all there, and ends with the task.
+	if out := s.must("logs", "-f", "talk"); out != want.String() {
+		t.Errorf("logs -f: %d bytes of %d", len(out), want.Len())
+	}
+	s.after("talk", live...)
+	if out := s.must("logs", "talk"); out != want.String() {
+		t.Errorf("logs: %d bytes of %d", len(out), want.Len())
+	}
+	if works := read[[]api.Workload](s, "ps"); len(works) != 0 {
+		t.Errorf("ps shows what has ended: %+v", works)
+	}
+	if works := read[[]api.Workload](s, "ps", "-a"); len(works) != 1 || works[0].Status.Outcome != api.Succeeded {
+		t.Errorf("ps -a: %+v", works)
+	}
+}
+
+func TestQueues(t *testing.T) {
+	s := up(t, "h200x1")
+	s.must("queue", "set", "vision", "--quota", "0.5")
+	s.must("submit", "--name", "one", "--queue", "vision", "--gpu", "0.4..", "--", "sleep", "1000")
+	s.after("one", unstarted...)
+	s.must("submit", "--name", "two", "--queue", "vision", "--gpu", "0.2..", "--", "sleep", "1000")
+	if why := read[api.Why](s, "why", "two"); why.Phase != api.Waiting || !strings.Contains(why.Message, "vision") {
+		t.Errorf("over its quota: %+v", why)
+	}
+	if got := s.command("queue", "remove", "vision"); got.status != 1 || !oneSentence(got.err) {
+		t.Errorf("remove a queue that is used: %s", got)
+	}
+	s.must("queue", "set", "vision", "--quota", "1")
+	s.after("two", unstarted...)
+	queues := read[[]api.Queue](s, "queue", "list")
+	at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == "vision" })
+	if at < 0 || queues[at].Held != 600 || queues[at].Running != 2 || queues[at].Quota != 1000 {
+		t.Errorf("queues: %+v", queues)
+	}
+	s.must("stop", "one", "two")
+	s.must("queue", "remove", "vision")
+}
+
+// Bad input gets one clear sentence, and changes nothing.
+func TestBadInput(t *testing.T) {
+	s := up(t, "a10x1")
+	s.must("submit", "--name", "mine", "--gpu", "0.1", "--", "sleep", "1000")
+	s.after("mine", unstarted...)
+	before := s.must("ps", "-a", "-o", "json")
+	for line, says := range map[string]string{
+		"submit --gpu 0 -- true":                               "--gpu",
+		"submit --gpu 0.8..0.2 -- true":                        "floor",
+		"submit --gpu NaN -- true":                             "--gpu",
+		"submit --gpu -0.5 -- true":                            "--gpu",
+		"submit --gpu 99999999999999999999 -- true":            "--gpu",
+		"submit --gpu 1.5 -- true":                             "--gpu",
+		"submit --mem 4Qi -- true":                             "--mem",
+		"submit --mem 8Gi..4Gi -- true":                        "--mem",
+		"submit --mem 99999999999999999999Gi -- true":          "--mem",
+		"submit --gpu 0.1 --mem 900Gi -- true":                 "",
+		"submit --devices 2 -- true":                           "",
+		"submit --devices -1 -- true":                          "",
+		"submit --model H9000 -- true":                         "H9000",
+		"submit --queue nowhere -- true":                       "nowhere",
+		"submit --class royal -- true":                         "royal",
+		"submit --name Not_A_Name! -- true":                    "name",
+		"submit --name mine -- true":                           "mine",
+		"submit --time-limit -5s -- true":                      "",
+		"submit --on-reclaim burn -- true":                     "burn",
+		"submit --gpu":                                         "--gpu",
+		"stop nobody":                                          "nobody",
+		"why nobody":                                           "nobody",
+		"logs nobody":                                          "nobody",
+		"resize mine --mem 900Gi":                              "",
+		"queue set mine --parent nowhere":                      "nowhere",
+		"queue set Bad_Name --quota 1":                         "",
+		"queue set q --quota NaN":                              "--quota",
+		"queue remove default":                                 "default",
+		"up --simulate h200x0 --state " + s.state + " -d":      "already",
+		"up --simulate nonsense --state " + s.state + "-other": "",
+	} {
+		got := s.command(strings.Fields(line)...)
+		if strings.Contains(says, "already") {
+			if got.status != 0 || !strings.Contains(got.out, says) {
+				t.Errorf("%s: %s", line, got)
+			}
+			continue
+		}
+		first, rest, _ := strings.Cut(got.err, "\n")
+		if got.status != 1 && got.status != 2 || got.out != "" || !strings.HasPrefix(first, "aliquot: ") || !strings.Contains(first, says) {
+			t.Errorf("%s: %s", line, got)
+		}
+		if strings.Contains(rest, "goroutine") || strings.Count(rest, "\n") > 2 {
+			t.Errorf("%s says too much: %s", line, got)
+		}
+	}
+	if after := s.must("ps", "-a", "-o", "json"); after != before {
+		t.Errorf("bad input changed\n%s\ninto\n%s", before, after)
+	}
+}
+
+func TestWrongToken(t *testing.T) {
+	s := up(t, "a10x1")
+	token, err := os.ReadFile(filepath.Join(s.state, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]int{"Bearer " + strings.TrimSpace(string(token)): 200, "Bearer wrong": 401, "": 401} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+"/v1/workloads", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", given)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("the token %q gets %d", given, answer.StatusCode)
+		}
+	}
+}
+
+// nobody is a user without rights on any machine.
+const nobody = 65534
+
+// A server of root serves every user, and each only what is theirs.
+func TestOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to act as another user")
+	}
+	s := up(t, "a10x1")
+	as := func(line ...string) result {
+		cmd := s.prepare(line...)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		return finish(cmd)
+	}
+	s.must("submit", "--name", "roots", "--gpu", "0.1", "--", "sleep", "1000")
+	s.after("roots", unstarted...)
+	for _, line := range []string{"stop roots", "resize roots --gpu 0.2", "logs roots", "queue set mine --quota 1", "down"} {
+		if got := as(strings.Fields(line)...); got.status != 1 || !oneSentence(got.err) || got.out != "" {
+			t.Errorf("another user's %s: %s", line, got)
+		}
+	}
+	if got := as("run", "--gpu", "0.1", "--", "id", "-u"); got.status != 0 || strings.TrimSpace(got.out) != fmt.Sprint(nobody) {
+		t.Errorf("the task of user %d: %s", nobody, got)
+	}
+	if got := as("run", "--gpu", "0.1..", "--mem", "1Gi", "--", filepath.Join(s.run, "bin", "aliquot-probe")); got.status != 0 || !strings.Contains(got.out, `"total": 1073741824`) {
+		t.Errorf("a probe of user %d: %s", nobody, got)
+	}
+	if work := read[api.Workload](s, "show", "roots"); work.Status.Phase != api.Running {
+		t.Errorf("it is %s now", work.Status.Phase)
+	}
+}
+
+// Tasks outlive the server, attached or not, and everything ends with down --all.
+func TestDownAndUp(t *testing.T) {
+	s := up(t, "a10x1")
+	s.must("submit", "--name", "stays", "--gpu", "0.1", "--", "sleep", "1000")
+	before := s.after("stays", unstarted...)
+	job := s.background("run", "--name", "held", "--gpu", "0.1", "--", "sh", "-c", `trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.05; done`)
+	eventually(t, "program", func() bool { out, _ := job.said(); return strings.Contains(out, "ready") })
+	if out := s.must("down"); out != "aliquot is down\n" {
+		t.Errorf("down: %q", out)
+	}
+	if got := s.command("ps"); got.status != 1 || !strings.Contains(got.err, "no server answers") {
+		t.Errorf("ps without a server: %s", got)
+	}
+	eventually(t, "word about the server", func() bool { _, errs := job.said(); return strings.Contains(errs, "went away") })
+	s.start("a10x1")
+	if after := read[api.Workload](s, "show", "stays"); after.Status.PID != before.Status.PID || after.Status.Phase != api.Running {
+		t.Errorf("found again as %+v, it was %+v", after.Status, before.Status)
+	}
+	// The client takes the task's part again: signals reach it, and its end reaches the client.
+	eventually(t, "end of the program", func() bool {
+		select {
+		case <-job.done:
+			return true
+		default:
+			_ = job.cmd.Process.Signal(syscall.SIGUSR1)
+			return false
+		}
+	})
+	if got := job.end(); got.status != 5 || !strings.HasSuffix(got.out, "bye\n") {
+		t.Errorf("the attached program ended as %s", got)
+	}
+	logs, err := filepath.Glob(filepath.Join(s.state, "events", "*"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("event logs: %v %v", logs, err)
+	}
+	for _, log := range logs {
+		if out := s.must("debug", "replay", log); !strings.Contains(out, "came out the same") {
+			t.Errorf("replay: %s", out)
+		}
+	}
+	s.must("down", "--all", "--grace", "1s")
+	if err := syscall.Kill(before.Status.PID, 0); err != syscall.ESRCH {
+		t.Errorf("after down --all the task is there: %v", err)
+	}
+	if left := processesOf(t, s.run); len(left) > 0 {
+		t.Errorf("after down --all there are %q", left)
+	}
+}
+
+// processesOf are the command lines of processes that have to do with a folder.
+func processesOf(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if line := strings.ReplaceAll(string(text), "\x00", " "); err == nil && strings.Contains(line, folder) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func TestDoctor(t *testing.T) {
+	s := up(t, "a10x1")
+	got := s.command("doctor", "--state", s.state, "-o", "json")
+	if got.status != 0 {
+		t.Errorf("doctor: %s", got)
+	}
+	findings := read[[]doctor.Finding](s, "doctor", "--state", s.state)
+	for _, code := range []string{"kernel", "namespaces", "cgroups", "realtime", "server", "arbiter", "devices", "probe", "folder.state", "folder.run"} {
+		at := slices.IndexFunc(findings, func(one doctor.Finding) bool { return one.Code == code })
+		if at < 0 || findings[at].Severity == doctor.Fail {
+			t.Errorf("%s: %+v", code, findings)
+		}
+	}
+	at := slices.IndexFunc(findings, func(one doctor.Finding) bool { return one.Code == "probe" })
+	if !strings.Contains(findings[at].Detail, "1 device with 1 GiB") {
+		t.Errorf("the self test: %+v", findings[at])
+	}
+	empty := t.TempDir()
+	cmd := exec.Command(binary, "--run", filepath.Join(empty, "run"), "doctor", "--state", filepath.Join(empty, "state"))
+	if got := finish(cmd); got.status != 1 || !strings.Contains(got.out, "no server answers") {
+		t.Errorf("doctor without a server: %s", got)
+	}
+}
