@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From work to operations on the channel, what is done to bytes when their time has come, and waiting. */
+#include "simgpu/cuda/internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/futex.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns)
+{
+	struct timespec t = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+#define WATCHDOG_NS 1000000000ull /* how often one who waits looks whether the server still lives */
+#define VALUE_POLL_NS 200000ull   /* how often memory is read that a stream waits for: the host's stores give no notice */
+
+/* --------------------------------------------------------------------------------------------------------------- actions */
+
+static void move_bytes(const struct region *r)
+{
+	for (size_t z = 0; z < r->depth; z++)
+		for (size_t y = 0; y < r->height; y++)
+			memmove(r->dst + z * r->dst_slice + y * r->dst_pitch, r->src + z * r->src_slice + y * r->src_pitch, r->width);
+}
+
+static void set_bytes(const struct fill *f)
+{
+	for (size_t y = 0; y < f->height; y++) {
+		char *row = f->dst + y * f->pitch;
+		if (f->element == 1) {
+			memset(row, (int)f->value, f->width);
+			continue;
+		}
+		for (size_t x = 0; x < f->width; x++)
+			memcpy(row + x * f->element, &f->value, f->element);
+	}
+}
+
+static void write_value(const struct value *v)
+{
+	if (v->wide)
+		__atomic_store_n((uint64_t *)v->at, v->value, __ATOMIC_SEQ_CST);
+	else
+		__atomic_store_n((uint32_t *)v->at, (uint32_t)v->value, __ATOMIC_SEQ_CST);
+}
+
+static bool value_reached(const struct value *v)
+{
+	uint64_t is = v->wide ? __atomic_load_n((uint64_t *)v->at, __ATOMIC_SEQ_CST) : __atomic_load_n((uint32_t *)v->at, __ATOMIC_SEQ_CST);
+	switch (v->flags & 3u) {
+	case CU_STREAM_WAIT_VALUE_GEQ:
+		return v->wide ? (int64_t)(is - v->value) >= 0 : (int32_t)((uint32_t)is - (uint32_t)v->value) >= 0;
+	case CU_STREAM_WAIT_VALUE_EQ:
+		return v->wide ? is == v->value : (uint32_t)is == (uint32_t)v->value;
+	case CU_STREAM_WAIT_VALUE_AND:
+		return v->wide ? (is & v->value) != 0 : ((uint32_t)is & (uint32_t)v->value) != 0;
+	default:
+		return v->wide ? ~(is | v->value) != 0 : (uint32_t)~((uint32_t)is | (uint32_t)v->value) != 0;
+	}
+}
+
+/* Does what has fallen due, in order; functions on the host and waits for values go to the worker. act_lock is held. */
+static void drain_locked(CUcontext c)
+{
+	uint64_t due = atomic_load_explicit(&c->channel->actions, memory_order_acquire);
+	while (c->drained < due) {
+		uint64_t seq = c->channel->action[c->drained++ % SIM_RING];
+		struct action *a = &c->act[(seq - 1) % SIM_RING];
+		struct host_call *h;
+		if (!a->pending || a->seq != seq)
+			continue;
+		switch (a->work.kind) {
+		case W_COPY:
+			move_bytes(&a->work.copy.region);
+			break;
+		case W_SET:
+			set_bytes(&a->work.set.fill);
+			break;
+		case W_WRITE:
+			write_value(&a->work.value);
+			break;
+		default:
+			h = malloc(sizeof *h);
+			if (!h)
+				abort();
+			*h = (struct host_call){.work = a->work, .slot = a->slot, .seq = seq};
+			*c->calls_end = h;
+			c->calls_end = &h->next;
+			break;
+		}
+		atomic_store_explicit(&a->pending, false, memory_order_release);
+	}
+}
+
+static void drain(CUcontext c)
+{
+	pthread_mutex_lock(&c->act_lock);
+	drain_locked(c);
+	pthread_mutex_unlock(&c->act_lock);
+}
+
+static void acknowledge(CUcontext c, const struct host_call *h)
+{
+	atomic_store_explicit(&c->channel->stream[h->slot].ack, h->seq, memory_order_release);
+	kick_server();
+}
+
+static struct host_call *take_call(CUcontext c, bool *polling)
+{
+	*polling = false;
+	for (struct host_call **at = &c->calls; *at; at = &(*at)->next) {
+		struct host_call *h = *at;
+		if (h->work.kind == W_AWAIT && !value_reached(&h->work.value)) {
+			*polling = true;
+			continue;
+		}
+		*at = h->next;
+		if (!*at)
+			c->calls_end = at;
+		return h;
+	}
+	return NULL;
+}
+
+/* One a context, started with the first thing that needs it: what must show on the host at its time, and functions on the host. */
+static void *work_loop(void *arg)
+{
+	CUcontext c = arg;
+	for (;;) {
+		uint32_t seen = atomic_load_explicit(&c->channel->notify, memory_order_seq_cst);
+		pthread_mutex_lock(&c->act_lock);
+		if (c->stop) {
+			pthread_mutex_unlock(&c->act_lock);
+			return NULL;
+		}
+		drain_locked(c);
+		bool polling;
+		struct host_call *h = take_call(c, &polling);
+		pthread_mutex_unlock(&c->act_lock);
+		if (h) {
+			if (h->work.kind == W_HOST)
+				h->work.host.fn(h->work.host.data);
+			else if (h->work.kind == W_CALLBACK)
+				h->work.host.callback(h->work.host.stream, (CUresult)atomic_load(&c->channel->fault), h->work.host.data);
+			acknowledge(c, h);
+			free(h);
+			continue;
+		}
+		futex_wait(&c->channel->notify, seen, polling ? VALUE_POLL_NS : 60ull * WATCHDOG_NS);
+	}
+}
+
+static CUresult worker_start(CUcontext c)
+{
+	if (c->has_worker)
+		return CUDA_SUCCESS;
+	sigset_t all, before; /* the program's signals are for the program's threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int failed = pthread_create(&c->worker, NULL, work_loop, c);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	c->has_worker = !failed;
+	return failed ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+void worker_stop(CUcontext c)
+{
+	if (!c->has_worker)
+		return;
+	pthread_mutex_lock(&c->act_lock);
+	c->stop = true;
+	pthread_mutex_unlock(&c->act_lock);
+	atomic_fetch_add(&c->channel->notify, 1);
+	syscall(SYS_futex, &c->channel->notify, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	pthread_mutex_unlock(&api.lock); /* a function on the host may be in a call */
+	if (pthread_equal(pthread_self(), c->worker))
+		pthread_detach(c->worker);
+	else
+		pthread_join(c->worker, NULL);
+	pthread_mutex_lock(&api.lock);
+	c->has_worker = false;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- waiting */
+
+static bool done(CUcontext c, uint32_t slot, uint64_t seq)
+{
+	return atomic_load_explicit(&c->channel->stream[slot].done, memory_order_acquire) >= seq;
+}
+
+static bool server_lives(void)
+{
+	char byte;
+	ssize_t n = recv(api.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
+static struct sim_wait *claim(CUcontext c, uint32_t slot, uint64_t seq)
+{
+	for (int i = 0; i < SIM_WAITS; i++) {
+		struct sim_wait *w = &c->channel->wait[i];
+		uint32_t none = 0;
+		if (atomic_load_explicit(&w->stream, memory_order_relaxed) == 0 && atomic_compare_exchange_strong(&w->stream, &none, slot + 1)) {
+			atomic_store_explicit(&w->seq, seq, memory_order_seq_cst);
+			return w;
+		}
+	}
+	return NULL;
+}
+
+/* Without the lock. */
+static CUresult wait_done(CUcontext c, uint32_t slot, uint64_t seq)
+{
+	struct sim_wait *w = NULL;
+	CUresult r = CUDA_SUCCESS;
+	for (;;) {
+		uint32_t seen = atomic_load_explicit(&c->channel->notify, memory_order_seq_cst);
+		if (done(c, slot, seq))
+			break;
+		r = (CUresult)atomic_load_explicit(&c->channel->fault, memory_order_relaxed);
+		if (r != CUDA_SUCCESS)
+			break;
+		if (!w) {
+			w = claim(c, slot, seq);
+			if (w) {
+				kick_server();
+				continue;
+			}
+			kick_server(); /* more threads wait than there are slots: this one looks again now and then */
+		}
+		futex_wait(&c->channel->notify, seen, w ? WATCHDOG_NS : VALUE_POLL_NS);
+		if (!done(c, slot, seq) && atomic_load(&c->channel->notify) == seen && !server_lives()) {
+			r = CUDA_ERROR_UNKNOWN;
+			break;
+		}
+	}
+	if (w)
+		atomic_store_explicit(&w->stream, 0, memory_order_release);
+	if (r == CUDA_SUCCESS)
+		drain(c);
+	return r;
+}
+
+CUresult await(CUcontext c, uint32_t slot, uint64_t seq)
+{
+	if (!seq)
+		return CUDA_SUCCESS;
+	c->users++;
+	pthread_mutex_unlock(&api.lock);
+	CUresult r = wait_done(c, slot, seq);
+	pthread_mutex_lock(&api.lock);
+	context_unuse(c);
+	return r;
+}
+
+CUresult await_stream(CUstream s)
+{
+	return await(s->context, s->slot, s->last);
+}
+
+/* Waits for up to 64 streams at a time, until all have ended what they had when this began. */
+CUresult await_context(CUcontext c)
+{
+	uint64_t upto = c->head;
+	CUresult r = CUDA_SUCCESS;
+	c->users++;
+	for (int n = 64; n == 64 && r == CUDA_SUCCESS && !c->dead;) {
+		uint32_t slots[64];
+		uint64_t seqs[64];
+		n = 0;
+		for (CUstream s = c->streams; s && n < 64; s = s->next) {
+			uint64_t seq = s->last < upto ? s->last : upto;
+			if (done(c, s->slot, seq))
+				continue;
+			slots[n] = s->slot;
+			seqs[n++] = seq;
+		}
+		for (int i = 0; i < n && r == CUDA_SUCCESS; i++)
+			r = await(c, slots[i], seqs[i]);
+	}
+	if (r == CUDA_SUCCESS && c->dead)
+		r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (r == CUDA_SUCCESS) {
+		drain(c);
+		pools_trim();
+	}
+	context_unuse(c);
+	return r;
+}
+
+bool ended(CUcontext c, uint32_t slot, uint64_t seq)
+{
+	if (!seq)
+		return true;
+	if (!done(c, slot, seq)) {
+		struct sim_channel *ch = c->channel;
+		uint64_t head = atomic_load_explicit(&ch->quiet_head, memory_order_acquire);
+		uint64_t until = atomic_load_explicit(&ch->quiet_until, memory_order_acquire);
+		bool quiet = head == c->head && atomic_load_explicit(&ch->quiet_head, memory_order_acquire) == head && now_ns() < until;
+		if (quiet)
+			return false;
+		struct sim_request r = {.call = SIM_SYNC};
+		struct sim_answer a;
+		server_call(&r, &a, NULL);
+		if (!done(c, slot, seq))
+			return false;
+	}
+	drain(c);
+	return true;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- submit */
+
+/* Puts one operation into the ring; `work`, if not NULL, is what to do to bytes. */
+static CUresult push(CUstream s, struct sim_op *op, const struct work *work)
+{
+	CUcontext c = s->context;
+	struct sim_channel *ch = c->channel;
+	CUresult r = (CUresult)atomic_load_explicit(&ch->fault, memory_order_relaxed);
+	while (r == CUDA_SUCCESS && c->head - atomic_load_explicit(&ch->tail, memory_order_acquire) >= SIM_RING) {
+		uint64_t oldest = c->head - SIM_RING + 1;
+		r = await(c, ch->ring[(oldest - 1) % SIM_RING].stream, oldest);
+		if (r == CUDA_SUCCESS)
+			r = context_check(c);
+	}
+	if (r != CUDA_SUCCESS)
+		return r;
+	struct action *a = &c->act[c->head % SIM_RING];
+	if (atomic_load_explicit(&a->pending, memory_order_acquire))
+		drain(c);
+	uint64_t seq = c->head + 1;
+	if (work) {
+		r = (op->flags & SIM_FLAG_SHOW) ? worker_start(c) : CUDA_SUCCESS;
+		if (r != CUDA_SUCCESS)
+			return r;
+		pthread_mutex_lock(&c->act_lock);
+		a->work = *work;
+		a->slot = s->slot;
+		a->seq = seq;
+		atomic_store_explicit(&a->pending, true, memory_order_release);
+		pthread_mutex_unlock(&c->act_lock);
+	}
+	op->stream = s->slot;
+	op->stamp_ns = now_ns();
+	ch->ring[c->head % SIM_RING] = *op;
+	atomic_store_explicit(&ch->head, seq, memory_order_release);
+	c->head = seq;
+	s->last = seq;
+	if (op->flags & SIM_FLAG_SHOW)
+		kick_server();
+	return CUDA_SUCCESS;
+}
+
+CUresult submit_run(CUstream s, uint64_t ns, uint32_t launches)
+{
+	struct sim_op op = {.kind = SIM_OP_KERNEL, .duration_ns = ns, .launches = launches};
+	return push(s, &op, NULL);
+}
+
+CUresult submit_wait(CUstream s, CUcontext of, uint64_t seq)
+{
+	struct sim_op op = {.kind = SIM_OP_WAIT, .dep_channel = of->channel->id, .dep_seq = seq};
+	return push(s, &op, NULL);
+}
+
+static CUresult submit_batch(CUstream s, struct work *w)
+{
+	CUresult r = CUDA_SUCCESS;
+	for (unsigned i = 0; i < w->batch.count && r == CUDA_SUCCESS; i++) {
+		const CUstreamBatchMemOpParams *p = &w->batch.ops[i];
+		bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+		bool waits = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+		bool writes = p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+		if (!waits && !writes)
+			continue; /* barriers and flushes: the order is kept anyway */
+		struct work one = {.kind = waits ? W_AWAIT : W_WRITE,
+				   .value = {.at = (void *)(uintptr_t)p->writeValue.address,
+					     .value = wide ? p->writeValue.value64 : p->writeValue.value,
+					     .flags = p->writeValue.flags,
+					     .wide = wide}};
+		r = submit(s, &one);
+	}
+	work_free(w);
+	return r;
+}
+
+static CUresult submit_event(CUstream s, CUevent e)
+{
+	struct sim_op op = {.kind = SIM_OP_EVENT, .event = e->slot};
+	CUresult r = push(s, &op, NULL);
+	if (r == CUDA_SUCCESS) {
+		e->seq = s->last;
+		e->stream_slot = s->slot;
+	}
+	return r;
+}
+
+CUresult submit(CUstream s, struct work *w)
+{
+	uint32_t device = s->context->device;
+	struct sim_op op = {0};
+	switch (w->kind) {
+	case W_KERNEL:
+		op.kind = SIM_OP_KERNEL;
+		op.duration_ns = w->kernel.ns;
+		op.launches = 1;
+		work_free(w);
+		return push(s, &op, NULL);
+	case W_COPY:
+		op.kind = SIM_OP_COPY;
+		op.duration_ns = copy_ns(device, &w->copy.region);
+		op.flags = SIM_FLAG_ACTION | (w->copy.region.dst_host ? SIM_FLAG_SHOW : 0);
+		return push(s, &op, w);
+	case W_SET:
+		op.kind = SIM_OP_COPY;
+		op.duration_ns = fill_ns(device, &w->set.fill);
+		op.flags = SIM_FLAG_ACTION;
+		return push(s, &op, w);
+	case W_WRITE:
+		op.kind = SIM_OP_WRITE;
+		op.flags = SIM_FLAG_ACTION | SIM_FLAG_SHOW;
+		return push(s, &op, w);
+	case W_HOST:
+	case W_CALLBACK:
+	case W_AWAIT:
+		op.kind = SIM_OP_HOST;
+		op.flags = SIM_FLAG_ACTION | SIM_FLAG_SHOW;
+		return push(s, &op, w);
+	case W_RECORD:
+		return submit_event(s, w->event);
+	case W_WAIT:
+		return w->event->seq ? submit_wait(s, w->event->context, w->event->seq) : CUDA_SUCCESS;
+	case W_BATCH:
+		return submit_batch(s, w);
+	case W_EMPTY:
+	case W_GRAPH:
+		break;
+	}
+	op.kind = SIM_OP_EMPTY;
+	return push(s, &op, NULL);
+}
+
+CUresult issue(CUstream s, struct work *w)
+{
+	CUresult r = s->capture ? CUDA_SUCCESS : context_check(s->context);
+	if (r == CUDA_SUCCESS && s->slot == SIM_STREAM_SLOT_LEGACY)
+		r = capture_legacy(s->context);
+	if (r != CUDA_SUCCESS) {
+		work_free(w);
+		return r;
+	}
+	return s->capture ? capture_add(s, w) : submit(s, w);
+}
+
+CUresult work_copy(struct work *to, const struct work *from)
+{
+	*to = *from;
+	if (from->kind == W_KERNEL && from->kernel.params) {
+		size_t n = from->kernel.param_bytes;
+		to->kernel.params = malloc(n ? n : 1);
+		if (!to->kernel.params)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		memcpy(to->kernel.params, from->kernel.params, n);
+	} else if (from->kind == W_BATCH) {
+		size_t n = from->batch.count * sizeof *from->batch.ops;
+		to->batch.ops = malloc(n ? n : 1);
+		if (!to->batch.ops)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		memcpy(to->batch.ops, from->batch.ops, n);
+	}
+	return CUDA_SUCCESS;
+}
+
+void work_free(struct work *w)
+{
+	if (w->kind == W_KERNEL) {
+		free(w->kernel.params);
+		w->kernel.params = NULL;
+	} else if (w->kind == W_BATCH) {
+		free(w->batch.ops);
+		w->batch.ops = NULL;
+	}
+}
