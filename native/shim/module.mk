@@ -12,7 +12,7 @@ SHIM_NVML := page nvml
 # 256 characters: a path and as many slashes as it takes.
 SHIM_MARKER := $(shell printf '/@ALIQUOT-DRIVER-FOLDER@'; printf '/%.0s' $$(seq 1 232))
 
-SHIM_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -fPIC -fvisibility=hidden -fno-plt
+SHIM_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -fPIC -fvisibility=hidden -fno-plt
 SHIM_LDFLAGS := -shared -Wl,-z,now,-z,relro -Wl,-Bsymbolic -Wl,--enable-new-dtags '-Wl,-rpath,$(SHIM_MARKER)' \
 	-Wl,--no-as-needed
 # The old homes of threads and dlopen, which programs with an older C library still need named.
@@ -45,7 +45,7 @@ SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
 SHIM_UNIT := gate_test memory_test
-SHIM_WHOLE :=
+SHIM_WHOLE := names_test process_test
 SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o)
 
 $(SHIM_TEST)/driver/libcuda-real.so.1: $(SHIM)/test/fake_driver.c $(SHIM)/test/fake_names.c $(SHIM_TEST_HEADERS)
@@ -58,7 +58,7 @@ $(SHIM_TEST)/driver/libnvidia-ml-real.so.1: $(SHIM)/test/fake_nvml.c $(SHIM)/nvm
 
 $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -I$(SHIM) -c -o $@ $<
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -I$(SHIM) -c -o $@ $<
 
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_OBJECTS) $(SHIM_FAKE)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_LIBS)
@@ -69,7 +69,7 @@ $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 
 $(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_TEST)/lib/libcuda.so.1 \
 		$(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' $(SHIM_TEST)/lib/libcuda.so.1 -Wl,-rpath-link,$(SHIM_TEST)/driver \
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' $(SHIM_TEST)/lib/libcuda.so.1 -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 \
 		-lpthread -ldl
 
 .PHONY: shim-test

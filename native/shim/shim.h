@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include "abi.h"
-#define CUDA_EXACT_NAMES 1
 #include "cuda.h"
 #include "util.h"
 

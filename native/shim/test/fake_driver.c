@@ -4,7 +4,6 @@
  * the time that their function says, one after the other in a stream; events know when they happen; memory is counted to the byte in a
  * file that all processes of a test share.
  */
-#define CUDA_EXACT_NAMES 1
 #include "fake_driver.h"
 
 #include <fcntl.h>
@@ -377,4 +376,16 @@ EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTO
 	(void)d;
 	*handle = (CUarray)(uintptr_t)__atomic_fetch_add(&next, 16, __ATOMIC_SEQ_CST);
 	return CUDA_SUCCESS;
+}
+
+/* The functions above, each between spaces. */
+EXPORT const char *fake_named(void)
+{
+	return " cuInit cuGetProcAddress cuGetProcAddress_v2 cuDriverGetVersion cuDeviceGetCount "
+	       "cuDeviceGet cuDeviceGetByPCIBusId cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuCtxCreate_v2 "
+	       "cuCtxDestroy_v2 cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate "
+	       "cuStreamDestroy_v2 cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate "
+	       "cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuLaunchKernel "
+	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "
+	       "cuMemCreate cuArray3DCreate_v2 ";
 }

@@ -30,5 +30,7 @@ void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
 /* The name of the last function called that does nothing. */
 const char *fake_called(void);
+/* The names of those that do something. */
+const char *fake_named(void);
 
 #endif
