@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -51,4 +52,28 @@ func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(newProblem(status, code, detail))
+}
+
+// plain makes one sentence with a code of what huma says of a request that it could not read, and leaves out the request itself,
+// which may hold secrets.
+func plain(_ huma.Context, _ string, value any) (any, error) {
+	model, ok := value.(*huma.ErrorModel)
+	if !ok {
+		return value, nil
+	}
+	code := api.CodeInvalid
+	for known, status := range statuses {
+		if status == model.Status {
+			code = known
+		}
+	}
+	detail := model.Detail
+	if len(model.Errors) > 0 && model.Errors[0] != nil {
+		first := model.Errors[0]
+		detail = first.Message
+		if where := strings.TrimPrefix(strings.TrimPrefix(first.Location, "body"), "."); where != "" {
+			detail = where + ": " + detail
+		}
+	}
+	return newProblem(model.Status, code, detail), nil
 }

@@ -49,6 +49,7 @@ func newRoutes(config Config) http.Handler {
 	settings := huma.DefaultConfig("Aliquot", config.Version)
 	settings.Info.Description = "Shares of GPUs: submit workloads, watch them, set queues. Errors are RFC 9457."
 	settings.DocsPath, settings.SchemasPath, settings.CreateHooks = "", "", nil
+	settings.Transformers = append(settings.Transformers, plain)
 	settings.FieldsOptionalByDefault = true // the host says what is missing, and why
 	service := humago.New(mux, settings)
 	r := &routes{config.Host}

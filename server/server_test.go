@@ -288,6 +288,10 @@ func TestRefusalsAreProblemsWithCodeAndOneSentence(t *testing.T) {
 		if status < 400 || status >= 500 || !strings.Contains(body, test.words) {
 			t.Errorf("%s %s %s: %d %s", test.method, test.path, test.body, status, body)
 		}
+		var said problem
+		if err := json.Unmarshal([]byte(body), &said); test.words != "" && (err != nil || said.Code != api.CodeInvalid || !strings.Contains(said.Detail, test.words)) {
+			t.Errorf("%s %s %s: not one sentence: %s", test.method, test.path, test.body, body)
+		}
 	}
 }
 
