@@ -363,7 +363,7 @@ func TestWords(t *testing.T) {
 	for want, got := range map[string]string{
 		"0.25": part(250), "0.005": part(5), "1.00": part(1000), "12.345": part(12345),
 		"-": percent(nil), "0%": percent(ptr(api.Milli(0))), "63%": percent(ptr(api.Milli(625))),
-		"0": size(0), "999": size(999), "1.0Ki": size(1023), "1.5Ki": size(1536), "11.9Gi": size(12777947955), "140Gi": size(140 << 30), "4Gi": size(4 << 30),
+		"0": size(0), "999": size(999), "1Ki": size(1023), "1.5Ki": size(1536), "11.9Gi": size(12777947955), "140Gi": size(140 << 30), "4Gi": size(4 << 30),
 		"0s": age(-time.Second), "59s": age(59 * time.Second), "2m5s": age(125 * time.Second), "3h": age(3 * time.Hour), "1d6h": age(30 * time.Hour),
 		"1st 2nd 3rd 4th 11th 12th 13th 21st 112th": strings.Join([]string{
 			ordinal(1), ordinal(2), ordinal(3), ordinal(4), ordinal(11), ordinal(12), ordinal(13), ordinal(21), ordinal(112),

@@ -42,7 +42,7 @@ func poor() Facts {
 			{Name: "shared", Path: "/y", Open: true, Free: 1 << 40},
 		},
 		StaleSockets: []string{"/tmp/aliquot-1000/aliquot.sock"},
-		Info:         api.Info{Version: "1.0", User: "ann", ShimMode: "library path", Simulated: true, Warnings: []string{"the log is large"}},
+		Info:         api.Info{Version: "1.0", User: "ann", ShimMode: "library path", Warnings: []string{"the log is large"}},
 		Devices: []api.Device{
 			{UUID: "GPU-0", Index: 0, Model: "A10", Health: api.Down, HealthReason: "XID 79", Unenforced: []api.Process{{PID: 7, Name: "python", User: "eve"}}},
 		},
@@ -67,13 +67,15 @@ func TestJudge(t *testing.T) {
 	gone.Server = errors.New("no server answers at /run/aliquot/aliquot.sock: start one with `aliquot up`")
 	broken := fine()
 	broken.NVML, broken.CgroupWrite, broken.ArbiterHidden, broken.Probed, broken.ProbeSkipped = errors.New("driver not loaded"), unix.EACCES, true, false, "no room"
+	simulated := fine()
+	simulated.Info.Simulated, simulated.Info.ShimMode, simulated.Driver = true, "library path", errors.New("no libcuda.so.1 was found")
 	none := fine()
 	none.NVMLDevices, none.Devices, none.Cgroup = 0, []api.Device{}, 1
 	for name, test := range map[string]struct {
 		facts Facts
 		worst Severity
 	}{
-		"fine": {fine(), OK}, "poor": {poor(), Fail}, "no-server": {gone, Fail}, "broken-driver": {broken, Fail}, "no-devices": {none, Fail},
+		"fine": {fine(), OK}, "poor": {poor(), Fail}, "no-server": {gone, Fail}, "broken-driver": {broken, Fail}, "simulated": {simulated, Warn}, "no-devices": {none, Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			findings := Judge(test.facts)

@@ -177,6 +177,10 @@ func judgeArbiter(f Facts, add adder) {
 }
 
 func judgeShim(f Facts, add adder) {
+	if f.Info.Simulated {
+		add("shim", "Shim", OK, "simulated devices are found through LD_LIBRARY_PATH: a program that resets it finds no device", "")
+		return
+	}
 	if f.Info.ShimMode == "library path" {
 		add("shim", "Shim", Warn, "found through LD_LIBRARY_PATH: a program that resets it, a static program, or one that opens the driver by its full path is not held to its share, which `aliquot devices -o wide` then shows",
 			"Run the server as root, or allow user namespaces, so that the shim is mounted over the driver.")

@@ -220,7 +220,7 @@ func size(b api.Bytes) string {
 	if value >= 99.95 || unit == 0 || value == float64(int64(value)) {
 		return strconv.FormatFloat(value, 'f', 0, 64) + units[unit]
 	}
-	return strconv.FormatFloat(value, 'f', 1, 64) + units[unit]
+	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + units[unit]
 }
 
 func plural(n int, one string) string {

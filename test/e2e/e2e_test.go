@@ -20,6 +20,7 @@ import (
 func TestRun(t *testing.T) {
 	s := up(t, "h200x1")
 	t.Run("streams, directory, environment, status", func(t *testing.T) {
+		s := s.in(t)
 		folder := t.TempDir()
 		cmd := s.prepare("run", "--gpu", "0.25..0.80", "--mem", "4Gi..8Gi", "--", "sh", "-c", `cat; pwd; echo "$GREETING"; echo bad >&2; exit 3`)
 		cmd.Dir = folder
@@ -29,11 +30,13 @@ func TestRun(t *testing.T) {
 		}
 	})
 	t.Run("ends by the program's signal", func(t *testing.T) {
+		s := s.in(t)
 		if got := s.command("run", "--gpu", "0.1", "--", "sh", "-c", "kill -TERM $$"); got.status != 128+int(syscall.SIGTERM) || got.err != "" {
 			t.Errorf("%s", got)
 		}
 	})
 	t.Run("signals", func(t *testing.T) {
+		s := s.in(t)
 		job := s.background("run", "--name", "trap", "--gpu", "0.1", "--", "sh", "-c",
 			`trap 'echo usr1' USR1; trap 'echo int; exit 9' INT; echo ready; while :; do sleep 0.05; done`)
 		hears := func(what string) {
@@ -48,7 +51,9 @@ func TestRun(t *testing.T) {
 		}
 	})
 	t.Run("a terminal that is closed", func(t *testing.T) {
+		s := s.in(t)
 		job := s.background("run", "--name", "left", "--gpu", "0.1", "--", "sleep", "1000")
+		s.appears("left")
 		s.after("left", unstarted...)
 		job.signal(syscall.SIGKILL)
 		if work := s.after("left", live...); work.Status.Signal != "SIGHUP" {
@@ -56,6 +61,7 @@ func TestRun(t *testing.T) {
 		}
 	})
 	t.Run("programs that cannot be started", func(t *testing.T) {
+		s := s.in(t)
 		folder := t.TempDir()
 		plain := filepath.Join(folder, "plain")
 		if err := os.WriteFile(plain, []byte("no program"), 0o600); err != nil {
@@ -69,6 +75,7 @@ func TestRun(t *testing.T) {
 		}
 	})
 	t.Run("a program on the device", func(t *testing.T) {
+		s := s.in(t)
 		got := s.command("run", "--gpu", "0.5..", "--mem", "1Gi", "--", trainer, "--seconds", "0.3", "--kernel-us", "200")
 		if got.status != 0 || got.out == "" {
 			t.Errorf("%s", got)
@@ -131,6 +138,9 @@ func TestShares(t *testing.T) {
 		return nil
 	}
 	eventually(t, "use above the floor", func() bool {
+		if work := read[api.Workload](s, "show", "train"); work.Status.Phase != api.Running {
+			t.Fatalf("it does not run any more: %+v, and printed:\n%s", work.Status, s.must("logs", "train"))
+		}
 		one := usage()
 		return one != nil && one.Compute != nil && one.Borrowing > 0 && one.Processes == 1 && one.Enforced && one.Launches > 0 && one.Memory != nil && *one.Memory > 0
 	})
@@ -297,6 +307,7 @@ func TestOtherUsers(t *testing.T) {
 	as := func(line ...string) result {
 		cmd := s.prepare(line...)
 		cmd.Dir = "/"
+		cmd.Env = append(cmd.Env, "HOME=/nonexistent")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		return finish(cmd)
 	}

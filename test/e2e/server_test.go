@@ -170,6 +170,22 @@ func read[T any](s *server, line ...string) T {
 	return out
 }
 
+// in is the same server for a test within the test.
+func (s *server) in(t *testing.T) *server {
+	within := *s
+	within.t = t
+	return &within
+}
+
+// appears waits until a workload has been submitted.
+func (s *server) appears(name string) {
+	s.t.Helper()
+	eventually(s.t, "workload "+name, func() bool {
+		_, err := s.client.Workload(s.t.Context(), name)
+		return err == nil
+	})
+}
+
 // after returns a workload once its phase is none of the given ones.
 func (s *server) after(name string, phases ...api.Phase) api.Workload {
 	s.t.Helper()
