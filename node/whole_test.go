@@ -340,6 +340,9 @@ func TestSimulatorDies(t *testing.T) {
 			t.Errorf("device %+v", d)
 		}
 	}
+	if err := a.sim.process.waitFor(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
 	if p := server(simSocket(a.run)); p != nil {
 		t.Errorf("started again as %d", p.pid)
 		p.close()
