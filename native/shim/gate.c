@@ -3,7 +3,7 @@
  * gate.c: who may launch when.
  *
  * A launch goes when the lease stands and what is queued on the device is little: run_ahead_ns of estimated time, and run_ahead_launches
- * that were never measured; one always goes when nothing is outstanding. Nothing is queued behind work that already fills the lease,
+ * that were never measured; one always goes when nothing is outstanding, and one behind it shortly before it should end. Nothing is queued behind work that already fills the lease,
  * so that it drains when it ends. While the arbiter is away, each process launches at its floor's rate, by a virtual
  * schedule that all processes of the task share (tel.floor_next_ns).
  */
@@ -53,17 +53,29 @@ static enum verdict floor_verdict(struct meter *m, uint64_t est_ns, uint64_t now
 	} while (true);
 }
 
-/* Whether what is queued leaves room for one more. */
-static bool room(const struct meter *m, const struct alq_ctl_grant *c, const struct cost *cost, uint64_t est_ns)
+/*
+ * Whether what is queued leaves room for one more. Launches too long for two of them to fit the run-ahead go one behind the other, the next
+ * when the one that runs should end within half of it: else the device would be idle after each. *again is when that will be.
+ */
+static bool room(const struct meter *m, const struct alq_ctl_grant *c, const struct pass *pass, uint64_t now, uint64_t *again)
 {
+	uint64_t most = get(&c->run_ahead_ns);
 	if (m->outstanding == 0)
 		return true;
-	if (m->outstanding_ns + est_ns > get(&c->run_ahead_ns))
+	if (pass->cost->est_ns == 0)
+		return pass->cost->pending == 0 && m->outstanding_unknown < get(&c->run_ahead_launches) && m->outstanding_ns <= most;
+	if (m->outstanding_ns + pass->est_ns <= most)
+		return true;
+	if (m->outstanding != 1 || m->outstanding_unknown != 0)
 		return false;
-	return cost->est_ns != 0 || (cost->pending == 0 && m->outstanding_unknown < get(&c->run_ahead_launches));
+	if (m->busy_until_ns <= now + most / 2)
+		return true;
+	if (m->busy_until_ns - most / 2 < *again)
+		*again = m->busy_until_ns - most / 2;
+	return false;
 }
 
-static enum verdict verdict(struct meter *m, const struct cost *cost, uint64_t est_ns, uint64_t now, uint64_t *again)
+static enum verdict verdict(struct meter *m, const struct pass *pass, uint64_t now, uint64_t *again)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	if (__builtin_expect((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0, 0))
@@ -76,13 +88,13 @@ static enum verdict verdict(struct meter *m, const struct cost *cost, uint64_t e
 	if ((word & ALQ_GATE_OPEN) == 0 || now >= end) {
 		if (!task_arbiter_lost(now))
 			return WAIT_GATE;
-		return room(m, c, cost, est_ns) ? floor_verdict(m, est_ns, now, again) : WAIT_ROOM;
+		return room(m, c, pass, now, again) ? floor_verdict(m, pass->est_ns, now, again) : WAIT_ROOM;
 	}
 	if (m->outstanding != 0 && m->busy_until_ns >= end) {
 		*again = end;
 		return WAIT_ROOM;
 	}
-	return room(m, c, cost, est_ns) ? GO : WAIT_ROOM;
+	return room(m, c, pass, now, again) ? GO : WAIT_ROOM;
 }
 
 /* Sleeps until the gate may have opened. Publishes first, looks again, and only then sleeps: see abi.h. */
@@ -153,7 +165,7 @@ static CUresult gate_pass(struct pass *pass, struct context *c, uint64_t key)
 	for (;; now = clock_now()) {
 		pass->cost = cost_find(m->costs, key);
 		pass->est_ns = estimate(ctl, pass->cost);
-		enum verdict v = verdict(m, pass->cost, pass->est_ns, now, &again);
+		enum verdict v = verdict(m, pass, now, &again);
 		if (v == GO)
 			break;
 		if (v == STOPPED) {
