@@ -98,6 +98,15 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, 
 		      c->sharedMemBytes, c->hStream, params, extra);
 }
 
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
+{
+	if (!c)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUlaunchConfig own = *c;
+	own.hStream = c->hStream ? c->hStream : CU_STREAM_PER_THREAD;
+	return cuLaunchKernelEx(&own, f, params, extra);
+}
+
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
 				   unsigned int bz, unsigned int shared, CUstream s, void **params)
 {
