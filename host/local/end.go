@@ -75,7 +75,8 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 		if w.child == nil {
 			h.runs(w, child, nil)
 		}
-		h.addNotes(w, "it runs on without its supervisor: "+why)
+		h.note(w, why)
+		h.addNotes(w, "it runs on without its supervisor, which was lost")
 		limit <- h.timeLimitLeft(w)
 	})
 	var expired <-chan time.Time
@@ -217,8 +218,12 @@ func (h *Host) conclude(w *work, how verdict) {
 	if h.work[w.now.UID] != w {
 		return
 	}
-	if stop := w.keep.Stop; stop != nil && how.outcome == api.Stopped {
+	switch stop := w.keep.Stop; {
+	case stop == nil:
+	case how.outcome == api.Stopped:
 		how.outcome, how.reason = stop.Outcome, stop.Reason
+	case how.outcome == api.Unknown: // why it ended is known all the same
+		how.outcome, how.reason = stop.Outcome, stop.Reason+"; "+how.reason
 	}
 	if how.at.IsZero() {
 		how.at = h.Now()

@@ -142,7 +142,7 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 	case api.Waiting:
 		err = h.look(ctx, func() { h.explain(work.UID, &why) })
 	case api.Ended:
-		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), sentence(status)
+		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), strings.TrimPrefix(sentence(status), "ended: ")
 	default:
 		if why.Message == "" {
 			why.Message = "it has its share and is " + string(status.Phase)
