@@ -23,6 +23,7 @@
 #define MAX_CONNECTIONS (ALQ_MAX_PROCS + 16) /* of one task, registered or not */
 
 #define load(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 
 enum source_kind {

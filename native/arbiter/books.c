@@ -42,8 +42,7 @@ void publish_gates(struct node *node)
 /* A sequence that a predecessor left odd is taken over. */
 static void begin(uint32_t *seq)
 {
-	store(seq, load(seq) | 1);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	__atomic_exchange_n(seq, load(seq) | 1, __ATOMIC_ACQ_REL); /* nothing that follows is seen before it */
 }
 
 static void end(uint32_t *seq)

@@ -219,7 +219,7 @@ int core_active(const struct core *core, int device);
 /* The next grant whose gate is to be published, or −1. */
 int core_next_dirty(struct core *core);
 
-/* Between core.c, choose.c, lease.c and ledger.c. */
+/* Between the core's files. */
 #define CORE_MILLI 1000
 
 void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
@@ -234,6 +234,19 @@ int core_best(const struct core *core, int device, bool gangs);
 int core_choose(const struct core *core, int device);
 bool core_revokes(const struct core *core, int waking, int holder);
 uint64_t core_lease_length(const struct core *core, const struct core_grant *grant);
+
+void core_due(struct core_device *device, uint64_t at);
+struct core_device *core_device_of(struct core *core, int grant);
+void core_open(struct core *core, int grant, uint64_t length);
+/* Whether work of leases that are over keeps the device from whoever is next; then *again says when to look again. */
+bool core_blocked(struct core *core, const struct core_device *device, int next, uint64_t *again);
+/* Sets the devices of a task aside until all are free together, and opens its gates once they are. */
+void core_gather(struct core *core, int task);
+void core_finish_gather(struct core *core, struct core_device *asking);
+/* The device was handed to its holder just now. */
+void core_handoff(struct core *core, struct core_device *device);
+
+#define CORE_RECHECK_NS 500000 /* when to look again at work that is late, without word from its processes */
 
 void core_step(struct core *core, int device);
 void core_observe(struct core *core, int grant);

@@ -2,136 +2,25 @@
 /* lease.c: leases begin, are extended, end and drain. The rule stands in core.h. */
 #include "core.h"
 
-#include <stddef.h>
-
-#define RECHECK_NS 500000     /* work that is late, without word from its processes */
 #define REVOKE_CHECK_NS 50000 /* a launch that was let through while its lease was revoked shows by then */
 #define RETRY_NS 50000000     /* one who waited and then launched nothing */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
 
-static void due(struct core_device *d, uint64_t at)
+void core_due(struct core_device *d, uint64_t at)
 {
 	if (at < d->next)
 		d->next = at;
 }
 
-static struct core_device *device_of(struct core *core, int grant)
+struct core_device *core_device_of(struct core *core, int grant)
 {
 	return &core->device[core->grant[grant].device];
-}
-
-static void observe_holder(struct core *core, struct core_grant *g, const struct core_observation *seen)
-{
-	bool launched = seen->launched != g->launched;
-	if (!seen->outstanding && !launched) {
-		if (!g->idle_since)
-			g->idle_since = core->now;
-		return;
-	}
-	if (g->idle_since && g->launched != g->launched_at_open)
-		g->quick = true;
-	if (launched)
-		g->retry_at = 0;
-	if (g->held_idle) { /* it came back: that was holding, not idleness */
-		struct core_device *d = &core->device[g->device];
-		uint64_t held = g->held_idle < d->idle_pending ? g->held_idle : d->idle_pending;
-		d->idle_pending -= held;
-		core_use(g, held);
-		g->held_idle = 0;
-	}
-	/* Launched and already drained: idle from now on. */
-	g->idle_since = seen->outstanding ? 0 : core->now;
-}
-
-static void observe_wait(struct core *core, struct core_grant *g, const struct core_observation *seen)
-{
-	struct core_device *d = &core->device[g->device];
-	g->demand_since = seen->wait_since_ns;
-	if (g->retry_since != g->demand_since)
-		g->retry_at = 0;
-	if (g->lost_idle_at && g->demand_since < g->lost_idle_at + core->config.idle_ns)
-		g->quick = true;
-	g->lost_idle_at = 0;
-	if (g->phase != CORE_IDLE)
-		return;
-	if (g->vtime < d->vmin)
-		g->vtime = d->vmin;
-	if (g->policy.floor > 0 && g->credit > 0) {
-		g->waking = true;
-		g->woke_at = core->now;
-	}
-}
-
-/* When the grant's work should end. Work that was let through while its predecessor's still ran was estimated from its launch; until its
- * first part has ended that is too early by what was left of the predecessor's. A lease that is over launches nothing, so its last
- * word stands and a later one is not believed. */
-static void observe_end(struct core_grant *g, const struct core_observation *seen)
-{
-	uint64_t until = seen->busy_until_ns;
-	if (until && g->late && seen->completed == g->late_completed)
-		until += g->late;
-	if (g->phase != CORE_DRAINING || !g->busy_until || until < g->busy_until)
-		g->busy_until = until;
-}
-
-/* The device was handed to its holder just now. */
-static void handoff(struct core *core, struct core_device *d)
-{
-	d->handoff = false;
-	struct core_grant *h = d->holder < 0 ? NULL : &core->grant[d->holder];
-	if (!h || !h->outstanding || h->completed != h->late_completed)
-		return;
-	uint64_t end = core->now + h->outstanding_ns;
-	if (!h->busy_until || h->busy_until >= end)
-		return;
-	h->late = end - h->busy_until;
-	if (h->late > core->config.overlap_ns)
-		h->late = core->config.overlap_ns;
-	h->busy_until += h->late;
-}
-
-/* Reads what the grant's processes say and draws the conclusions that need no decision. */
-void core_observe(struct core *core, int grant)
-{
-	struct core_grant *g = &core->grant[grant];
-	struct core_observation seen = {0};
-	core_accrue(core, g, core->now);
-	core->config.observe(core->config.context, grant, core->now, &seen);
-	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
-		g->used = true;
-	if (g->phase == CORE_OPEN)
-		observe_holder(core, g, &seen);
-	if (seen.waiting && (!g->demand || seen.wait_since_ns != g->demand_since))
-		observe_wait(core, g, &seen);
-	if (!seen.waiting)
-		g->waking = false;
-	g->demand = seen.waiting;
-	g->launched = seen.launched;
-	g->outstanding = seen.outstanding;
-	if (g->phase == CORE_DRAINING) {
-		if (!seen.outstanding && g->ended_at < core->now) {
-			g->phase = CORE_IDLE;
-			g->overlapped = false;
-			core->device[g->device].handoff = true;
-		}
-	} else if (g->phase == CORE_IDLE && seen.outstanding) {
-		/* Work without a lease: it paced itself while no arbiter was there, or slipped through a revocation. */
-		g->phase = CORE_DRAINING;
-		g->owner = g->policy.floor > 0;
-		g->ended_at = core->now;
-		g->overlapped = false;
-	}
-	g->completed = seen.completed;
-	g->outstanding_ns = seen.outstanding_ns;
-	if (g->phase != CORE_OPEN || !core->device[g->device].shared)
-		g->paid_ns = seen.launched_ns - seen.outstanding_ns;
-	observe_end(g, &seen);
 }
 
 static void end_one(struct core *core, int grant)
 {
 	struct core_grant *g = &core->grant[grant];
-	struct core_device *d = device_of(core, grant);
+	struct core_device *d = core_device_of(core, grant);
 	core_charge(core, d, core->now);
 	core_accrue(core, g, core->now);
 	bool early = core->now < g->gate.end_ns;
@@ -161,14 +50,14 @@ void core_end_lease(struct core *core, int grant)
 		if (core->grant[t->grant[i]].phase != CORE_OPEN)
 			continue;
 		end_one(core, t->grant[i]);
-		device_of(core, t->grant[i])->next = core->now;
+		core_device_of(core, t->grant[i])->next = core->now;
 	}
 }
 
-static void open_one(struct core *core, int grant, uint64_t length)
+void core_open(struct core *core, int grant, uint64_t length)
 {
 	struct core_grant *g = &core->grant[grant];
-	struct core_device *d = device_of(core, grant);
+	struct core_device *d = core_device_of(core, grant);
 	core_charge(core, d, core->now);
 	core_accrue(core, g, core->now);
 	uint64_t free_at = core->now;
@@ -207,7 +96,7 @@ static void open_one(struct core *core, int grant, uint64_t length)
 }
 
 /* Whether work of leases that are over keeps the device from whoever is next; then *again says when to look again. */
-static bool blocked(struct core *core, const struct core_device *d, int next, uint64_t *again)
+bool core_blocked(struct core *core, const struct core_device *d, int next, uint64_t *again)
 {
 	bool blocked = false;
 	for (int i = 0; i < d->grants; i++) {
@@ -220,7 +109,7 @@ static bool blocked(struct core *core, const struct core_device *d, int next, ui
 		else if (g->busy_until + early >= core->now)
 			continue; /* about to be free */
 		else
-			at = core->now + RECHECK_NS;
+			at = core->now + CORE_RECHECK_NS;
 		if (at > g->ended_at + core->config.overlap_ns)
 			at = g->ended_at + core->config.overlap_ns;
 		if (at < *again)
@@ -228,90 +117,6 @@ static bool blocked(struct core *core, const struct core_device *d, int next, ui
 		blocked = true;
 	}
 	return blocked;
-}
-
-static void cancel_gather(struct core *core, int task)
-{
-	for (int i = 0; i < core->task[task].grants; i++) {
-		struct core_device *d = device_of(core, core->task[task].grant[i]);
-		if (d->reserved_for == task) {
-			d->reserved_for = -1;
-			d->next = core->now;
-		}
-	}
-	core->task[task].gathering = false;
-}
-
-/* Sets the devices of a task aside until all are free together. */
-static void gather(struct core *core, int task)
-{
-	struct core_task *t = &core->task[task];
-	bool waking = false;
-	t->gathering = true;
-	t->gather_at = core->now;
-	for (int i = 0; i < t->grants; i++)
-		waking |= core->grant[t->grant[i]].waking && core->grant[t->grant[i]].credit > 0;
-	for (int i = 0; i < t->grants; i++) {
-		if (!core_gated(core, t->grant[i]))
-			continue;
-		struct core_device *d = device_of(core, t->grant[i]);
-		d->reserved_for = task;
-		d->next = core->now;
-		if (d->holder < 0)
-			continue;
-		if (waking && core_revokes(core, t->grant[i], d->holder)) {
-			core->grant[d->holder].books.revoked++;
-			core_end_lease(core, d->holder);
-		} else if (core->grant[d->holder].gate.end_ns > t->gather_at) {
-			t->gather_at = core->grant[d->holder].gate.end_ns;
-		}
-	}
-}
-
-/* Opens all gates of a task that gathers, if all its devices are free now. */
-static void finish_gather(struct core *core, struct core_device *asking)
-{
-	int task = asking->reserved_for;
-	struct core_task *t = &core->task[task];
-	uint64_t length = core->config.lease_ns;
-	bool wanted = false;
-	for (int i = 0; i < t->grants; i++) {
-		struct core_grant *g = &core->grant[t->grant[i]];
-		if (!core_gated(core, t->grant[i]))
-			continue;
-		wanted |= g->demand;
-		uint64_t most = core_lease_length(core, g);
-		length = most < length ? most : length;
-		if (!core_may_run(core, t->grant[i]))
-			wanted = false, length = 0;
-	}
-	if (!wanted || length == 0) {
-		cancel_gather(core, task);
-		return;
-	}
-	if (core->now < t->gather_at) {
-		due(asking, t->gather_at);
-		return;
-	}
-	bool wait = false;
-	for (int i = 0; i < t->grants; i++) {
-		if (!core_gated(core, t->grant[i]))
-			continue;
-		struct core_device *d = device_of(core, t->grant[i]);
-		uint64_t again = CORE_NEVER;
-		if (d->holder >= 0 || blocked(core, d, t->grant[i], &again)) {
-			wait = true;
-			/* Whoever holds up the task looks after itself and then asks here again. */
-			due(d, again == CORE_NEVER ? core->now + RECHECK_NS : again);
-			due(asking, again == CORE_NEVER ? core->now + RECHECK_NS : again);
-		}
-	}
-	if (wait)
-		return;
-	t->gathering = false;
-	for (int i = 0; i < t->grants; i++)
-		if (core_gated(core, t->grant[i]))
-			open_one(core, t->grant[i], length);
 }
 
 /* The time at which an idle holder loses its lease. */
@@ -403,21 +208,21 @@ static void step_holder(struct core *core, int device)
 	}
 	if (best >= 0 && best != d->holder && d->reserved_for < 0 && core_revokes(core, best, d->holder)) {
 		if (core_gang(core, core->grant[best].task)) {
-			gather(core, core->grant[best].task);
+			core_gather(core, core->grant[best].task);
 			return;
 		}
 		h->books.revoked++;
 		core_end_lease(core, d->holder);
 		return;
 	}
-	due(d, idle_at);
+	core_due(d, idle_at);
 	uint64_t end = h->gate.end_ns, decide = end > core->config.ahead_ns ? end - core->config.ahead_ns : 0;
 	if (core->now < decide) {
-		due(d, decide);
+		core_due(d, decide);
 		return;
 	}
 	if (best == d->holder && d->reserved_for < 0 && extend(core, d->holder)) {
-		due(d, h->gate.end_ns - core->config.ahead_ns);
+		core_due(d, h->gate.end_ns - core->config.ahead_ns);
 		return;
 	}
 	/* What it has let through lasts until about the end: closed now, it says for good when the device will be free. */
@@ -425,7 +230,7 @@ static void step_holder(struct core *core, int device)
 	if (core->now >= end || enough)
 		core_end_lease(core, d->holder);
 	else
-		due(d, end);
+		core_due(d, end);
 }
 
 static void step_free(struct core *core, int device)
@@ -433,7 +238,7 @@ static void step_free(struct core *core, int device)
 	struct core_device *d = &core->device[device];
 	if (d->reserved_for >= 0) {
 		int task = d->reserved_for;
-		finish_gather(core, d);
+		core_finish_gather(core, d);
 		if (d->reserved_for < 0 || d->reserved_for != task || core->now + FILL_NS > core->task[task].gather_at)
 			return;
 	}
@@ -442,11 +247,11 @@ static void step_free(struct core *core, int device)
 	if (best < 0)
 		return;
 	if (core_gang(core, core->grant[best].task)) {
-		gather(core, core->grant[best].task);
+		core_gather(core, core->grant[best].task);
 		return;
 	}
-	if (blocked(core, d, best, &again)) {
-		due(d, again);
+	if (core_blocked(core, d, best, &again)) {
+		core_due(d, again);
 		return;
 	}
 	uint64_t length = core_lease_length(core, &core->grant[best]);
@@ -458,7 +263,7 @@ static void step_free(struct core *core, int device)
 	int reserved_for = d->reserved_for;
 	if (reserved_for >= 0 && core->now + length > core->task[reserved_for].gather_at)
 		length = core->task[reserved_for].gather_at - core->now;
-	open_one(core, best, length);
+	core_open(core, best, length);
 	d->reserved_for = reserved_for;
 	d->next = core->now; /* sets its own next wake-up */
 }
@@ -496,13 +301,13 @@ static bool step_ungated(struct core *core, struct core_device *d)
 static void step_limits(struct core *core, struct core_device *d, struct core_grant *g)
 {
 	if (g->phase == CORE_DRAINING && !g->outstanding)
-		due(d, core->now + REVOKE_CHECK_NS);
+		core_due(d, core->now + REVOKE_CHECK_NS);
 	if (g->phase == CORE_DRAINING && !g->overlapped) {
 		if (core->now >= g->ended_at + core->config.overlap_ns) {
 			g->overlapped = true;
 			g->books.overlapped++;
 		} else {
-			due(d, g->ended_at + core->config.overlap_ns);
+			core_due(d, g->ended_at + core->config.overlap_ns);
 		}
 	}
 	if (g->policy.ceiling >= ALQ_MILLI) {
@@ -517,7 +322,7 @@ static void step_limits(struct core *core, struct core_device *d, struct core_gr
 	if (g->bucket >= enough)
 		g->barred = false;
 	else if (g->barred && g->demand)
-		due(d, core->now + (uint64_t)(enough - g->bucket) / g->policy.ceiling + 1);
+		core_due(d, core->now + (uint64_t)(enough - g->bucket) / g->policy.ceiling + 1);
 }
 
 static void renew_vmin(struct core *core, struct core_device *d)
@@ -562,14 +367,14 @@ void core_step(struct core *core, int device)
 		core_accrue(core, g, core->now);
 		step_limits(core, d, g);
 		if (g->demand && g->retry_at > core->now)
-			due(d, g->retry_at);
+			core_due(d, g->retry_at);
 		busy |= !core_idle(g);
 	}
 	if (d->handoff)
-		handoff(core, d);
+		core_handoff(core, d);
 	renew_vmin(core, d);
 	if (busy)
-		due(d, d->settled_at + core->config.settle_ns);
+		core_due(d, d->settled_at + core->config.settle_ns);
 	if (d->holder >= 0)
 		step_holder(core, device);
 	if (d->holder < 0)

@@ -96,10 +96,9 @@ static bool read_policy(struct task *task, int k, uint64_t capacity)
 		uint32_t seq = __atomic_load_n(&c->policy_seq, __ATOMIC_ACQUIRE);
 		if (seq & 1)
 			continue;
-		struct core_policy p = {.flags = load(&c->policy_flags), .floor = load(&c->compute_floor),
-			.ceiling = load(&c->compute_ceiling), .weight = load(&c->weight)};
-		uint64_t floor = load(&c->mem_floor), ceiling = load(&c->mem_ceiling);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		struct core_policy p = {.flags = load_acquire(&c->policy_flags), .floor = load_acquire(&c->compute_floor),
+			.ceiling = load_acquire(&c->compute_ceiling), .weight = load_acquire(&c->weight)};
+		uint64_t floor = load_acquire(&c->mem_floor), ceiling = load_acquire(&c->mem_ceiling);
 		if (load(&c->policy_seq) != seq)
 			continue;
 		/* What cannot be is brought to the nearest that can. */

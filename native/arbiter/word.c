@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* word.c: what a grant's processes say, and the conclusions from it that need no decision. */
+#include "core.h"
+
+#include <stddef.h>
+
+static void observe_holder(struct core *core, struct core_grant *g, const struct core_observation *seen)
+{
+	bool launched = seen->launched != g->launched;
+	if (!seen->outstanding && !launched) {
+		if (!g->idle_since)
+			g->idle_since = core->now;
+		return;
+	}
+	if (g->idle_since && g->launched != g->launched_at_open)
+		g->quick = true;
+	if (launched)
+		g->retry_at = 0;
+	if (g->held_idle) { /* it came back: that was holding, not idleness */
+		struct core_device *d = &core->device[g->device];
+		uint64_t held = g->held_idle < d->idle_pending ? g->held_idle : d->idle_pending;
+		d->idle_pending -= held;
+		core_use(g, held);
+		g->held_idle = 0;
+	}
+	/* Launched and already drained: idle from now on. */
+	g->idle_since = seen->outstanding ? 0 : core->now;
+}
+
+static void observe_wait(struct core *core, struct core_grant *g, const struct core_observation *seen)
+{
+	struct core_device *d = &core->device[g->device];
+	g->demand_since = seen->wait_since_ns;
+	if (g->retry_since != g->demand_since)
+		g->retry_at = 0;
+	if (g->lost_idle_at && g->demand_since < g->lost_idle_at + core->config.idle_ns)
+		g->quick = true;
+	g->lost_idle_at = 0;
+	if (g->phase != CORE_IDLE)
+		return;
+	if (g->vtime < d->vmin)
+		g->vtime = d->vmin;
+	if (g->policy.floor > 0 && g->credit > 0) {
+		g->waking = true;
+		g->woke_at = core->now;
+	}
+}
+
+/* When the grant's work should end. Work that was let through while its predecessor's still ran was estimated from its launch; until its
+ * first part has ended that is too early by what was left of the predecessor's. A lease that is over launches nothing, so its last
+ * word stands and a later one is not believed. */
+static void observe_end(struct core_grant *g, const struct core_observation *seen)
+{
+	uint64_t until = seen->busy_until_ns;
+	if (until && g->late && seen->completed == g->late_completed)
+		until += g->late;
+	if (g->phase != CORE_DRAINING || !g->busy_until || until < g->busy_until)
+		g->busy_until = until;
+}
+
+/* The device was handed to its holder just now. */
+void core_handoff(struct core *core, struct core_device *d)
+{
+	d->handoff = false;
+	struct core_grant *h = d->holder < 0 ? NULL : &core->grant[d->holder];
+	if (!h || !h->outstanding || h->completed != h->late_completed)
+		return;
+	uint64_t end = core->now + h->outstanding_ns;
+	if (!h->busy_until || h->busy_until >= end)
+		return;
+	h->late = end - h->busy_until;
+	if (h->late > core->config.overlap_ns)
+		h->late = core->config.overlap_ns;
+	h->busy_until += h->late;
+}
+
+/* Reads what the grant's processes say and draws the conclusions that need no decision. */
+void core_observe(struct core *core, int grant)
+{
+	struct core_grant *g = &core->grant[grant];
+	struct core_observation seen = {0};
+	core_accrue(core, g, core->now);
+	core->config.observe(core->config.context, grant, core->now, &seen);
+	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
+		g->used = true;
+	if (g->phase == CORE_OPEN)
+		observe_holder(core, g, &seen);
+	if (seen.waiting && (!g->demand || seen.wait_since_ns != g->demand_since))
+		observe_wait(core, g, &seen);
+	if (!seen.waiting)
+		g->waking = false;
+	g->demand = seen.waiting;
+	g->launched = seen.launched;
+	g->outstanding = seen.outstanding;
+	if (g->phase == CORE_DRAINING) {
+		if (!seen.outstanding && g->ended_at < core->now) {
+			g->phase = CORE_IDLE;
+			g->overlapped = false;
+			core->device[g->device].handoff = true;
+		}
+	} else if (g->phase == CORE_IDLE && seen.outstanding) {
+		/* Work without a lease: it paced itself while no arbiter was there, or slipped through a revocation. */
+		g->phase = CORE_DRAINING;
+		g->owner = g->policy.floor > 0;
+		g->ended_at = core->now;
+		g->overlapped = false;
+	}
+	g->completed = seen.completed;
+	g->outstanding_ns = seen.outstanding_ns;
+	if (g->phase != CORE_OPEN || !core->device[g->device].shared)
+		g->paid_ns = seen.launched_ns - seen.outstanding_ns;
+	observe_end(g, &seen);
+}
