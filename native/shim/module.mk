@@ -5,7 +5,7 @@
 
 SHIM := $(NATIVE)/shim
 SHIM_OUT := $(OUT)/shim
-SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/hooks.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(wildcard $(NATIVE)/point.h)
+SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/hooks.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
 SHIM_CUDA := page task line cost gate meter watch memory blocks driver view launch copy alloc context stream overhead
 SHIM_NVML := page nvml
 
@@ -69,8 +69,8 @@ $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 
 $(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_TEST)/lib/libcuda.so.1 \
 		$(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' $(SHIM_TEST)/lib/libcuda.so.1 -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 \
-		-lpthread -ldl
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed \
+		$(SHIM_TEST)/lib/libcuda.so.1 $(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE) -lpthread -ldl
 
 .PHONY: shim-test
 shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%)

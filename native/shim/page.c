@@ -100,12 +100,11 @@ void task_policy(uint32_t grant, struct policy *out)
 	/* A writer that died in the middle leaves the sequence odd: after so many tries what is there is taken as it is. */
 	for (int tries = 0; tries < 1000; tries++) {
 		uint32_t before = get_acquire(&c->policy_seq);
-		out->flags = get(&c->policy_flags);
-		out->floor = get(&c->compute_floor);
-		out->ceiling = get(&c->compute_ceiling);
-		out->mem_ceiling = get(&c->mem_ceiling);
-		out->mem_device = get(&c->mem_device);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		out->flags = get_acquire(&c->policy_flags);
+		out->floor = get_acquire(&c->compute_floor);
+		out->ceiling = get_acquire(&c->compute_ceiling);
+		out->mem_ceiling = get_acquire(&c->mem_ceiling);
+		out->mem_device = get_acquire(&c->mem_device);
 		if ((before & 1) == 0 && before == get(&c->policy_seq))
 			return;
 	}

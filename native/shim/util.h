@@ -16,11 +16,7 @@
 #include <unistd.h>
 
 #include "compat.h"
-#if __has_include("point.h")
 #include "point.h"
-#else
-#define ALQ_POINT(name) ((void)0)
-#endif
 
 #define NS_PER_S 1000000000ull
 #define NS_PER_MS 1000000ull

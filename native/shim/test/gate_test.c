@@ -314,7 +314,7 @@ static void test_arbiter_lost(void)
 	CHECK(get(&arbiter.tel->floor_next_ns[0]) >= paced + 20 * 4 * kernel / 2);
 	arbiter_serve(&arbiter);
 	WAIT(get(&arbiter.hellos) == hellos + 1);
-	CHECK_EQ(arbiter.last_slot_asked, slot);
+	CHECK_EQ(get(&arbiter.last_slot_asked), slot);
 	CHECK_EQ(get(&task.slot), slot);
 	CHECK_EQ(get(&tel()->mem_used), held);
 	memory_return(0, 1024);

@@ -70,7 +70,7 @@ static void welcome(struct arbiter *a, struct peer *p, const struct alq_hello *h
 	struct ucred who;
 	socklen_t n = sizeof(who);
 	getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &who, &n);
-	a->last_slot_asked = hello->slot;
+	put(&a->last_slot_asked, hello->slot);
 	uint32_t slot = hello->slot >= 0 ? (uint32_t)hello->slot : 0;
 	while (hello->slot < 0 && slot < ALQ_MAX_PROCS && a->tel->slot[slot].state != ALQ_SLOT_FREE)
 		slot++;
