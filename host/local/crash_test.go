@@ -26,15 +26,15 @@ import (
 // The test of crashes: a daemon in a process of its own lives through a story and is killed at a named point; with it, where the
 // point is a supervisor's, its supervisors. The next daemon must find everything as it was promised.
 
-// crashTimes is how many of the times a point comes by the daemon is killed at.
-const crashTimes = 4
+// crashTimes is how many of the times that a point comes by the daemon is killed at, at most.
+const crashTimes = 10
 
 // storyLines is how many lines the story's first program prints.
 const storyLines = 300
 
 // daemon is the process that is killed. In mode "story" it lives through the story, in mode "recover" it only takes over.
 func daemon(root, mode string) int {
-	agent, err := newFakeAgent(filepath.Join(root, "pages"), 2)
+	agent, err := crashAgent(root)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -56,6 +56,22 @@ func daemon(root, mode string) int {
 	}
 	return 0
 }
+
+// simulatedSetting, in the environment, has the story told on simulated devices with an arbiter, instead of on pages that are files.
+const simulatedSetting = "ALIQUOT_TEST_SIMULATED"
+
+func crashAgent(root string) (Agent, error) {
+	if os.Getenv(simulatedSetting) == "" {
+		return newFakeAgent(filepath.Join(root, "pages"), 2)
+	}
+	agent, err := node.Open(context.Background(), node.Config{Run: filepath.Join(root, "run"), Simulate: "h200x2"})
+	return realAgent{agent}, err
+}
+
+// realAgent is a node's agent as the host wants it.
+type realAgent struct{ *node.Agent }
+
+func (a realAgent) Close() { _ = a.Agent.Close() }
 
 func crashConfig(root string, agent Agent) Config {
 	return Config{
@@ -162,10 +178,17 @@ func settle(host *Host) error {
 	}
 }
 
-func TestKilledAtEachPoint(t *testing.T) {
+func TestKilledAtEachPoint(t *testing.T) { killAtEachPoint(t, crashTimes) }
+
+func TestKilledAtEachPointOnSimulatedDevices(t *testing.T) {
+	t.Setenv(simulatedSetting, "yes")
+	killAtEachPoint(t, 1)
+}
+
+func killAtEachPoint(t *testing.T, most int) {
 	for _, point := range pointsInSource(t) {
 		t.Run(point, func(t *testing.T) {
-			for times := 1; times <= crashTimes; times++ {
+			for times := 1; times <= most; times++ {
 				if !crash(t, fmt.Sprintf("%s:%d", point, times)) {
 					if times == 1 {
 						t.Error("the point is never reached")
@@ -228,7 +251,7 @@ func play(t *testing.T, root, mode, at, log string) {
 // stops everything and checks that nothing is left.
 func takeOver(t *testing.T, root, at string) bool {
 	t.Helper()
-	agent, err := newFakeAgent(filepath.Join(root, "pages"), 2)
+	agent, err := crashAgent(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,6 +263,7 @@ func takeOver(t *testing.T, root, at string) bool {
 		if err := host.Close(); err != nil {
 			t.Error(err)
 		}
+		shutDown(t, root)
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -293,8 +317,20 @@ func takeOver(t *testing.T, root, at string) bool {
 	return true
 }
 
+// shutDown ends what outlives daemons: arbiter and simulated devices.
+func shutDown(t *testing.T, root string) {
+	t.Helper()
+	if agent, err := crashAgent(root); err != nil {
+		t.Error(err)
+	} else if simulated, ok := agent.(realAgent); ok {
+		if err := simulated.Shutdown(context.Background(), true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // checkBooks holds the engine's books, the API's word and the pages against one another.
-func checkBooks(t *testing.T, host *Host, agent *fakeAgent, at string) {
+func checkBooks(t *testing.T, host *Host, agent Agent, at string) {
 	t.Helper()
 	pages := map[string]node.Task{}
 	for _, task := range agent.Prepared() {
