@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -49,8 +48,9 @@ func eventKind(event Event) string {
 	return ""
 }
 
-// MarshalEvent writes an event as JSON with a tag for its kind. It refuses one that would not read back as it was: with a share
-// that has no text form, or text that is not UTF-8. A host marshals an event before it steps.
+// MarshalEvent writes an event as JSON with a tag for its kind. Text that is not UTF-8 is written as Step takes it. An event with
+// a share, an amount of memory or a quota that has no text form is refused, for it would not read back as it was; Step rejects
+// such an event too.
 func MarshalEvent(event Event) ([]byte, error) {
 	kind := eventKind(event)
 	if kind == "" {
@@ -59,12 +59,9 @@ func MarshalEvent(event Event) ([]byte, error) {
 	if err := exact(event); err != nil {
 		return nil, fmt.Errorf("event %s cannot be written exactly: %w", kind, err)
 	}
-	data, err := json.Marshal(event)
+	data, err := json.Marshal(clean(event))
 	if err != nil {
 		return nil, fmt.Errorf("event %s cannot be written: %w", kind, err)
-	}
-	if bytes.Contains(data, []byte(`\ufffd`)) || bytes.ContainsRune(data, '\ufffd') {
-		return nil, fmt.Errorf("event %s cannot be written exactly: it has text that is not UTF-8", kind)
 	}
 	return json.Marshal(tagged{kind, data})
 }

@@ -104,7 +104,7 @@ func (e *Engine) Now() Time { return e.now }
 
 // apply makes the change that an event says, and tells whether something might start because of it.
 func (e *Engine) apply(event Event) bool {
-	switch ev := event.(type) {
+	switch ev := clean(event).(type) {
 	case NodeSet:
 		return e.nodeSet(ev)
 	case NodeGone:

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// clean is an event with all its text in UTF-8, bytes that are none replaced by U+FFFD. Reasons come from drivers and files; an event
+// log can only hold text, and what is replayed must be what was decided upon. An event that is clean already is not copied.
+func clean(event Event) Event {
+	switch ev := event.(type) {
+	case NodeSet:
+		ev.Node = text(ev.Node)
+		ev.Devices = cleaned(ev.Devices, func(d Device) Device {
+			d.UUID, d.Model, d.Reason = text(d.UUID), text(d.Model), text(d.Reason)
+			d.Health = api.DeviceHealth(text(string(d.Health)))
+			return d
+		})
+		ev.Resources = cleaned(ev.Resources, cleanResource)
+		return ev
+	case NodeGone:
+		ev.Node = text(ev.Node)
+		return ev
+	case DeviceHealth:
+		ev.Node, ev.UUID, ev.Reason = text(ev.Node), text(ev.UUID), text(ev.Reason)
+		ev.Health = api.DeviceHealth(text(string(ev.Health)))
+		return ev
+	case QueueSet:
+		ev.Queue.Name, ev.Queue.Parent = text(ev.Queue.Name), text(ev.Queue.Parent)
+		return ev
+	case QueueGone:
+		ev.Queue = text(ev.Queue)
+		return ev
+	case Submit:
+		ev.Workload = cleanWorkload(ev.Workload)
+		return ev
+	case Change:
+		ev.ID = text(ev.ID)
+		if ev.Queue != nil {
+			q := text(*ev.Queue)
+			ev.Queue = &q
+		}
+		return ev
+	case Cancel:
+		ev.ID, ev.Reason = text(ev.ID), text(ev.Reason)
+		return ev
+	case Started:
+		ev.ID = text(ev.ID)
+		return ev
+	case Ended:
+		ev.ID = text(ev.ID)
+		return ev
+	case Feasibility:
+		ev.Class = text(ev.Class)
+		ev.Allowed = cleaned(ev.Allowed, text)
+		ev.Barred = cleaned(ev.Barred, func(b NodeReason) NodeReason { return NodeReason{text(b.Node), text(b.Code)} })
+		return ev
+	case Refused:
+		ev.Node, ev.Reason = text(ev.Node), text(ev.Reason)
+		return ev
+	case Adopt:
+		ev.Workload = cleanWorkload(ev.Workload)
+		ev.Tasks = slices.Clone(ev.Tasks)
+		for i, p := range ev.Tasks {
+			ev.Tasks[i].Node = text(p.Node)
+			ev.Tasks[i].Grants = cleaned(p.Grants, func(g Grant) Grant {
+				g.UID, g.Device = text(g.UID), text(g.Device)
+				return g
+			})
+		}
+		return ev
+	}
+	return event
+}
+
+func text(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+func cleanResource(r Resource) Resource { return Resource{text(r.Name), r.Amount} }
+
+func cleanWorkload(w Workload) Workload {
+	w.ID, w.Queue, w.Model, w.Feasibility = text(w.ID), text(w.Queue), text(w.Model), text(w.Feasibility)
+	w.Class = api.Class(text(string(w.Class)))
+	w.Resources = cleaned(w.Resources, cleanResource)
+	return w
+}
+
+// cleaned applies each to a copy, if it changes anything.
+func cleaned[T comparable](all []T, each func(T) T) []T {
+	for i, v := range all {
+		if c := each(v); c != v {
+			all = slices.Clone(all)
+			for k := i; k < len(all); k++ {
+				all[k] = each(all[k])
+			}
+			return all
+		}
+	}
+	return all
+}
