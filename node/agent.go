@@ -71,7 +71,7 @@ func newAgent(config Config) (*Agent, error) {
 		run: r, log: log, lock: lock, notices: newNotices(),
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]bool{},
 	}
-	a.arbiter = &arbiter{run: r, log: log, notify: a.notify}
+	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin}
 	return a, nil
 }
 

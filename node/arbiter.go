@@ -23,9 +23,10 @@ const startWithin = 10 * time.Second
 // arbiter keeps the arbiter of a run folder running: it finds the one that an earlier agent left, replaces one of another build,
 // and starts a new one at once when it dies. It never ends one, but on shutdown.
 type arbiter struct {
-	run    run
-	log    *slog.Logger
-	notify func(Notice)
+	run      run
+	log      *slog.Logger
+	notify   func(Notice)
+	patience time.Duration // with one that runs but does not answer
 
 	mu      sync.Mutex
 	process *process
@@ -69,7 +70,7 @@ func (a *arbiter) find(ctx context.Context) (*process, error) {
 	if p == nil {
 		return nil, nil // it has just ended
 	}
-	within, cancel := context.WithTimeout(ctx, answerWithin)
+	within, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
 	answer, err := askOn(within, conn, "ping")
 	if err == nil && p.sameProgram(a.run.path(native.Arbiter)) {
@@ -90,7 +91,7 @@ func (a *arbiter) find(ctx context.Context) (*process, error) {
 
 // end asks an arbiter to hand over, and kills one that does not.
 func (a *arbiter) end(ctx context.Context, p *process) error {
-	within, cancel := context.WithTimeout(ctx, answerWithin)
+	within, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
 	_, err := ask(within, a.run.control(), "quit")
 	if err == nil && p.waitFor(within) == nil {

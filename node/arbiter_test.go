@@ -1,10 +1,12 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,8 +86,44 @@ func TestArbiterOfAnotherBuild(t *testing.T) {
 	if b.arbiter.current().pid == before {
 		t.Error("the arbiter of the other build still runs")
 	}
-	if err := unix.Kill(before, 0); err != unix.ESRCH {
-		t.Errorf("process %d: %v, want it to have ended", before, err)
+	if f, ok := factsOf(before); ok && !f.dead {
+		t.Errorf("process %d still runs: %+v", before, f)
+	}
+}
+
+// TestArbiterThatHangs: an agent that finds an arbiter which does not answer ends it, by force if need be, and starts another.
+func TestArbiterThatHangs(t *testing.T) {
+	for _, mode := range []string{"hang ping", "hang "} { // the second does not answer `quit` either
+		t.Run(mode, func(t *testing.T) {
+			folder := fakeRun(t)
+			a := openFake(t, folder, newFakeDevices("GPU-a"))
+			if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-a")); err != nil {
+				t.Fatal(err)
+			}
+			hanging := a.arbiter.current().pid
+			closeAgent(t, a)
+			setMode(t, folder, mode)
+			b, err := newAgent(Config{Run: folder})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeAgent(t, b) })
+			b.backend, b.arbiter.patience = newFakeDevices("GPU-a"), time.Millisecond
+			found, err := b.arbiter.find(testContext(t))
+			if err != nil || found != nil {
+				t.Fatalf("found %v, %v", found, err)
+			}
+			if f, ok := factsOf(hanging); ok && !f.dead {
+				t.Errorf("the arbiter that hangs still runs: %+v", f)
+			}
+			setMode(t, folder, "")
+			if err := errors.Join(b.loadTasks(), b.takeOver(testContext(t))); err != nil {
+				t.Fatal(err)
+			}
+			if got := known(t, b); got != "w.0" {
+				t.Errorf("the new arbiter knows %q", got)
+			}
+		})
 	}
 }
 

@@ -85,8 +85,8 @@ func fakeArbiter(folder string) {
 		}
 		line := strings.TrimSpace(string(buffer[:n]))
 		content, _ := os.ReadFile(r.path("fake.mode"))
-		mode, about, _ := strings.Cut(strings.TrimSpace(string(content)), " ")
-		if about != "" && strings.HasPrefix(line, about) {
+		mode, about, _ := strings.Cut(string(content), " ")
+		if mode != "" && strings.HasPrefix(line, about) {
 			switch mode {
 			case "die":
 				_ = os.Remove(r.path("fake.mode"))
