@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meter.h: how launches are counted and their time on the device is measured; shared by gate.c (who may go), meter.c (batches of
- * launches between two events) and watch.c (the thread that waits for these events).
+ * meter.h: how launches are counted and their time on the device is measured; shared by gate.c (who may go), place.c (contexts and
+ * streams), meter.c (batches of launches between two events) and watch.c (the thread that waits for these events).
  *
  * Everything here belongs to the lock of the meter that it hangs on. No driver function is called while it is held: what a driver
  * call needs is marked busy first, so that nobody takes it away meanwhile.
@@ -89,7 +89,8 @@ struct meter {
 };
 
 extern struct meter *meters[ALQ_MAX_GRANTS];
-extern uint32_t captures; /* stream captures open in this process */
+extern uint32_t captures;         /* stream captures open in this process */
+extern uint32_t blocking_streams; /* created by the program, ever */
 
 struct context *meter_context(void);
 struct stream *stream_of(struct context *c, CUstream handle, bool per_thread);
