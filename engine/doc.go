@@ -6,4 +6,16 @@
 // plan it belongs to and bars that node for that feasibility class until either changes.
 //
 // Time is event → Step → actions. Why and the other queries read the state and change nothing.
+//
+// The rules, and where they are:
+//
+//   - The line goes by priority, then first come (schedule.go). Floors decide what fits; ceilings may overlap.
+//   - The first that has quota and could run but does not fit is the head. What is behind it starts only if it ends before the
+//     head's reserved start or fits beside it; where that start is not known, only on what could never serve the head
+//     (reserve.go).
+//   - Who waits for a quota holds back those behind it under the same quota, and nobody else. What asks for more than its quota,
+//     or than any node has, holds nobody back.
+//   - A start is assumed until it is answered; a refusal that names a node bars it, one that does not is tried again later
+//     (answers.go). A resize holds the larger of old and new until it is over (change.go).
+//   - A snapshot is the whole state (snapshot.go); a log of events that begins with one replays (log.go).
 package engine

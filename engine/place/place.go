@@ -66,8 +66,8 @@ func (p *Placer) Place(r *Request) ([]Spot, bool) {
 		return spots, true
 	}
 	p.fleet.Rollback(mark)
-	if r.Tasks == 1 || r.Devices == 1 {
-		return nil, false // one at a time is then complete: no choice made for a task costs the next more than a place
+	if r.Tasks == 1 || r.Devices == 1 || r.Compute > api.WholeDevice/2 {
+		return nil, false // one at a time is then complete: whatever is chosen for a task, the next loses no more than that
 	}
 	return p.spread(r)
 }
