@@ -60,7 +60,7 @@ $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -I$(SHIM) -c -o $@ $<
 
-$(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_OBJECTS) $(SHIM_FAKE)
+$(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_TEST)/gate_cost: $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_OBJECTS) $(SHIM_FAKE)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_LIBS)
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
@@ -77,3 +77,8 @@ shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%)
 	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
 TESTS += shim-test
+
+# Not a test: what a launch through the gate costs on this machine.
+.PHONY: shim-cost
+shim-cost: $(SHIM_TEST)/gate_cost
+	$<
