@@ -141,6 +141,7 @@ struct core_grant {
 	uint64_t lost_idle_at; /* idle_since of the lease that was lost for idling */
 	uint64_t retry_at;    /* it waited and then launched nothing under its lease (stopped?): not chosen before */
 	uint64_t retry_since; /* demand_since of that wait */
+	uint32_t misses;      /* how many leases in a row it let pass so */
 	uint64_t accrued_at;
 
 	/* thousandths of a ns, exact */

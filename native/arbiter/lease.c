@@ -3,7 +3,8 @@
 #include "core.h"
 
 #define REVOKE_CHECK_NS 50000 /* a launch that was let through while its lease was revoked shows by then */
-#define RETRY_NS 50000000     /* one who waited and then launched nothing */
+#define RETRY_NS 500000       /* one who waited and then launched nothing: twice as long each time, */
+#define RETRY_STEPS 7         /* up to 64 ms */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
 
 void core_due(struct core_device *d, uint64_t at)
@@ -154,7 +155,10 @@ static void lose_idle(struct core *core, int holder)
 		if (g->phase != CORE_OPEN)
 			continue;
 		if (g->launched == g->launched_at_open) {
-			g->retry_at = core->now + RETRY_NS;
+			/* Once is a busy machine; again and again is a process that is stopped, and others should not wait for it. */
+			uint64_t pause = g->misses ? RETRY_NS << (g->misses < RETRY_STEPS ? g->misses : RETRY_STEPS) : 0;
+			g->misses++;
+			g->retry_at = core->now + pause;
 			g->retry_since = g->demand_since;
 		} else {
 			g->lost_idle_at = g->idle_since;

@@ -15,7 +15,7 @@ static void observe_holder(struct core *core, struct core_grant *g, const struct
 	if (g->idle_since && g->launched != g->launched_at_open)
 		g->quick = true;
 	if (launched)
-		g->retry_at = 0;
+		g->retry_at = g->misses = 0;
 	if (g->held_idle) { /* it came back: that was holding, not idleness */
 		struct core_device *d = &core->device[g->device];
 		uint64_t held = g->held_idle < d->idle_pending ? g->held_idle : d->idle_pending;
