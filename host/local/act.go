@@ -90,7 +90,9 @@ func (h *Host) doResize(action engine.Resize) {
 }
 
 func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err error) {
-	if err != nil {
+	if w.over { // the engine forgot the change with the workload
+		err = refuse(api.CodeConflict, "%s has ended meanwhile", w.now.Spec.Name)
+	} else if err != nil {
 		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: err.Error()})
 		h.note(w, "not resized: "+err.Error())
 		err = refuse(api.CodeConflict, "%s keeps its share: %v", w.now.Spec.Name, err)
@@ -188,7 +190,7 @@ func (h *Host) noticed(notice node.Notice) {
 		h.healthChanged(notice.Device, api.Healthy, "")
 	case node.Unenforced:
 		h.say("alert", h.work[notice.Task], notice.Message)
-		if w := h.work[notice.Task]; w != nil {
+		if w := h.work[notice.Task]; w != nil && !w.over {
 			w.evaded = true
 			h.addNotes(w, notice.Message)
 		}

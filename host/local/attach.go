@@ -146,7 +146,7 @@ func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 func (h *Host) attachTo(uid string, peer uint32, streams []*os.File) (*work, error) {
 	w := h.work[uid]
 	switch {
-	case w == nil:
+	case w == nil || w.over:
 		return nil, fmt.Errorf("there is no live workload %q", uid)
 	case w.now.UserID != peer && peer != 0:
 		return nil, fmt.Errorf("user %d is not its owner", peer)
@@ -165,7 +165,7 @@ func (h *Host) attachTo(uid string, peer uint32, streams []*os.File) (*work, err
 // clientGone does what a terminal does that is closed: SIGHUP to what runs; what does not run yet has nobody to run for.
 func (h *Host) clientGone(w *work) {
 	w.attached--
-	if w.attached > 0 || h.work[w.now.UID] != w {
+	if w.attached > 0 || w.over {
 		return
 	}
 	if w.child != nil {

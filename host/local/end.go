@@ -215,9 +215,10 @@ func (h *Host) finish(ctx context.Context, w *work, how verdict) {
 
 // conclude writes down how a workload ended and frees what it held.
 func (h *Host) conclude(w *work, how verdict) {
-	if h.work[w.now.UID] != w {
+	if w.over {
 		return
 	}
+	w.over = true
 	switch stop := w.keep.Stop; {
 	case stop == nil:
 	case how.outcome == api.Stopped:
@@ -234,12 +235,15 @@ func (h *Host) conclude(w *work, how verdict) {
 	status.Ended, status.PID, status.Place = &at, 0, 0
 	held := w.keep.Placing != nil
 	w.keep.Placing = nil
-	delete(h.work, w.now.UID)
-	if h.names[w.now.Spec.Name] == w {
-		delete(h.names, w.now.Spec.Name)
-	}
 	h.touch(w)
 	h.note(w, sentence(*status))
+	// Until its end is stored it is shown as it was, and found here; from then on in the store.
+	h.after(func() {
+		delete(h.work, w.now.UID)
+		if h.names[w.now.Spec.Name] == w {
+			delete(h.names, w.now.Spec.Name)
+		}
+	})
 	if held {
 		h.placed(w)
 		h.step(engine.Ended{At: h.time(), ID: w.now.UID})

@@ -38,13 +38,20 @@ func (h *Host) owned(ctx context.Context, who server.Caller, name, what string) 
 		case !found:
 			return nil, noSuch(name)
 		default:
-			return nil, refuse(api.CodeConflict, "%s has ended (%s): there is nothing left to %s", row.Spec.Name, row.Status.Outcome, what)
+			return nil, hasEnded(row.Workload, what)
 		}
+	}
+	if w.over {
+		return nil, hasEnded(w.now, what)
 	}
 	if !h.may(who.UID, w.now.UserID) {
 		return nil, refuse(api.CodeForbidden, "%s belongs to %s: only that user or root may %s it", w.now.Spec.Name, w.now.User, what)
 	}
 	return w, nil
+}
+
+func hasEnded(work api.Workload, what string) error {
+	return refuse(api.CodeConflict, "%s has ended (%s): there is nothing left to %s", work.Spec.Name, work.Status.Outcome, what)
 }
 
 func noSuch(name string) error {

@@ -188,6 +188,9 @@ func (h *Host) follow(ctx context.Context, w *work, started *supervise.Started, 
 
 // runs takes note of a program that runs.
 func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
+	if w.over {
+		return
+	}
 	w.child = child
 	at := child.At.UTC()
 	w.now.Status.PID, w.now.Status.Started = child.PID, &at

@@ -29,8 +29,8 @@ type work struct {
 	streams  chan []*os.File  // handed over by its client
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
-	// its end is being taken up
-	evaded bool // a process of its uses a device around its share
+	over     bool             // it has ended; it is forgotten once that is stored
+	evaded   bool             // a process of its uses a device around its share
 }
 
 // keep is what the host must know of a workload after a restart, beside what everyone may see.
