@@ -23,7 +23,6 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t now_manual, real_then; /* the device clock where it stood, and the real one when it began to run */
 static bool runs;
 static struct fake_stats stats;
-static struct CUstream_st legacy;
 static __thread CUcontext current;
 static struct fake_memory *memory;
 static bool initialised;
@@ -42,6 +41,8 @@ struct CUstream_st {
 	uint64_t busy_until;
 	bool capturing;
 };
+
+static struct CUstream_st legacy;
 
 /* Objects are kept to the end, also destroyed ones, so that whoever uses one afterwards finds it marked. */
 static void *forever(size_t size)

@@ -272,8 +272,7 @@ static int dies_locked(void)
 static void test_dead_owner(void)
 {
 	int status;
-	for (int round = 0; round < 2; round++) {
-		/* Once with an arbiter that frees the slot, once without any. */
+	for (int round = 0; round < 2; round++) { /* the second takes the first one's slot */
 		pid_t pid = worker_start("dies-locked");
 		CHECK_EQ(waitpid(pid, &status, 0), pid);
 		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -285,11 +284,60 @@ static void test_dead_owner(void)
 	}
 }
 
+/* Takes memory in every way until the point named in its environment ends it. */
+static int dies_at_point(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	CUmemGenericAllocationHandle handle;
+	static uint64_t kernel = 1;
+	CUcontext ctx;
+	CUdeviceptr p;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 10), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAlloc_v2(&p, 32 * MI), CUDA_SUCCESS);
+	CHECK_EQ(cuMemCreate(&handle, 2 * MI, &prop, 0), CUDA_SUCCESS);
+	cuLaunchKernel((CUfunction)&kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL); /* waits at the closed gate, or goes */
+	return 0;
+}
+
+/* Wherever a process dies, the others go on and its memory is nobody's. */
+static void test_points(void)
+{
+	const char *points[] = {"shim.memory.locked",  "shim.memory.reserved", "shim.memory.allocated",
+				"shim.memory.created", "shim.gate.waiting",    "shim.gate.passed"};
+	char log[300], line[64];
+	snprintf(log, sizeof(log), "%s/memory", arbiter.folder);
+	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		int status;
+		CUdeviceptr p;
+		unlink(log);
+		setenv("ALIQUOT_KILL_AT", points[i], 1);
+		setenv("ALIQUOT_KILL_LOG", log, 1);
+		if (strcmp(points[i], "shim.gate.passed") == 0)
+			gate_open(&arbiter, 0, UINT64_MAX - 1);
+		pid_t pid = worker_start("dies-at-point");
+		unsetenv("ALIQUOT_KILL_AT");
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		FILE *reached = fopen(log, "r");
+		CHECK(reached != NULL && fgets(line, sizeof(line), reached) != NULL);
+		CHECK(strncmp(line, points[i], strlen(points[i])) == 0);
+		fclose(reached);
+		WAIT(cuMemAlloc_v2(&p, 64 * MI) == CUDA_SUCCESS);
+		CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+		CHECK_EQ(used(), 0);
+	}
+	gate_close(&arbiter, 0);
+}
+
 int main(int argc, char **argv)
 {
 	self = argv[0];
 	if (argc > 1)
-		return strcmp(argv[1], "worker") == 0 ? worker() : dies_locked();
+		return strcmp(argv[1], "worker") == 0	     ? worker()
+		       : strcmp(argv[1], "dies-locked") == 0 ? dies_locked()
+							     : dies_at_point();
 	arbiter_make(&arbiter, 1, 64 * MI, 128 * MI);
 	arbiter_serve(&arbiter);
 	test_race();
@@ -305,6 +353,7 @@ int main(int argc, char **argv)
 	test_context();
 	test_table();
 	test_dead_owner();
+	test_points();
 	arbiter_remove(&arbiter);
 	printf("memory: ok\n");
 	return 0;
