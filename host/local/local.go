@@ -148,7 +148,7 @@ func (h *Host) open(ctx context.Context) error {
 		}
 	}
 	for _, folder := range []string{h.Run, h.State} {
-		lock, err := lockFolder(folder)
+		lock, err := lockFolder(ctx, folder)
 		if err != nil {
 			return err
 		}
@@ -170,18 +170,35 @@ func (h *Host) open(ctx context.Context) error {
 	return h.recover(ctx)
 }
 
+// lockPatience is how long a lock may be held by what a killed daemon was just starting: between fork and exec a child holds what
+// its parent did.
+const lockPatience = 2 * time.Second
+
 // lockFolder sees to it that one daemon works on a folder.
-func lockFolder(folder string) (*os.File, error) {
+func lockFolder(ctx context.Context, folder string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, "daemon.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", folder, err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		_ = file.Close()
-		return nil, fmt.Errorf("a server works on %s already: use it, or stop it with `aliquot down`", folder)
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), file.Close())
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("a server works on %s already: use it, or stop it with `aliquot down`", folder)
+		}
 	}
-	return file, err
 }
 
 // Close stops the host. Tasks run on; the next host finds them.
