@@ -26,3 +26,21 @@ SIM_BUILT := bin/aliquot-simgpu $(if $(wildcard $(SIM)/cuda/*.c),sim/libcuda.so.
 ALL += $(addprefix $(OUT)/,$(SIM_BUILT))
 
 DIST += $(SIM_BUILT)
+
+# Tests: the model alone, with a clock of its own; then programs against a server each.
+SIM_TEST := $(filter-out $(SIM)/test/model_test.c,$(wildcard $(SIM)/test/*.c))
+
+$(OUT)/test/simgpu-model: $(SIM)/test/model_test.c $(SIM)/server/model.c $(SIM_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIM)/test/model_test.c $(SIM)/server/model.c -o $@ $(LDFLAGS)
+
+$(OUT)/test/simgpu-test: $(SIM_TEST) $(SIM_HEADERS) $(OUT)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIM_TEST) -o $@ $(LDFLAGS) $(OUT)/sim/libcuda.so.1 -Wl,-rpath,$(OUT)/sim
+
+.PHONY: test-simgpu
+test-simgpu: $(OUT)/test/simgpu-model $(OUT)/test/simgpu-test $(OUT)/bin/aliquot-simgpu
+	$(OUT)/test/simgpu-model
+	$(OUT)/test/simgpu-test $(OUT)/bin/aliquot-simgpu
+
+TESTS += test-simgpu

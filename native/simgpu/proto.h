@@ -61,9 +61,9 @@ struct sim_op { /* 64 bytes; seq is its place in the ring's history, from 1 */
 struct sim_stream { /* 32 bytes */
 	_Atomic uint64_t done;   /* server, release: all its operations up to this seq have ended */
 	_Atomic uint64_t ack;    /* client, release: host operations acknowledged up to this seq; then kick */
+	_Atomic uint64_t ack_ns; /* client, before ack: when */
 	uint32_t flags;          /* client, before its first operation */
 	int32_t priority;        /* client: lower goes first */
-	uint64_t reserved;
 };
 
 struct sim_event { /* 16 bytes */

@@ -107,6 +107,7 @@ static void drain(CUcontext c)
 
 static void acknowledge(CUcontext c, const struct host_call *h)
 {
+	atomic_store_explicit(&c->channel->stream[h->slot].ack_ns, now_ns(), memory_order_relaxed);
 	atomic_store_explicit(&c->channel->stream[h->slot].ack, h->seq, memory_order_release);
 	kick_server();
 }

@@ -97,6 +97,19 @@ static void channel_take(struct model *m, struct channel *c, uint64_t now)
 	}
 }
 
+/* Reads which functions on the host have returned since, and when. */
+static void channel_acknowledge(struct channel *c, uint64_t now)
+{
+	for (struct stream *s = c->busy; s; s = s->next_busy) {
+		struct sim_stream *in = &c->shared->stream[s->slot];
+		if (!s->first || s->first->state != OP_HOST_WAIT || atomic_load_explicit(&in->ack, memory_order_acquire) < s->first->seq)
+			continue;
+		uint64_t at = atomic_load_explicit(&in->ack_ns, memory_order_relaxed);
+		s->first->stamp_ns = at < c->device->t_ns ? c->device->t_ns : min64(at, now);
+		s->first->state = OP_HOST_DONE;
+	}
+}
+
 static struct stream *channel_stream(struct channel *c, uint32_t slot)
 {
 	struct stream *s = c->stream[slot];
@@ -213,11 +226,11 @@ static void channel_settle(struct model *m, struct channel *c, uint64_t t)
 					if (dep && !seq_ended(dep, op->dep_seq))
 						break;
 				} else if (op->kind == SIM_OP_HOST) {
-					if (op->state != OP_HOST_WAIT) {
+					if (op->state == OP_QUEUED) {
 						op->state = OP_HOST_WAIT;
 						action_due(c, op);
 					}
-					if (atomic_load_explicit(&c->shared->stream[s->slot].ack, memory_order_acquire) < op->seq)
+					if (op->state != OP_HOST_DONE || op->stamp_ns > t)
 						break;
 				}
 				op_end(m, c, s, t);
@@ -255,9 +268,13 @@ static struct op *channel_pick(struct channel *c)
 static uint64_t device_next_arrival(const struct device *d)
 {
 	uint64_t next = SIM_NEVER;
-	for (const struct channel *c = d->channels; c; c = c->next)
+	for (const struct channel *c = d->channels; c; c = c->next) {
 		if (c->arrived < c->taken)
 			next = min64(next, c->ops[c->arrived % SIM_RING].stamp_ns);
+		for (const struct stream *s = c->busy; s; s = s->next_busy)
+			if (s->first && s->first->state == OP_HOST_DONE && s->first->stamp_ns > d->t_ns)
+				next = min64(next, s->first->stamp_ns);
+	}
 	return next;
 }
 
@@ -380,8 +397,10 @@ void model_advance(struct model *m, uint64_t now)
 {
 	record_begin(m->record);
 	for (uint32_t i = 0; i < m->devices; i++)
-		for (struct channel *c = m->device[i].channels; c; c = c->next)
+		for (struct channel *c = m->device[i].channels; c; c = c->next) {
 			channel_take(m, c, now);
+			channel_acknowledge(c, now);
+		}
 	if (m->cross_waits > 0) {
 		advance_some(m, m->device, m->devices, now);
 	} else {

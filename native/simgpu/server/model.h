@@ -33,10 +33,10 @@ struct load { /* busy time by bucket of time */
 	uint64_t last; /* bucket number written last */
 };
 
-enum op_state { OP_FREE = 0, OP_COMING, OP_QUEUED, OP_HOST_WAIT };
+enum op_state { OP_FREE = 0, OP_COMING, OP_QUEUED, OP_HOST_WAIT, OP_HOST_DONE };
 
 struct op {
-	uint64_t seq, stamp_ns, left_ns, dep_seq;
+	uint64_t seq, stamp_ns, left_ns, dep_seq; /* HOST_DONE: stamp_ns is when it was acknowledged */
 	uint32_t kind, stream, flags, event, dep_channel, launches;
 	enum op_state state;
 	struct op *next; /* in its stream */
