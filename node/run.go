@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,20 +83,38 @@ func makeFolder(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
+// How often, and how far apart, the lock of an agent that is gone is tried.
+const (
+	lockTries = 200
+	lockPause = 10 * time.Millisecond
+)
+
 // lockRun makes sure that one agent works in a run folder. The lock ends with the file, and so with the process.
 func lockRun(r run) (*os.File, error) {
 	file, err := os.OpenFile(r.path("agent.lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock run folder: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder := make([]byte, 32)
-		n, _ := file.Read(holder)
-		_ = file.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("use run folder %s: another agent (pid %s) works there; use that one, end it, or choose another folder with --run", r, strings.TrimSpace(string(holder[:n])))
+	for tries := 0; ; tries++ {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
 		}
-		return nil, fmt.Errorf("lock run folder %s: %w", r, err)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock run folder %s: %w", r, err), file.Close())
+		}
+		holder := make([]byte, 32)
+		n, _ := file.ReadAt(holder, 0)
+		pid := strings.TrimSpace(string(holder[:n]))
+		// A killed agent's lock lives on for a moment in what it was just starting: between fork and exec a child holds what its
+		// parent did.
+		number, err := strconv.Atoi(pid)
+		if gone := err == nil && errors.Is(unix.Kill(number, 0), unix.ESRCH); gone && tries < lockTries {
+			time.Sleep(lockPause)
+			continue
+		}
+		_ = file.Close()
+		return nil, fmt.Errorf("use run folder %s: another agent (pid %s) works there; use that one, end it, or choose another folder with --run", r, pid)
 	}
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
