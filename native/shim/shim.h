@@ -178,7 +178,7 @@ int view_count(void);
 CUresult view_device(int ordinal, CUdevice *device);
 /* The grant of a driver's device; -1: none of ours. */
 int view_grant(CUdevice device);
-/* Restricts CUDA_VISIBLE_DEVICES, which counts within the task's devices, to what the driver understands; undone by _end. */
+/* Has CUDA_VISIBLE_DEVICES name the task's devices, while the driver reads it; undone by _end. */
 void view_visible_begin(void);
 void view_visible_end(void);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * view.c: what the program sees of the machine: its own devices in the order of its grants, and of each the memory of its share.
- * CUDA_VISIBLE_DEVICES counts within these, so while the driver initialises it is given the UUIDs that are meant.
+ * While the driver initialises, CUDA_VISIBLE_DEVICES holds the UUIDs of these (of those among them that the program's own value of it
+ * means), so that the driver counts them as the program does, also where a device's number goes by the shim, as in CUmemLocation.
+ * A driver that does not look there is covered all the same: devices are found by their UUID.
  */
 #include "driver.h"
 
@@ -69,10 +71,10 @@ void view_visible_begin(void)
 	for (uint32_t g = 0; g < task.grants; g++)
 		view.grant[g] = g;
 	view.saved = NULL;
-	if (list == NULL)
-		return;
-	view.saved = strdup(list);
-	visible_parse(list);
+	if (list != NULL) {
+		view.saved = strdup(list);
+		visible_parse(list);
+	}
 	for (uint32_t i = 0; i < view.count; i++)
 		n += (size_t)snprintf(uuids + n, sizeof(uuids) - n, "%s%s", i == 0 ? "" : ",", uuid_of(view.grant[i]));
 	setenv("CUDA_VISIBLE_DEVICES", uuids, 1);
@@ -80,8 +82,10 @@ void view_visible_begin(void)
 
 void view_visible_end(void)
 {
-	if (view.saved == NULL)
+	if (view.saved == NULL) {
+		unsetenv("CUDA_VISIBLE_DEVICES");
 		return;
+	}
 	setenv("CUDA_VISIBLE_DEVICES", view.saved, 1);
 	free(view.saved);
 	view.saved = NULL;

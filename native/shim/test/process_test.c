@@ -97,7 +97,11 @@ static int role_sees(void)
 	CUcontext ctx;
 	CUdeviceptr p;
 	size_t free_bytes, total, device_total;
+	struct fake_stats s;
 	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	fake_read(&s);
+	CHECK(strcmp(s.visible, "GPU-11111111-1111-1111-1111-111111111111,GPU-22222222-2222-2222-2222-222222222222") == 0);
+	CHECK(getenv("CUDA_VISIBLE_DEVICES") == NULL);
 	CHECK_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
 	CHECK_EQ(count, 2);
 	CHECK_EQ(cuDeviceGet(&device, 1), CUDA_SUCCESS);
