@@ -68,7 +68,26 @@ func (c *invocation) snapshot(ctx context.Context, server *client.Client) (top.S
 	out.At = c.Now()
 	out.Devices = append(out.Devices, devices...)
 	out.Workloads = append(out.Workloads, works...)
+	c.fillReasons(ctx, server, out.Workloads)
 	return out, nil
+}
+
+// mostReasons is for how many waiting workloads the reason is asked: more than a screen shows.
+const mostReasons = 50
+
+// fillReasons asks why those in front of the line wait. A reason that cannot be had stays empty: not known.
+func (c *invocation) fillReasons(ctx context.Context, server *client.Client, works []api.Workload) {
+	asked := 0
+	for i := range works {
+		status := &works[i].Status
+		if status.Phase != api.Waiting || status.Reason != "" || status.Place > mostReasons || asked == mostReasons {
+			continue
+		}
+		asked++
+		if why, err := server.Why(ctx, works[i].UID); err == nil {
+			status.Reason = why.Message
+		}
+	}
 }
 
 // snapshotWidth is the width of a snapshot that goes to a file or a pipe.
