@@ -18,7 +18,7 @@
  *            at the rate (1 − ceiling). A whole ceiling has no bucket. Over any time T use is at most
  *            ceiling·T + 2.5·burst + what one lease and one launch overrun.
  *   vtime    what it got above its floor, over its weight: use under a borrower's lease ÷ weight. A grant that wakes starts no
- *            further back than those that are active.
+ *            further back than those that are active, after a pause of less than 20 ms by two leases.
  *
  * When the device is about to be free, the next holder is
  *

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#define PAUSE_NS 20000000 /* shorter than this nobody was away */
+
 static void observe_holder(struct core *core, struct core_grant *g, const struct core_observation *seen)
 {
 	bool launched = seen->launched != g->launched;
@@ -38,8 +40,10 @@ static void observe_wait(struct core *core, struct core_grant *g, const struct c
 	g->lost_idle_at = 0;
 	if (g->phase != CORE_IDLE)
 		return;
-	if (g->vtime < d->vmin)
-		g->vtime = d->vmin;
+	/* One that paused between two batches keeps what it is behind by, up to two leases; one that was away starts level. */
+	uint64_t lag = core->now < g->ended_at + PAUSE_NS ? 2 * core->config.lease_ns * CORE_MILLI / g->policy.weight : 0;
+	if (g->vtime + lag < d->vmin)
+		g->vtime = d->vmin - lag;
 	if (g->policy.floor > 0 && g->credit > 0) {
 		g->waking = true;
 		g->woke_at = core->now;
