@@ -203,28 +203,30 @@ func killAtEachPoint(t *testing.T, most int) {
 // crash has a daemon killed at a point and checks what the next one finds. It says whether the point was reached.
 func crash(t *testing.T, at string) bool {
 	t.Helper()
-	root, err := os.MkdirTemp("", "alq")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(root) }()
-	log := filepath.Join(root, "killed")
+	root := crashFolder(t)
 	reached := func() bool { return len(recorded(root, "killed")) > 0 }
-	play(t, root, "story", at, log)
+	play(t, root, "story", at, filepath.Join(root, "killed"))
 	if !reached() {
 		// A point of the recovery: there must be something to recover.
-		_ = takeOver(t, root, "without a crash")
-		if root, err = os.MkdirTemp("", "alq"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.RemoveAll(root) }()
-		log = filepath.Join(root, "killed")
+		takeOver(t, root, "without a crash")
+		root = crashFolder(t)
 		play(t, root, "story", "local.task.prepared:2", "")
-		play(t, root, "recover", at, log)
+		play(t, root, "recover", at, filepath.Join(root, "killed"))
 	}
 	was := reached()
 	takeOver(t, root, at)
 	return was
+}
+
+// crashFolder is a folder for one crash, short enough for sockets.
+func crashFolder(t *testing.T) string {
+	t.Helper()
+	root, err := os.MkdirTemp("", "alq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	return root
 }
 
 // play runs a daemon until it ends or is killed.
@@ -249,7 +251,7 @@ func play(t *testing.T, root, mode, at, log string) {
 
 // takeOver is the daemon after the crash: it checks that nothing is lost, nothing is granted twice and nothing was stopped, then
 // stops everything and checks that nothing is left.
-func takeOver(t *testing.T, root, at string) bool {
+func takeOver(t *testing.T, root, at string) {
 	t.Helper()
 	agent, err := crashAgent(root)
 	if err != nil {
@@ -314,7 +316,6 @@ func takeOver(t *testing.T, root, at string) bool {
 	if data, err := os.ReadFile(filepath.Join(root, "pages", "VIOLATION")); err == nil {
 		fail("%s", data)
 	}
-	return true
 }
 
 // shutDown ends what outlives daemons: arbiter and simulated devices.
