@@ -174,7 +174,7 @@ struct alq_slot { /* header 128 bytes, then the grants */
 
 struct alq_tel {
 	struct alq_header header;
-	uint32_t mem_lock;        /* robust futex lock word (owner's kernel tid, FUTEX_WAITERS, FUTEX_OWNER_DIED): guards mem_* of all slots */
+	uint32_t mem_lock;        /* futex lock word: the owner's pid << 6 | its slot, with FUTEX_WAITERS; 0: free. A dead owner is told by its slot. Guards mem_* of all slots */
 	uint32_t reserved0;
 	uint64_t floor_next_ns[ALQ_MAX_GRANTS]; /* T, by compare-and-swap over all processes: self-pacing while the arbiter is away (GCRA) */
 	uint8_t reserved[120];
