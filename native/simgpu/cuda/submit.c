@@ -192,7 +192,11 @@ void worker_stop(CUcontext c)
 
 static bool done(CUcontext c, uint32_t slot, uint64_t seq)
 {
-	return atomic_load_explicit(&c->channel->stream[slot].done, memory_order_acquire) >= seq;
+	if (atomic_load_explicit(&c->channel->stream[slot].done, memory_order_acquire) < seq)
+		return false;
+	/* What functions on the host did before they were acknowledged is seen by whoever sees them ended. */
+	(void)atomic_load_explicit(&c->channel->stream[slot].ack, memory_order_acquire);
+	return true;
 }
 
 static bool server_lives(void)

@@ -55,8 +55,7 @@ static void account(struct device *d, struct channel *c, uint64_t from, uint64_t
 
 void record_begin(struct sim_record *r)
 {
-	__atomic_store_n(&r->seq, r->seq + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	__atomic_exchange_n(&r->seq, r->seq + 1, __ATOMIC_ACQ_REL); /* what is written from here on comes after it */
 }
 
 void record_end(struct sim_record *r, uint64_t now)

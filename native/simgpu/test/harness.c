@@ -131,8 +131,8 @@ struct sim_record *record_now(void)
 	}
 	for (;;) {
 		uint32_t seq = __atomic_load_n(&map->seq, __ATOMIC_ACQUIRE);
-		memcpy(&copy, map, sizeof copy);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		for (size_t i = 0; i < sizeof copy / 8; i++)
+			((uint64_t *)&copy)[i] = __atomic_load_n((const uint64_t *)map + i, __ATOMIC_ACQUIRE);
 		if (!(seq & 1) && seq == __atomic_load_n(&map->seq, __ATOMIC_RELAXED))
 			return &copy;
 	}

@@ -2,6 +2,7 @@
 /* Time on the device: exact, in the order that streams and events allow. */
 #include "simgpu/test/harness.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 static float elapsed(CUevent from, CUevent to)
@@ -139,14 +140,14 @@ static void priorities(void)
 static void values(void)
 {
 	struct bench b = bench_open();
-	volatile uint32_t *word;
+	uint32_t *word;
 	OK(cuMemHostAlloc((void **)&word, 4096, 0));
 	CUdeviceptr at = (uintptr_t)word;
 	/* Written in the order of the stream, seen without any call. */
 	launch(b.us100, b.stream);
 	OK(cuStreamWriteValue32(b.stream, at, 7, 0));
 	OK(cuStreamWriteValue64(b.stream, at + 8, 1ull << 40, 0));
-	while (word[0] != 7 || *(volatile uint64_t *)(word + 2) != 1ull << 40)
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != 7 || __atomic_load_n((uint64_t *)(word + 2), __ATOMIC_ACQUIRE) != 1ull << 40)
 		sched_yield();
 	/* Waited for, and given by the host. */
 	OK(cuStreamWaitValue32(b.stream, at + 4, 5, CU_STREAM_WAIT_VALUE_GEQ));
@@ -164,7 +165,7 @@ static void values(void)
 					   {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = at + 20, .value = 9}}};
 	OK(cuStreamBatchMemOp(b.stream, 2, ops, 0));
 	OK(cuStreamSynchronize(b.stream));
-	CHECK(word[5] == 9);
+	CHECK(__atomic_load_n(word + 5, __ATOMIC_ACQUIRE) == 9);
 	IS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(b.stream, 2, 7, 0));
 }
 
@@ -201,6 +202,44 @@ static void full_ring(void)
 	CHECK(record_now()->device[0].busy_ns == 15000000);
 }
 
+static struct bench shared;
+
+/* Launches, waits, allocates and copies like the others, on a stream of its own and on its thread's default one. */
+static void *work(void *arg)
+{
+	CUdeviceptr p;
+	CUstream s;
+	uint32_t in = (uint32_t)(uintptr_t)arg, out = 0;
+	OK(cuCtxSetCurrent(shared.context));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 50; i++) {
+		OK(cuMemAllocAsync(&p, 4096, s));
+		OK(cuMemsetD32Async(p, in, 1024, s));
+		launch(shared.us100, s);
+		OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, count, &out));
+		OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+		CHECK(out == 1);
+		OK(cuMemcpyDtoHAsync(&out, p, sizeof out, s)); /* pageable: it has moved when the call returns */
+		CHECK(out == in);
+		out = 0;
+		OK(cuMemFreeAsync(p, s));
+		OK(cuStreamSynchronize(s));
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t thread[8];
+	shared = bench_open();
+	for (uintptr_t i = 0; i < 8; i++)
+		CHECK(pthread_create(&thread[i], NULL, work, (void *)(i + 10)) == 0);
+	for (int i = 0; i < 8; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(record_now()->device[0].launches == 400);
+	OK(cuCtxDestroy(shared.context));
+}
+
 const struct test time_tests[] = {{"durations are exact", "h200", durations},
 				  {"default streams wait as they should", "h200", default_streams},
 				  {"events order streams and devices", "h200x2", events_across},
@@ -208,4 +247,5 @@ const struct test time_tests[] = {{"durations are exact", "h200", durations},
 				  {"values in memory", "h200", values},
 				  {"functions on the host", "h200", host_functions},
 				  {"more launches than the ring holds", "h200", full_ring},
+				  {"threads of a process", "h200", threads},
 				  {0}};
