@@ -34,9 +34,9 @@ $(OUT)/test/simgpu-model: $(SIM)/test/model_test.c $(SIM)/server/model.c $(SIM_H
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(SIM)/test/model_test.c $(SIM)/server/model.c -o $@ $(LDFLAGS)
 
-$(OUT)/test/simgpu-test: $(SIM_TEST) $(SIM_HEADERS) $(OUT)/sim/libcuda.so.1
+$(OUT)/test/simgpu-test: $(SIM_TEST) $(SIM_HEADERS) $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(SIM_TEST) -o $@ $(LDFLAGS) $(OUT)/sim/libcuda.so.1 -Wl,-rpath,$(OUT)/sim
+	$(CC) $(CFLAGS) $(SIM_TEST) -o $@ $(LDFLAGS) $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 -Wl,-rpath,$(OUT)/sim
 
 .PHONY: test-simgpu
 test-simgpu: $(OUT)/test/simgpu-model $(OUT)/test/simgpu-test $(OUT)/bin/aliquot-simgpu

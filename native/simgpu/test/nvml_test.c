@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What NVML says of the simulated devices, beside what the driver says. */
+#include "simgpu/test/harness.h"
+
+#include "nvml.h"
+
+#define MIB (1ull << 20)
+
+#define NVML(expected, call)                                                        \
+	do {                                                                        \
+		nvmlReturn_t is_ = (call);                                          \
+		if (is_ != (expected))                                              \
+			FAIL("%s gave %d, not %s", #call, (int)is_, #expected); \
+	} while (0)
+
+static void identity(void)
+{
+	unsigned int count, index;
+	nvmlDevice_t device;
+	char name[96], uuid[96], cuda_name[96];
+	int version;
+	NVML(NVML_ERROR_UNINITIALIZED, nvmlDeviceGetCount_v2(&count));
+	NVML(NVML_SUCCESS, nvmlInit_v2());
+	NVML(NVML_SUCCESS, nvmlDeviceGetCount_v2(&count));
+	CHECK(count == 3);
+	OK(cuInit(0));
+	for (unsigned int i = 0; i < count; i++) {
+		CUuuid id;
+		char text[64];
+		NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(i, &device));
+		NVML(NVML_SUCCESS, nvmlDeviceGetName(device, name, sizeof name));
+		OK(cuDeviceGetName(cuda_name, sizeof cuda_name, (CUdevice)i));
+		CHECK(strcmp(name, cuda_name) == 0);
+		NVML(NVML_SUCCESS, nvmlDeviceGetUUID(device, uuid, sizeof uuid));
+		OK(cuDeviceGetUuid(&id, (CUdevice)i));
+		snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-", (uint8_t)id.bytes[0], (uint8_t)id.bytes[1], (uint8_t)id.bytes[2], (uint8_t)id.bytes[3]);
+		CHECK(strncmp(uuid, text, strlen(text)) == 0);
+		CHECK(strcmp(uuid, record_now()->device[i].uuid) == 0);
+		NVML(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid, &device));
+		NVML(NVML_SUCCESS, nvmlDeviceGetIndex(device, &index));
+		CHECK(index == i);
+	}
+	NVML(NVML_SUCCESS, nvmlSystemGetCudaDriverVersion_v2(&version));
+	CHECK(version == CUDA_VERSION);
+	NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex_v2(3, &device));
+	NVML(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetName(device, name, 3));
+	NVML(NVML_SUCCESS, nvmlShutdown());
+	NVML(NVML_ERROR_UNINITIALIZED, nvmlDeviceGetCount_v2(&count));
+}
+
+static void use(void)
+{
+	nvmlDevice_t device;
+	nvmlMemory_t memory;
+	nvmlUtilization_t rates;
+	nvmlProcessInfo_t process[4];
+	unsigned int count = 4;
+	CUdeviceptr p;
+	NVML(NVML_SUCCESS, nvmlInit_v2());
+	NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(0, &device));
+	NVML(NVML_SUCCESS, nvmlDeviceGetComputeRunningProcesses_v3(device, &count, process));
+	CHECK(count == 0);
+	NVML(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device, &memory));
+	unsigned long long used = memory.used;
+	CHECK(memory.used + memory.free == memory.total);
+	struct bench b = bench_open();
+	OK(cuMemAlloc(&p, 100 * MIB));
+	NVML(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device, &memory));
+	CHECK(memory.used == used + (100 + 256 + 2) * MIB && memory.used + memory.free == memory.total);
+	count = 0;
+	NVML(NVML_ERROR_INSUFFICIENT_SIZE, nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL));
+	CHECK(count == 1);
+	count = 4;
+	NVML(NVML_SUCCESS, nvmlDeviceGetComputeRunningProcesses_v3(device, &count, process));
+	CHECK(count == 1 && process[0].pid == (unsigned int)getpid() && process[0].usedGpuMemory == (100 + 256 + 2) * MIB);
+	launch_ns(b.timed, 1ull << 62, b.stream); /* without end: the rate comes to 100 */
+	do
+		NVML(NVML_SUCCESS, nvmlDeviceGetUtilizationRates(device, &rates));
+	while (rates.gpu < 99);
+	CHECK(rates.gpu <= 100);
+}
+
+static void events(void)
+{
+	nvmlDevice_t device, other;
+	nvmlEventSet_t set;
+	nvmlEventData_t data;
+	NVML(NVML_SUCCESS, nvmlInit_v2());
+	NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(0, &device));
+	NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(1, &other));
+	NVML(NVML_SUCCESS, nvmlEventSetCreate(&set));
+	NVML(NVML_SUCCESS, nvmlDeviceRegisterEvents(device, 8, set)); /* XIDs */
+	NVML(NVML_ERROR_TIMEOUT, nvmlEventSetWait_v2(set, &data, 0));
+	CHECK(simgpu("inject", "xid", "48", "--device", "1", NULL) == 0); /* nobody listens there */
+	CHECK(simgpu("inject", "xid", "31", "--device", "0", NULL) == 0);
+	CHECK(simgpu("inject", "xid", "79", "--device", "0", NULL) == 0);
+	NVML(NVML_SUCCESS, nvmlEventSetWait_v2(set, &data, 60000));
+	CHECK(data.device == device && data.eventType == 8 && data.eventData == 31);
+	NVML(NVML_SUCCESS, nvmlEventSetWait_v2(set, &data, 60000));
+	CHECK(data.eventData == 79);
+	nvmlMemory_t memory;
+	NVML(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetMemoryInfo(device, &memory));
+	NVML(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(other, &memory));
+	NVML(NVML_SUCCESS, nvmlEventSetFree(set));
+}
+
+static void absent(void)
+{
+	NVML(NVML_ERROR_DRIVER_NOT_LOADED, nvmlInit_v2());
+	CHECK(strlen(nvmlErrorString(NVML_ERROR_DRIVER_NOT_LOADED)) > 0);
+}
+
+const struct test nvml_tests[] = {{"NVML and the driver agree on devices", "h200,a100,l4", identity},
+				  {"NVML shows memory, processes and use", "h200", use},
+				  {"NVML tells of XIDs and lost devices", "h200x2", events},
+				  {"NVML without a server", NULL, absent},
+				  {0}};
