@@ -215,6 +215,8 @@ void context_unuse(CUcontext c); /* after users++ */
 
 /* The stream that a handle means for the current context. */
 CUresult stream_of(CUstream h, CUstream *out);
+CUresult enter_stream(CUstream h, CUstream *s); /* begins a call on a stream; on success the lock is held */
+void slot_back(uint32_t **stack, uint32_t *count, uint32_t slot); /* to be used again */
 CUstream stream_per_thread(CUcontext c);
 CUresult stream_make(CUcontext c, unsigned flags, int priority, CUstream *out);
 void stream_drop(CUstream s);
@@ -295,6 +297,7 @@ struct chunk {
 
 struct range *range_find(uintptr_t p); /* the one that holds p; NULL: none */
 struct range *range_add(struct range r);
+bool range_overlaps(uintptr_t p, size_t bytes);
 void range_remove(uintptr_t start);
 void ranges_forget(CUcontext c); /* all that belong to the context, memory too */
 CUresult chunk_new(CUcontext c, size_t size, struct chunk **out);
@@ -356,6 +359,10 @@ struct CUmod_st {
 	CUmodule next;
 };
 
+char *ptx_strip(const char *text);                      /* a copy without comments; NULL: memory is out */
+CUresult ptx_check(const char *text);                   /* that it is PTX at all */
+CUresult ptx_entries(CUmodule m, const char *text);     /* its kernels */
+CUresult ptx_globals(CUmodule m, const char *text);     /* its variables outside of functions */
 CUresult module_load(CUcontext c, const void *image, CUmodule *out);
 void module_free(CUmodule m);
 CUresult function_of(CUfunction f, CUfunction *out); /* a CUkernel may be passed as a CUfunction */

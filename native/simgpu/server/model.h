@@ -112,6 +112,10 @@ void model_advance(struct model *m, uint64_t now);
 /* The time at which the server must look again, for somebody waits or an action is due; SIM_NEVER: no need. */
 uint64_t model_deadline(struct model *m);
 
+/* The end of what the device does now, if nothing else happens; SIM_NEVER: it does nothing, or without end. */
+uint64_t device_next_end(const struct device *d);
+bool takes_time(const struct op *op);
+
 void model_attach(struct model *m, struct channel *c, pid_t pid, uint64_t start_time, uint64_t now);
 void model_detach(struct model *m, struct channel *c, uint64_t now);
 void model_fault(struct channel *c, uint32_t result);
