@@ -31,14 +31,20 @@ type reading struct {
 
 // verdict is how far what was delivered is from what the rule says, over the worst window.
 type verdict struct {
-	shareError float64 // worst tenant: distance from divide, in points (hundredths of the device)
-	overshoot  float64 // worst tenant: above its ceiling, in points; below 0 if none came near
-	busy       float64 // least busy, in percent of what the demand allows
+	shareError float64   // worst tenant: distance from divide, in points (hundredths of the device)
+	overshoot  float64   // worst tenant: above its ceiling, in points; below 0 if none came near
+	busy       float64   // least busy, in percent of what the demand allows
+	got, due   []float64 // of each tenant where shareError was worst, in points
 }
 
 // worse is the worst of both, each figure by itself.
 func (v verdict) worse(w verdict) verdict {
+	got, due := v.got, v.due
+	if w.shareError > v.shareError {
+		got, due = w.got, w.due
+	}
 	return verdict{
+		got: got, due: due,
 		shareError: max(v.shareError, w.shareError),
 		overshoot:  max(v.overshoot, w.overshoot),
 		busy:       min(v.busy, w.busy),
@@ -79,6 +85,7 @@ func judgeWindow(tenants []tenant, pids []int, from, to reading) verdict {
 	var delivered, allowed int64
 	for i, pid := range pids {
 		got := int64(to.busy[pid] - from.busy[pid])
+		v.got, v.due = append(v.got, points(got)), append(v.due, points(due[i]))
 		v.shareError = max(v.shareError, points(max(got-due[i], due[i]-got)))
 		if over := points(got - shares[i].Ceiling); i == 0 || over > v.overshoot {
 			v.overshoot = over
