@@ -143,7 +143,7 @@ struct alq_tel_grant {
 	uint64_t launched;        /* launches (kernels, graphs, large copies and sets) let through */
 	uint64_t completed;       /* of those, known to have ended; release */
 	uint64_t launched_ns;     /* their estimated device time, summed */
-	uint64_t completed_ns;    /* measured where it was measured, else estimated */
+	uint64_t completed_ns;    /* of launched_ns, what belongs to launches that have ended: the difference is still queued */
 	uint64_t device_ns;       /* device time measured by events, summed */
 	uint64_t device_launches; /* launches covered by device_ns */
 	uint64_t busy_until_ns;   /* when the work let through should end, by estimate; 0: nothing outstanding */

@@ -18,6 +18,7 @@ void core_defaults(struct core_config *config)
 		.idle_ns = 300000,
 		.start_ns = 1000000,
 		.overlap_ns = 10000000,
+		.patience_ns = 50000000,
 		.settle_ns = 100000000,
 	};
 }

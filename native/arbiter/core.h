@@ -87,6 +87,7 @@ struct core_config {
 	uint64_t idle_ns;     /* 0.3 ms */
 	uint64_t start_ns;    /* 1 ms: a holder that has not launched yet is given so long */
 	uint64_t overlap_ns;  /* 10 ms */
+	uint64_t patience_ns; /* 50 ms: so long work that said when it will end is waited for before it counts as late */
 	uint64_t settle_ns;   /* 100 ms: books are settled so often while a device is in use */
 	void *context;
 	/* Reads the processes of a grant now. Must not call back into the core. */

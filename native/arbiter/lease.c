@@ -96,6 +96,22 @@ void core_open(struct core *core, int grant, uint64_t length)
 	core_publish(core, grant);
 }
 
+/*
+ * When undrained work of a lease that is over is overlapped: `overlap` after the lease's end, or after the end that the work itself announced,
+ * within `patience`, unless an owner who has just woken waits. A long kernel that is known is let finish: beside another it would only
+ * take twice as long, and nobody could say who used what.
+ */
+static uint64_t overlap_at(const struct core *core, const struct core_device *d, const struct core_grant *g)
+{
+	uint64_t from = g->ended_at, most = g->ended_at + core->config.patience_ns;
+	if (g->busy_until > from)
+		from = g->busy_until < most ? g->busy_until : most;
+	for (int i = 0; i < d->grants; i++)
+		if (core->grant[d->grant[i]].waking)
+			from = g->ended_at;
+	return from + core->config.overlap_ns;
+}
+
 /* Whether work of leases that are over keeps the device from whoever is next; then *again says when to look again. */
 bool core_blocked(struct core *core, const struct core_device *d, int next, uint64_t *again)
 {
@@ -111,8 +127,9 @@ bool core_blocked(struct core *core, const struct core_device *d, int next, uint
 			continue; /* about to be free */
 		else
 			at = core->now + CORE_RECHECK_NS;
-		if (at > g->ended_at + core->config.overlap_ns)
-			at = g->ended_at + core->config.overlap_ns;
+		uint64_t late = overlap_at(core, d, g);
+		if (at > late)
+			at = late;
 		if (at < *again)
 			*again = at;
 		blocked = true;
@@ -307,11 +324,12 @@ static void step_limits(struct core *core, struct core_device *d, struct core_gr
 	if (g->phase == CORE_DRAINING && !g->outstanding)
 		core_due(d, core->now + REVOKE_CHECK_NS);
 	if (g->phase == CORE_DRAINING && !g->overlapped) {
-		if (core->now >= g->ended_at + core->config.overlap_ns) {
+		uint64_t late = overlap_at(core, d, g);
+		if (core->now >= late) {
 			g->overlapped = true;
 			g->books.overlapped++;
 		} else {
-			core_due(d, g->ended_at + core->config.overlap_ns);
+			core_due(d, late);
 		}
 	}
 	if (g->policy.ceiling >= ALQ_MILLI) {

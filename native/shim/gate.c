@@ -244,7 +244,7 @@ void gate_leave(struct pass *pass, CUresult result)
 	if (result != CUDA_SUCCESS || b == NULL) {
 		/* It never reached the device, or nothing tells when it ends: booked by its estimate. */
 		pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
-		meter_completed(m, 1, pass->est_ns, pass->unknown, result == CUDA_SUCCESS ? pass->est_ns : 0);
+		meter_completed(m, 1, pass->est_ns, pass->unknown);
 	} else {
 		batch_count(b, pass->cost, pass->est_ns, pass->unknown, 1);
 	}

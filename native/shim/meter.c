@@ -164,7 +164,7 @@ uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due)
 	return next;
 }
 
-void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown, uint64_t took_ns)
+void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown)
 {
 	struct alq_tel_grant *t = tel_of(m->grant);
 	uint64_t now = clock_now();
@@ -173,7 +173,7 @@ void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32
 	m->outstanding_unknown -= unknown;
 	m->busy_until_ns = m->outstanding == 0 ? 0 : now + m->outstanding_ns;
 	put(&t->busy_until_ns, m->busy_until_ns);
-	put(&t->completed_ns, t->completed_ns + took_ns);
+	put(&t->completed_ns, t->completed_ns + est_ns);
 	put_release(&t->completed, t->completed + launches);
 	put(&m->done, m->done + 1);
 	if (m->room_waiters != 0)
@@ -207,7 +207,7 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 		put(&t->device_launches, t->device_launches + b->launches);
 		put(&t->longest_ns, each > t->longest_ns ? each : t->longest_ns - t->longest_ns / 64);
 	}
-	meter_completed(m, b->launches, b->est_ns, b->unknown, measured_ns != UINT64_MAX ? measured_ns : b->est_ns);
+	meter_completed(m, b->launches, b->est_ns, b->unknown);
 }
 
 void meter_wake_watcher(struct meter *m)

@@ -109,7 +109,7 @@ void batch_free(struct batch *b);
 void batch_unref(struct batch *b);
 /* Books the end of a batch's launches. measured_ns: on the device; UINT64_MAX: not measured. */
 void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns);
-void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown, uint64_t took_ns);
+void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown);
 void meter_wake_watcher(struct meter *m);
 void *watch_body(void *meter);
 bool gate_is_open(const struct alq_ctl_grant *c, uint64_t now);
