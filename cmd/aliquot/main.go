@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/cli"
 	"github.com/aliquot-dev/aliquot/host/local"
@@ -30,7 +31,14 @@ func main() {
 		Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ(), Dir: folder,
 		Serve: serve, Halt: halt, Replay: local.Replay, Driver: node.DriverPresent, Supervise: supervise.Main,
 	}
-	exit := program.Main(context.Background(), os.Args[1:])
+	end(program.Main(context.Background(), os.Args[1:]))
+}
+
+// endPatience is how long a signal to oneself may take.
+const endPatience = time.Second
+
+// end ends this process as the command ended.
+func end(exit cli.Exit) {
 	if exit.Signal != 0 && endsQuietly(exit.Signal) {
 		endBy(exit.Signal)
 	}
@@ -47,10 +55,14 @@ func endsQuietly(sig syscall.Signal) bool {
 	}
 }
 
-// endBy ends this process by a signal, so that a shell sees what ended the program: a script that is interrupted stops.
+// endBy ends this process by a signal, so that a shell sees what ended the program: a script that is interrupted stops. It returns
+// where the signal does not end this process: one that was started in the background of a script ignores SIGINT, and the one it
+// was started with may also be blocked.
 func endBy(sig syscall.Signal) {
 	signal.Reset(sig)
-	if syscall.Kill(os.Getpid(), sig) == nil && sig != syscall.SIGPIPE {
-		select {} // the signal is on its way
+	if sig == syscall.SIGPIPE || signal.Ignored(sig) || syscall.Kill(os.Getpid(), sig) != nil {
+		return
 	}
+	// The signal is on its way, unless it is blocked: then it never comes.
+	time.Sleep(endPatience)
 }

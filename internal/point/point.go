@@ -7,25 +7,28 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
 
-var (
+// wish is what the environment asks of this process.
+type wish struct {
 	name  string
 	times int64
 	hits  atomic.Int64
-)
-
-func init() {
-	var count string
-	name, count, _ = strings.Cut(os.Getenv("ALIQUOT_KILL_AT"), ":")
-	times, _ = strconv.ParseInt(count, 10, 64)
 }
+
+// wanted reads the environment, once: points are passed often.
+var wanted = sync.OnceValue(func() *wish {
+	name, count, _ := strings.Cut(os.Getenv("ALIQUOT_KILL_AT"), ":")
+	times, _ := strconv.ParseInt(count, 10, 64)
+	return &wish{name: name, times: times}
+})
 
 // Here kills this process if it was asked to die at the point called at.
 func Here(at string) {
-	if name != at || hits.Add(1) < times {
+	if one := wanted(); one.name != at || one.hits.Add(1) < one.times {
 		return
 	}
 	if log := os.Getenv("ALIQUOT_KILL_LOG"); log != "" {
