@@ -146,11 +146,11 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 		}
 		if (n > 1 && d->holder >= 0 && who[n - 1] == &core->grant[d->holder]) {
 			uint64_t part = holder_part(core, who[n - 1], dt / (uint64_t)n);
-			core_use(who[--n], part);
+			core_pay(core, d, who[--n], part);
 			dt -= part;
 		}
 		for (int i = 0; i < n; i++)
-			core_use(who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));
+			core_pay(core, d, who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));
 	}
 }
 

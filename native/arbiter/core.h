@@ -143,6 +143,9 @@ struct core_grant {
 	uint64_t retry_at;    /* it waited and then launched nothing under its lease (stopped?): not chosen before */
 	uint64_t retry_since; /* demand_since of that wait */
 	uint32_t misses;      /* how many leases in a row it let pass so */
+	bool asked;           /* told_ns and held_at_told have been read */
+	uint64_t told_ns, held_at_told; /* what it said it had used, and had been charged, when it was last asked */
+	int64_t claim_ns;     /* what it says it used beyond its charges; negative: was charged beyond its use */
 	uint64_t accrued_at;
 
 	/* thousandths of a ns, exact */
@@ -171,6 +174,7 @@ struct core_device {
 	uint64_t idle_pending, down_pending; /* ns */
 	int64_t free_account; /* of what no floor reserves; thousandths of a ns */
 	uint64_t vmin;
+	uint64_t admitted_ns; /* of its grants' claims, what can be charged in place of others */
 	bool shared;          /* time was apportioned when it was last charged */
 	bool handoff;         /* work of a lease that is over has just drained */
 	uint64_t unreserved_idle_ns, down_ns, switches;
@@ -228,6 +232,10 @@ void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
 bool core_idle(const struct core_grant *grant);
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);
+/* Compares what the grants of a device say they used with what they were charged. */
+void core_admit(struct core *core, struct core_device *device);
+/* Charges a grant, or those of the device who admit that the time was theirs. */
+void core_pay(struct core *core, struct core_device *device, struct core_grant *grant, uint64_t use);
 
 bool core_gated(const struct core *core, int grant); /* takes part in its task's leases */
 bool core_gang(const struct core *core, int task);

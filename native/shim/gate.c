@@ -10,6 +10,7 @@
 #include "meter.h"
 
 #define GATE_SLEEP_NS (100 * NS_PER_MS) /* looks again at least so often: the arbiter may have died */
+#define RETURNS_NS (300 * NS_PER_US)    /* launching again so soon after all had ended is a wait between launches, not a pause */
 #define FLOOR_BURST_NS (5 * NS_PER_MS)  /* of the floor's schedule, what may be used ahead */
 
 enum verdict { GO, WAIT_GATE, WAIT_ROOM, WAIT_FLOOR, STOPPED };
@@ -144,7 +145,10 @@ static void admit(struct meter *m, struct pass *pass, uint64_t now)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	struct alq_tel_grant *t = tel_of(m->grant);
-	m->outstanding++;
+	if (m->outstanding++ == 0 && m->drained_ns != 0) {
+		m->returns = now < m->drained_ns + RETURNS_NS;
+		m->drained_ns = 0;
+	}
 	m->outstanding_ns += pass->est_ns;
 	m->outstanding_unknown += pass->unknown;
 	pass->cost->pending += pass->unknown;

@@ -81,6 +81,8 @@ struct meter {
 	bool watch_sleeps;       /* without a time limit */
 	bool watching;           /* the thread runs */
 	uint32_t gate_waiters;
+	uint64_t drained_ns;     /* when nothing was outstanding any more; 0: something is */
+	bool returns;            /* last time it launched again soon after that */
 	uint64_t outstanding, outstanding_ns, outstanding_unknown;
 	uint64_t busy_until_ns;
 	struct context *contexts;

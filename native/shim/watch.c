@@ -177,7 +177,8 @@ static void watch_sleep(struct meter *m, uint64_t until)
 	m->watch_sleeps = false;
 }
 
-/* Nothing is outstanding: says so, at once when the lease is over, else after a little while without a launch. */
+/* Nothing is outstanding: says so, at once when the lease is over or the program last paused after this, else after a little while
+ * without a launch. */
 static void drained(struct meter *m)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
@@ -185,7 +186,9 @@ static void drained(struct meter *m)
 	uint64_t launched = t->launched, now = clock_now();
 	if ((get(&c->gate) & ALQ_GATE_UNGATED) == 0) {
 		bool over = !gate_is_open(c, now);
-		if (!over) {
+		if (m->drained_ns == 0)
+			m->drained_ns = now;
+		if (!over && m->returns) {
 			watch_sleep(m, now + IDLE_NS);
 			if (m->outstanding != 0 || tel_of(m->grant)->launched != launched)
 				return;
