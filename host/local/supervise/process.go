@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -143,17 +145,37 @@ func belonging(list []stat, root func(stat) bool) []Process {
 	return found
 }
 
-// marked says that a process was started with the marker of a workload in its environment.
+// becoming is how long a process may take to become its program, before it is taken to have no environment.
+const becoming = 2 * time.Second
+
+// marked says that a process was started with the marker of a workload in its environment. One that is just becoming its program has
+// none to show for a moment, also to whoever has started it and was told that this went well: that moment is waited out.
 func marked(pid int, uid string) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
-	}
+	folder := "/proc/" + strconv.Itoa(pid)
 	want := []byte(Marker + "=" + uid)
-	for _, one := range bytes.Split(data, []byte{0}) {
-		if bytes.Equal(one, want) {
-			return true
+	settled := false // it was seen to have a place for its environment, before that was read
+	for began := time.Now(); ; time.Sleep(50 * time.Microsecond) {
+		data, err := os.ReadFile(folder + "/environ")
+		if err != nil {
+			return false
 		}
+		if len(data) > 0 || settled || time.Since(began) > becoming {
+			return slices.ContainsFunc(bytes.Split(data, []byte{0}), func(one []byte) bool { return bytes.Equal(one, want) })
+		}
+		if _, err := os.Readlink(folder + "/exe"); err != nil {
+			return false // a thread of the kernel, or it has ended
+		}
+		settled = hasEnvironment(folder)
 	}
-	return false
+}
+
+// hasEnvironment says that a process has a place for its environment, be it empty. Between two programs it has none.
+func hasEnvironment(folder string) bool {
+	data, err := os.ReadFile(folder + "/stat")
+	if err != nil {
+		return true // it has ended, which the next look finds
+	}
+	const end = 51 - 3 // field 51, env_end, counted from 1; the first two are before the ')'
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	return len(fields) <= end || fields[end] != "0"
 }
