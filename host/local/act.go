@@ -29,11 +29,19 @@ func (h *Host) step(event engine.Event) *engine.Reject {
 		case engine.Reject:
 			rejected = &action
 			if w := h.work[action.Workload]; w != nil {
-				rejected.Reason = strings.ReplaceAll(rejected.Reason, "workload "+w.now.UID, w.now.Spec.Name)
+				rejected.Reason = h.named(strings.ReplaceAll(rejected.Reason, "workload "+w.now.UID, w.now.Spec.Name))
 			}
 		}
 	}
 	return rejected
+}
+
+// named says with a device's UUID, which is all that the engine knows of it, also its index and its model.
+func (h *Host) named(text string) string {
+	for uuid, device := range h.devices {
+		text = strings.ReplaceAll(text, "device "+uuid, fmt.Sprintf("device %d (%s, %s)", device.Index, device.Model, uuid))
+	}
+	return text
 }
 
 func (h *Host) doPlace(action engine.Place) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -77,6 +78,9 @@ func (h *Host) attach(ctx context.Context, conn *net.UnixConn) {
 	var w *work
 	if err == nil {
 		err = h.look(ctx, func() { w, err = h.attachTo(uid, peer.Uid, streams) })
+	}
+	if errors.Is(err, io.EOF) && uid == "" {
+		return // someone only looked whether anybody listens here
 	}
 	if err != nil || w == nil {
 		closeStreams(streams)

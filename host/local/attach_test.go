@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +57,49 @@ func TestAttachedProgramHasItsClientsStreams(t *testing.T) {
 		t.Errorf("ended with %+v", status)
 	}
 	refused(t, s.Logs(context.Background(), me, work.UID, false, io.Discard), api.CodeConflict, "no log")
+}
+
+// Who only looks whether the socket is served is no client whose streams were lost.
+func TestLookAtTheSocketIsNoClient(t *testing.T) {
+	var log syncedLog
+	s := newSite(t, func(config *Config) { config.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	path := filepath.Join(s.Host.Run, AttachName)
+	if conn, err := net.Dial("unix", path); err != nil || conn.Close() != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("nobody\n")); err != nil || conn.Close() != nil {
+		t.Fatal(err)
+	}
+	until(t, "the second is known", func() bool { return strings.Contains(log.String(), "workload=nobody") })
+	if err := s.Host.Close(); err != nil { // which waits for the first
+		t.Fatal(err)
+	}
+	if count := strings.Count(log.String(), "streams were not taken"); count != 1 {
+		t.Errorf("%d lines, want the one of nobody:\n%s", count, log.String())
+	}
+	s.open()
+}
+
+// syncedLog is a log that may be read while it is written.
+type syncedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *syncedLog) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(data)
+}
+
+func (l *syncedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func TestClientThatGoesAwayHangsUp(t *testing.T) {

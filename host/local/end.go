@@ -236,7 +236,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	held := w.keep.Placing != nil
 	w.keep.Placing = nil
 	h.touch(w)
-	h.note(w, sentence(*status))
+	h.noteAt(w, at, sentence(*status))
 	// Until its end is stored it is shown as it was, and found here; from then on in the store.
 	h.after(func() {
 		delete(h.work, w.now.UID)

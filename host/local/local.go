@@ -92,6 +92,7 @@ type Host struct {
 	broken   error // why the last commit failed; nothing is acted upon until one succeeds
 	tick     *time.Timer
 	orphaned []string // found at the start, for Info
+	machine  machine
 }
 
 // Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those
@@ -108,7 +109,7 @@ func Open(ctx context.Context, config Config) (*Host, error) {
 		Config: config, uid: uint32(os.Geteuid()), inbox: make(chan message), quit: make(chan struct{}),
 		work: map[string]*work{}, names: map[string]*work{}, devices: map[string]*node.Device{}, alarms: map[node.NoticeKind]string{},
 		events: newBroadcast(config.Now),
-		tick:   time.NewTimer(time.Hour),
+		tick:   time.NewTimer(time.Hour), machine: thisMachine(),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.open(ctx)

@@ -102,15 +102,17 @@ func TestBadInputIsRefusedInOneSentenceAndChangesNothing(t *testing.T) {
 		"more memory": {func(w *api.WorkloadSpec) {
 			w.Share.Memory = api.Memory{Floor: api.Amount{Bytes: 1 << 40}, Ceiling: api.Amount{Bytes: 1 << 40}}
 		}, api.CodeInvalid, "140Gi"},
-		"more devices":    {func(w *api.WorkloadSpec) { w.Devices = 3 }, api.CodeInvalid, "3 devices"},
-		"another model":   {func(w *api.WorkloadSpec) { w.Model = "B200" }, api.CodeInvalid, "B200"},
-		"missing program": {func(w *api.WorkloadSpec) { w.Command = []string{"./none"} }, api.CodeInvalid, "run: ./none: no such file or directory"},
-		"not in the path": {func(w *api.WorkloadSpec) { w.Command = []string{"none"} }, api.CodeInvalid, "run: none: not found in the PATH"},
-		"not executable":  {func(w *api.WorkloadSpec) { w.Command = []string{"/etc/passwd"} }, api.CodeInvalid, "run: /etc/passwd: permission denied"},
-		"a folder":        {func(w *api.WorkloadSpec) { w.Command = []string{"/etc"} }, api.CodeInvalid, "run: /etc: is a directory"},
-		"no such folder":  {func(w *api.WorkloadSpec) { w.Dir = "/no/where" }, api.CodeInvalid, "/no/where cannot be entered"},
-		"name taken":      {func(w *api.WorkloadSpec) { w.Name = "there" }, api.CodeConflict, "named there"},
-		"floor over":      {func(w *api.WorkloadSpec) { w.Share.Compute.Ceiling = 100 }, api.CodeInvalid, "over the ceiling"},
+		"more devices":     {func(w *api.WorkloadSpec) { w.Devices = 3 }, api.CodeInvalid, "3 devices"},
+		"another model":    {func(w *api.WorkloadSpec) { w.Model = "B200" }, api.CodeInvalid, "B200"},
+		"missing program":  {func(w *api.WorkloadSpec) { w.Command = []string{"./none"} }, api.CodeInvalid, "the program ./none cannot be run: no such file or directory"},
+		"not in the path":  {func(w *api.WorkloadSpec) { w.Command = []string{"none"} }, api.CodeInvalid, "the program none cannot be run: it is in none of the"},
+		"not executable":   {func(w *api.WorkloadSpec) { w.Command = []string{"/etc/passwd"} }, api.CodeInvalid, "the program /etc/passwd cannot be run: permission denied"},
+		"a folder":         {func(w *api.WorkloadSpec) { w.Command = []string{"/etc"} }, api.CodeInvalid, "the program /etc cannot be run: is a directory"},
+		"no such folder":   {func(w *api.WorkloadSpec) { w.Dir = "/no/where" }, api.CodeInvalid, "/no/where cannot be entered"},
+		"name taken":       {func(w *api.WorkloadSpec) { w.Name = "there" }, api.CodeConflict, "named there"},
+		"more cores":       {func(w *api.WorkloadSpec) { w.CPU = 9_999_000 }, api.CodeInvalid, "this machine has "},
+		"more host memory": {func(w *api.WorkloadSpec) { w.Memory = 999 << 40 }, api.CodeInvalid, "999Ti of the machine's memory was asked for, and it has "},
+		"floor over":       {func(w *api.WorkloadSpec) { w.Share.Compute.Ceiling = 100 }, api.CodeInvalid, "over the ceiling"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := spec("0.5", "true")
@@ -187,6 +189,10 @@ func TestResizeInPlaceAndInLine(t *testing.T) {
 	huge := api.Memory{Floor: api.Amount{Bytes: 1 << 41}, Ceiling: api.Amount{Bytes: 1 << 41}}
 	_, err = s.Resize(ctx, me, "one", server.ShareChange{Memory: &huge})
 	refused(t, err, api.CodeInvalid, "140Gi")
+	why, err := s.Why(ctx, "one")
+	if want := "on device 0 (H200), with 0.25 of compute and 1Gi of memory as its own; up to 0.60 of compute while others leave it idle; up to 2Gi of memory while it is free"; err != nil || why.Message != want {
+		t.Errorf("why it runs: %q, %v", why.Message, err)
+	}
 	for _, name := range []string{"two", "three"} {
 		big := spec("1", "sleep 1000")
 		big.Name = name
@@ -197,6 +203,9 @@ func TestResizeInPlaceAndInLine(t *testing.T) {
 		t.Errorf("resized in line to %+v, %v", work.Spec.Share, err)
 	}
 	s.running("three") // it fits now
+	most := api.Compute{Floor: 950, Ceiling: 950}
+	_, err = s.Resize(ctx, me, "one", server.ShareChange{Compute: &most})
+	refused(t, err, api.CodeConflict, "device 0 (H200, "+s.agent.Devices()[0].UUID+") has 0.65 free")
 	s.restart()
 	if work := s.wait("one"); work.Spec.Share.Compute != compute || work.Status.Grants[0].ComputeFloor != 250 {
 		t.Errorf("after a restart %+v", work)

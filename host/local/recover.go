@@ -203,6 +203,8 @@ func (h *Host) adopt(ctx context.Context, w *work) {
 			case w.child != nil:
 			case w.now.Status.Started == nil:
 				h.runs(w, child, child.Notes)
+			case found.Exit != nil:
+				w.child = child // it ended while no server ran
 			default:
 				w.child = child
 				h.note(w, "the server restarted; it ran on")

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -152,7 +153,7 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), strings.TrimPrefix(sentence(status), "ended: ")
 	default:
 		if why.Message == "" {
-			why.Message = "it has its share and is " + string(status.Phase)
+			err = h.look(ctx, func() { why.Message = h.holding(work) })
 		}
 	}
 	if err != nil {
@@ -179,6 +180,34 @@ func (h *Host) explain(uid string, why *api.Why) {
 		at := time.UnixMicro(int64(engines.Estimate)).UTC()
 		why.Estimate = &at
 	}
+}
+
+// holding says what a workload that was placed holds, and what it may have beyond that.
+func (h *Host) holding(work api.Workload) string {
+	grants := work.Status.Grants
+	if len(grants) == 0 {
+		return "it is " + string(work.Status.Phase)
+	}
+	names := make([]string, len(grants))
+	for i, grant := range grants {
+		names[i] = "device " + grant.Device
+		if device := h.devices[grant.Device]; device != nil {
+			names[i] = fmt.Sprintf("device %d (%s)", device.Index, device.Model)
+		}
+	}
+	each := ""
+	if len(grants) > 1 {
+		each = " of each"
+	}
+	one := grants[0]
+	text := fmt.Sprintf("on %s, with %s of compute and %s of memory%s as its own", strings.Join(names, " and "), one.ComputeFloor, one.MemoryFloor, each)
+	if one.ComputeLimit > one.ComputeFloor {
+		text += fmt.Sprintf("; up to %s of compute while others leave it idle", one.ComputeLimit)
+	}
+	if one.MemoryCeiling > one.MemoryFloor {
+		text += fmt.Sprintf("; up to %s of memory while it is free", one.MemoryCeiling)
+	}
+	return text
 }
 
 // Resize gives a workload another share: in place while it runs.

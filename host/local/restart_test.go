@@ -77,9 +77,61 @@ func TestWhatEndedWithoutADaemonIsTakenUp(t *testing.T) {
 		found, err := folder.Look()
 		return err == nil && !found.Supervised
 	})
+	reopened := time.Now()
 	s.open()
-	if status := s.ended("one").Status; status.ExitCode == nil || *status.ExitCode != 6 || status.Outcome != api.Failed {
-		t.Errorf("ended with %+v", status)
+	status := s.ended("one").Status
+	if status.ExitCode == nil || *status.ExitCode != 6 || status.Outcome != api.Failed || !status.Ended.Before(reopened) {
+		t.Errorf("ended with %+v, the server is here since %s", status, reopened)
+	}
+	why, err := s.Why(context.Background(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range why.History {
+		if strings.Contains(record.Message, "ran on") {
+			t.Errorf("it had ended, and its history says: %s", record.Message)
+		}
+	}
+	if last := why.History[len(why.History)-1]; !last.At.Equal(status.Ended.Truncate(time.Microsecond)) {
+		t.Errorf("it ended at %s, and its history says %s %q", status.Ended, last.At, last.Message)
+	}
+}
+
+// What runs can be ended without a daemon, and the next one knows how it ended.
+func TestTasksAreEndedWithoutADaemon(t *testing.T) {
+	s := newSite(t, nil)
+	for _, name := range []string{"soft", "hard"} {
+		trap := "exit 4"
+		if name == "hard" {
+			trap = ""
+		}
+		asked := spec("0.5", "trap '"+trap+"' TERM; touch "+filepath.Join(s.root, name)+"; while :; do sleep 0.01; done")
+		asked.Name = name
+		s.submit(asked)
+		until(t, name+" has set its trap", func() bool {
+			_, err := os.Stat(filepath.Join(s.root, name))
+			return err == nil
+		})
+		s.running(name)
+	}
+	state := s.State
+	if _, err := EndTasks(context.Background(), state, 0); err == nil {
+		t.Error("tasks were ended past the daemon that runs them")
+	}
+	if err := s.Host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if count, err := EndTasks(context.Background(), state, 50*time.Millisecond); err != nil || count != 2 {
+		t.Errorf("%d tasks were ended, %v", count, err)
+	}
+	if count, err := EndTasks(context.Background(), state, 0); err != nil || count != 0 {
+		t.Errorf("a second time there were %d, %v", count, err)
+	}
+	s.open()
+	for name, signal := range map[string]string{"soft": "", "hard": "SIGKILL"} {
+		if status := s.ended(name).Status; status.Outcome != api.Stopped || status.Signal != signal {
+			t.Errorf("%s ended with %+v", name, status)
+		}
 	}
 }
 

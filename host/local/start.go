@@ -82,7 +82,7 @@ func (h *Host) notStarted(err error) verdict {
 	return verdict{outcome: api.Refused, code: &code, reason: err.Error()}
 }
 
-var errNoClient = errors.New("run: the client that it was to be attached to did not hand over its streams; run it again")
+var errNoClient = errors.New("the client that it was to be attached to did not hand over its streams; run it again")
 
 // supervise writes the recipe and starts the supervisor.
 func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) (*supervise.Started, []string, error) {
@@ -202,7 +202,7 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 	}
 	h.placed(w)
 	h.step(engine.Started{At: h.time(), ID: w.now.UID})
-	h.note(w, fmt.Sprintf("started as process %d", child.PID))
+	h.noteAt(w, at, fmt.Sprintf("started as process %d", child.PID))
 	h.addNotes(w, notes...)
 	h.after(func() { point.Here("local.started.stored") })
 }

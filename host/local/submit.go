@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/server"
@@ -64,6 +67,9 @@ func (h *Host) checkName(one *api.Workload) error {
 // checkFit refuses what could never run here: an unknown queue, more than any device has.
 func (h *Host) checkFit(w *work) error {
 	spec := w.now.Spec
+	if err := checkMachine(spec, h.machine); err != nil {
+		return err
+	}
 	known := false
 	for _, queue := range h.engine.Queues() {
 		known = known || queue.Name == spec.Queue
@@ -75,6 +81,33 @@ func (h *Host) checkFit(w *work) error {
 	asked.ID = spec.Name
 	if err := h.engine.Check(asked); err != nil {
 		return api.Invalid("%s", err)
+	}
+	return nil
+}
+
+// machine is what limits of CPU and memory are compared with; 0: not known.
+type machine struct {
+	cores  api.Milli
+	memory api.Bytes
+}
+
+func thisMachine() machine {
+	known := machine{cores: api.Milli(runtime.NumCPU()) * api.WholeDevice}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		known.memory = api.Bytes(uint64(info.Totalram) * uint64(info.Unit))
+	}
+	return known
+}
+
+// checkMachine refuses a limit that the machine is below anyway: whoever asks for so much does not get it.
+func checkMachine(spec api.WorkloadSpec, has machine) error {
+	switch {
+	case has.cores > 0 && spec.CPU > has.cores:
+		return api.Invalid("a limit of %s cores was asked for, and this machine has %s; ask for at most that with --cpu, or leave it out", spec.CPU, has.cores)
+	case has.memory > 0 && spec.Memory > has.memory:
+		whole := has.memory / (1 << 20) * (1 << 20)
+		return api.Invalid("a limit of %s of the machine's memory was asked for, and it has %s; ask for at most that with --host-memory, or leave it out", spec.Memory, whole)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (h *Host) may(uid, owner uint32) bool { return uid == 0 || uid == h.uid || 
 func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 	name := spec.Command[0]
 	if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
-		return "", api.Invalid("run: the folder %s cannot be entered: %v", spec.Dir, reason(err, syscall.ENOTDIR))
+		return "", api.Invalid("the folder %s cannot be entered: %v", spec.Dir, reason(err, syscall.ENOTDIR))
 	}
 	if strings.Contains(name, "/") {
 		path := name
@@ -62,7 +62,7 @@ func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 			path = filepath.Join(spec.Dir, path)
 		}
 		if err := executable(path, as); err != nil {
-			return "", api.Invalid("run: %s: %v", name, err)
+			return "", api.Invalid("the program %s cannot be run: %v", name, err)
 		}
 		return path, nil
 	}
@@ -81,9 +81,13 @@ func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 		}
 	}
 	if denied != nil {
-		return "", api.Invalid("run: %v", denied)
+		return "", api.Invalid("the program %s cannot be run: %v", name, denied)
 	}
-	return "", api.Invalid("run: %s: not found in the PATH %q", name, spec.Env["PATH"])
+	folders := len(filepath.SplitList(spec.Env["PATH"]))
+	if folders == 0 {
+		return "", api.Invalid("the program %s cannot be run: there is no PATH to look for it in; name its path", name)
+	}
+	return "", api.Invalid("the program %s cannot be run: it is in none of the %d folders of PATH; name its path, or change PATH", name, folders)
 }
 
 // executable says why a user could not execute a file. It judges by the file's mode; what else stands in the way is found when it

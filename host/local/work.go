@@ -96,8 +96,11 @@ func (h *Host) touch(w *work) {
 }
 
 // note keeps a sentence in a workload's history and tells those who listen.
-func (h *Host) note(w *work, message string) {
-	h.pending.Records = append(h.pending.Records, store.Record{UID: w.now.UID, At: h.Now().UTC(), Message: message})
+func (h *Host) note(w *work, message string) { h.noteAt(w, h.Now(), message) }
+
+// noteAt does so for what was at another time: a program may have started or ended while no daemon was there to see it.
+func (h *Host) noteAt(w *work, at time.Time, message string) {
+	h.pending.Records = append(h.pending.Records, store.Record{UID: w.now.UID, At: at.UTC(), Message: message})
 	h.say("workload", w, message)
 }
 

@@ -251,19 +251,19 @@ func errnoOf(err error) syscall.Errno {
 func explainStart(recipe Recipe, err error) error {
 	errno := errnoOf(err)
 	if info, missing := os.Stat(recipe.Dir); missing != nil || !info.IsDir() {
-		return &startError{126, fmt.Sprintf("run: the folder %s cannot be entered: %v", recipe.Dir, errno)}
+		return &startError{126, fmt.Sprintf("the folder %s cannot be entered: %v", recipe.Dir, errno)}
 	}
 	switch {
 	case errno == syscall.ENOENT && !exists(recipe.Program):
-		return &startError{127, fmt.Sprintf("run: %s: no such file or directory", recipe.Command[0])}
+		return &startError{127, fmt.Sprintf("the program %s cannot be run: no such file or directory", recipe.Command[0])}
 	case errno == syscall.ENOENT:
-		return &startError{127, fmt.Sprintf("run: %s: the interpreter or loader that it names does not exist", recipe.Command[0])}
+		return &startError{127, fmt.Sprintf("the program %s cannot be run: the interpreter or loader that it names does not exist", recipe.Command[0])}
 	case errno == syscall.ENOEXEC:
-		return &startError{126, fmt.Sprintf("run: %s: not a program: a script must begin with #! and its interpreter", recipe.Command[0])}
+		return &startError{126, fmt.Sprintf("the program %s cannot be run: not a program: a script must begin with #! and its interpreter", recipe.Command[0])}
 	case errno == syscall.EACCES:
-		return &startError{126, fmt.Sprintf("run: %s: permission denied (it, or the folder %s, may not be used by this user)", recipe.Command[0], recipe.Dir)}
+		return &startError{126, fmt.Sprintf("the program %s cannot be run: permission denied (it, or the folder %s, may not be used by this user)", recipe.Command[0], recipe.Dir)}
 	default:
-		return &startError{126, fmt.Sprintf("run: %s: %v", recipe.Command[0], err)}
+		return &startError{126, fmt.Sprintf("the program %s cannot be run: %v", recipe.Command[0], err)}
 	}
 }
 

@@ -180,10 +180,10 @@ func TestProgramThatCannotBeStartedIsRefusedInOneSentence(t *testing.T) {
 		code int
 		text string
 	}{
-		"missing": {127, "run: ./missing: no such file or directory"},
-		"plain":   {126, "run: ./plain: permission denied"},
-		"text":    {126, "run: ./text: not a program"},
-		"script":  {127, "run: ./script: the interpreter or loader that it names does not exist"},
+		"missing": {127, "the program ./missing cannot be run: no such file or directory"},
+		"plain":   {126, "the program ./plain cannot be run: permission denied"},
+		"text":    {126, "the program ./text cannot be run: not a program"},
+		"script":  {127, "the program ./script cannot be run: the interpreter or loader that it names does not exist"},
 	} {
 		t.Run(program, func(t *testing.T) {
 			task := newTask(t, "")
