@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/aliquot-dev/aliquot/cli/client"
 )
@@ -110,6 +112,12 @@ func (c *invocation) report(err error) Exit {
 
 // complain prints an error as `aliquot: …`, with the place in the input where there is one.
 func (c *invocation) complain(err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(several.Unwrap()...).Error() {
+		for _, one := range several.Unwrap() {
+			c.complain(one)
+		}
+		return
+	}
 	_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", err)
 	var pointed interface{ Caret() string }
 	if errors.As(err, &pointed) {
@@ -151,12 +159,15 @@ func (c *invocation) root() *cobra.Command {
 		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := withoutValue(cmd); err != nil {
+				return err
+			}
 			c.settings, err = loadSettings(c.Env)
 			return err
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w (see `%s --help`)", err, cmd.CommandPath())
+		return usagef("%w (see `%s --help`)", flagError(err), cmd.CommandPath())
 	})
 	root.PersistentFlags().StringVar(&c.runFlag, "run", "", "the server's RUN folder (default: your own, else the machine's)")
 	must(root.MarkPersistentFlagDirname("run"))
@@ -178,6 +189,39 @@ func (c *invocation) root() *cobra.Command {
 		}
 	}
 	return root
+}
+
+// flagError says what is wrong with a flag in words of the command line.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	name, value := "--"+invalid.GetFlag().Name, invalid.GetValue()
+	switch kind := invalid.GetFlag().Value.Type(); {
+	case value == "--":
+		return fmt.Errorf("%s needs a value", name)
+	case errors.Is(invalid, strconv.ErrRange):
+		return fmt.Errorf("%s %s: the number is too large", name, value)
+	case strings.HasPrefix(kind, "int"):
+		return fmt.Errorf("%s %s: this is no whole number", name, value)
+	case kind == "duration":
+		return fmt.Errorf("%s %s: this is no time: write for example 10s or 2m", name, value)
+	case kind == "bool":
+		return fmt.Errorf("%s=%s: write %s=true or %s=false", name, value, name, name)
+	default:
+		return fmt.Errorf("%s %s: this is no %s", name, value, kind)
+	}
+}
+
+// withoutValue refuses a flag that took the `--` before the program for its value.
+func withoutValue(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if flag.Value.String() == "--" && err == nil {
+			err = usagef("--%s needs a value (see `%s --help`)", flag.Name, cmd.CommandPath())
+		}
+	})
+	return err
 }
 
 const (

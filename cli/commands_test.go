@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -190,6 +191,19 @@ func TestRefusals(t *testing.T) {
 		{"submit --time-limit soon -- x", nil, ExitUsage, "--time-limit"},
 		{"submit --cpu NaN -- x", nil, ExitUsage, "--cpu NaN"},
 		{"submit --cpu 0 -- x", nil, ExitUsage, "at least 0.001"},
+		{"submit --cpu 0.0001 -- x", nil, ExitUsage, "at least 0.001"},
+		{"submit --devices 0 -- x", nil, ExitUsage, "a share of nothing"},
+		{"submit --time-limit 0s -- x", nil, ExitUsage, "--time-limit 0s"},
+		{"submit --weight 0 -- x", nil, ExitUsage, "a share of nothing"},
+		{"resize x --weight 0", nil, ExitUsage, "a share of nothing"},
+		{"submit --host-memory 0 -- x", nil, ExitUsage, "--host-memory 0"},
+		{"submit --priority 99999999999 -- x", nil, ExitUsage, "--priority 99999999999: the number is too large (see `aliquot submit --help`)"},
+		{"submit --priority high -- x", nil, ExitUsage, "--priority high: this is no whole number"},
+		{"submit --gpu -- x", nil, ExitUsage, "--gpu needs a value"},
+		{"run --name -- x", nil, ExitUsage, "--name needs a value"},
+		{"submit --devices -- x", nil, ExitUsage, "--devices needs a value"},
+		{"stop x --grace soon", nil, ExitUsage, "--grace soon: this is no time"},
+		{"ps --all=maybe", nil, ExitUsage, "--all=maybe: write --all=true or --all=false"},
 		{"submit --cpu 9e9 -- x", nil, ExitUsage, "no machine has so many"},
 		{"queue set q --quota lots", nil, ExitUsage, "--quota"},
 		{"show none", nil, ExitFailed, "there is no workload none"},
@@ -276,6 +290,11 @@ func TestStopResizeQueue(t *testing.T) {
 	if got := f.command("stop", "train", "none", "night", "--grace", "3s"); got.exit.Status != ExitFailed ||
 		got.out != "train stopped\nnight stopped\n" || !strings.Contains(got.err, "no workload none") {
 		t.Errorf("stop: %v %q %q", got.exit, got.out, got.err)
+	}
+	got := f.command("stop", "none", "nobody")
+	lines := strings.Split(strings.TrimSpace(got.err), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "aliquot: there is no workload none") || !strings.HasPrefix(lines[1], "aliquot: there is no workload nobody") {
+		t.Errorf("each refusal is a line of its own: %q", got.err)
 	}
 	if !f.called(`POST /v1/workloads/train/stop {"grace":"3s"}`) {
 		t.Errorf("the grace is not among the calls: %q", f.calls)
@@ -374,6 +393,26 @@ func TestWords(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+}
+
+// Whatever is free is shown so that it can be asked for.
+func TestRoomCanBeAskedFor(t *testing.T) {
+	if got := room(22516 << 20); got != "21.9Gi" {
+		t.Errorf("22516Mi free are shown as %s", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		free := api.Bytes(rapid.Int64Range(0, 1<<49).Draw(t, "free"))
+		asked, err := api.ParseMemory(room(free))
+		if free < api.Granule {
+			return // nothing can be had of it
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if floor, _ := asked.On(free); floor > free {
+			t.Fatalf("%d bytes are shown as %s, which is %d", free, room(free), floor)
+		}
+	})
 }
 
 func TestExitOfSignal(t *testing.T) {

@@ -50,7 +50,7 @@ func deviceTable(devices []api.Device, wide bool) table {
 		}
 		row := []cell{
 			text(strconv.Itoa(one.Index)), text(model), healthCell(one.Health), text(percent(one.Busy)), text(part(one.ComputeFree)),
-			text(maybeSize(one.MemoryUsed)), text(size(one.MemoryFree)), text(size(one.Memory)), text(sharesText(one.Grants)),
+			text(maybeSize(one.MemoryUsed)), text(room(one.MemoryFree)), text(room(one.Memory)), text(sharesText(one.Grants)),
 		}
 		if wide {
 			row = append(row, text(one.UUID), text(deviceNote(one)))

@@ -40,6 +40,9 @@ func (c *invocation) resizeCommand() *cobra.Command {
 			}
 		}
 		if cmd.Flags().Changed("weight") {
+			if weight == 0 {
+				return noWeight()
+			}
 			change.Weight = &weight
 		}
 		if change == (client.ShareChange{}) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -32,12 +33,28 @@ func percent(m *api.Milli) string {
 }
 
 // size prints an amount of memory for reading, with three digits at most: `11.9Gi`.
-func size(b api.Bytes) string {
+func size(b api.Bytes) string { return sizeIn(b, func(value float64) float64 { return value }) }
+
+// room prints an amount of memory that may be asked for, so never more than there is: what is shown can be typed back.
+func room(b api.Bytes) string {
+	return sizeIn(b/api.Granule*api.Granule, func(value float64) float64 {
+		if value >= 99.95 {
+			return math.Floor(value)
+		}
+		return math.Floor(value*10) / 10
+	})
+}
+
+// sizeIn prints an amount in the unit that leaves it under 1000, rounded beforehand as round says.
+func sizeIn(b api.Bytes, round func(float64) float64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
 	value, unit := float64(b), 0
 	for value >= 1000 && unit < len(units)-1 {
 		value /= 1024
 		unit++
+	}
+	if unit > 0 {
+		value = round(value)
 	}
 	if value >= 99.95 || unit == 0 || value == float64(int64(value)) {
 		return strconv.FormatFloat(value, 'f', 0, 64) + units[unit]

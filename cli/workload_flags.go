@@ -19,10 +19,12 @@ type workloadFlags struct {
 	name, model, queue, class, onReclaim    string
 	devices                                 int
 	priority, weight                        int32
+	given                                   func(flag string) bool
 }
 
 func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.given = flags.Changed
 	// Everything from the first word that is no flag belongs to the program.
 	flags.SetInterspersed(false)
 	defineShare(flags, &f.gpu, &f.memory, &f.weight)
@@ -85,7 +87,26 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 	if out.CPU, err = cores(f.cpu); err != nil {
 		return out, err
 	}
-	return out, nil
+	return out, f.nothing(out)
+}
+
+// nothing refuses a zero that was written: as a value it would mean the default, and whoever writes it means nothing.
+func (f *workloadFlags) nothing(spec api.WorkloadSpec) error {
+	switch {
+	case f.given("devices") && spec.Devices == 0:
+		return usagef("--devices 0: a share of no device is a share of nothing: give 1 to %d, or leave it out for 1", api.MaxDevices)
+	case f.given("time-limit") && spec.TimeLimit == 0:
+		return usagef("--time-limit %s: a program without any time does nothing: give for example 2h30m, or leave it out for no limit", f.timeLimit)
+	case f.given("host-memory") && spec.Memory == 0:
+		return usagef("--host-memory %s: a program without any memory does not run: give for example 8Gi, or leave it out for no limit", f.hostMemory)
+	case f.given("weight") && f.weight == 0:
+		return noWeight()
+	}
+	return nil
+}
+
+func noWeight() error {
+	return usagef("--weight 0: of what is over the floors this is a share of nothing: give 1 to %d, or leave it out for the compute floor in thousandths", api.MaxWeight)
 }
 
 // parse reads a flag's text, if there is one.

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -107,7 +108,7 @@ func (l Look) device(device api.Device) []row {
 	name := fmt.Sprintf(" %d %s", device.Index, device.Model)
 	out := []row{{text: l.paint(bold, l.pad(name, at.name+3)) + " " + l.stack(device, hue, at.compute) +
 		l.paint(bold, l.right(percent(busy), useWidth)) + strings.Repeat(" ", flowWidth+2) + l.memoryBar(device, at.memory) +
-		l.paint(bold, l.right(held(device.MemoryUsed)+"/"+size(device.Memory), sizeWidth))}}
+		l.paint(bold, l.right(held(device.MemoryUsed)+"/"+room(device.Memory), sizeWidth))}}
 	for _, one := range sorted(device.Grants, l.Order) {
 		out = append(out, l.share(device, one, hue[one.Workload]))
 	}
@@ -210,12 +211,28 @@ func held(b *api.Bytes) string {
 }
 
 // size prints memory with three digits at most: `11.9G` is 11.9 GiB.
-func size(b api.Bytes) string {
+func size(b api.Bytes) string { return sizeIn(b, func(value float64) float64 { return value }) }
+
+// room prints a device's memory, of which no more can be asked for than there is: it is rounded down.
+func room(b api.Bytes) string {
+	return sizeIn(b, func(value float64) float64 {
+		if value >= 99.95 {
+			return math.Floor(value)
+		}
+		return math.Floor(value*10) / 10
+	})
+}
+
+// sizeIn prints an amount in the unit that leaves it under 1000, rounded beforehand as round says.
+func sizeIn(b api.Bytes, round func(float64) float64) string {
 	units := []string{"", "K", "M", "G", "T", "P"}
 	value, unit := float64(b), 0
 	for value >= 1000 && unit < len(units)-1 {
 		value /= 1024
 		unit++
+	}
+	if unit > 0 {
+		value = round(value)
 	}
 	if value >= 99.95 || unit == 0 || value == float64(int64(value)) {
 		return strconv.FormatFloat(value, 'f', 0, 64) + units[unit]
