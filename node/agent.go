@@ -30,7 +30,7 @@ type Agent struct {
 	devices map[string]*deviceState
 	order   []string // UUIDs as the driver lists them
 	tasks   map[string]*task
-	seen    map[stray]bool // processes that a notice was given of
+	seen    map[stray]string // processes that a notice was given of, and the tasks that they belong to
 
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -69,7 +69,7 @@ func newAgent(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(),
-		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]bool{},
+		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin}
 	return a, nil

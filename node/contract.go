@@ -112,6 +112,7 @@ type Notice struct {
 	Device  string // UUID, if it is about a device
 	Task    string
 	Message string // one sentence
+	Reason  string // for devices: what is wrong, without the device's name
 }
 
 // NoticeKind says what a notice is about.
@@ -122,7 +123,9 @@ const (
 	DeviceDown  NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
 	DeviceSick  NoticeKind = "device sick" // an XID that policy says to look at
 	DeviceBack  NoticeKind = "device back"
+	DeviceFault NoticeKind = "device fault" // a program on it failed; the device is as it was
 	Unenforced  NoticeKind = "unenforced"   // a process uses a device and no share covers it
+	Enforced    NoticeKind = "enforced"     // no process of the task does so any more
 	ArbiterGone NoticeKind = "arbiter gone" // died; a new one is being started
 	ArbiterBack NoticeKind = "arbiter back"
 )

@@ -77,7 +77,7 @@ func (a *Agent) loadGone(uuid string) error {
 	}
 	a.devices[uuid] = d
 	a.order = append(a.order, uuid)
-	a.notify(Notice{Kind: DeviceDown, Device: uuid, Message: fmt.Sprintf("Device %s is down: %s.", uuid, d.Reason)})
+	a.notify(Notice{Kind: DeviceDown, Device: uuid, Reason: d.Reason, Message: fmt.Sprintf("Device %s is down: %s.", uuid, d.Reason)})
 	return nil
 }
 
@@ -139,6 +139,11 @@ func (a *Agent) watchDevices(ctx context.Context) {
 			a.setHealth(ctx, event.UUID, api.Draining, event.Reason)
 		case device.Well:
 			a.setHealth(ctx, event.UUID, api.Healthy, event.Reason)
+		case device.Same:
+			a.notify(Notice{
+				Kind: DeviceFault, Device: event.UUID, Reason: event.Reason,
+				Message: fmt.Sprintf("A program failed on device %s: %s.", event.UUID, event.Reason),
+			})
 		}
 	}
 }
@@ -161,7 +166,7 @@ func (a *Agent) setHealth(ctx context.Context, uuid string, health api.DeviceHea
 	if err := d.page.View(func(p *page.Device) error { p.State.Store(state); return nil }); err != nil {
 		a.log.Error("a device's health could not be written into its page", "device", uuid, "error", err)
 	}
-	notice := Notice{Device: uuid}
+	notice := Notice{Device: uuid, Reason: reason}
 	switch health {
 	case api.Down:
 		notice.Kind, notice.Message = DeviceDown, fmt.Sprintf("Device %s is down: %s.", uuid, reason)

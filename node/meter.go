@@ -40,12 +40,18 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 		rows[u.Grant.Device] = row
 	}
 	for _, d := range a.Devices() {
-		sample.Devices = append(sample.Devices, a.meterDevice(d.UUID, rows[d.UUID], readings[d.UUID], known))
+		usage := a.meterDevice(d.UUID, rows[d.UUID])
+		if reading, ok := readings[d.UUID]; ok {
+			list, keys, tasks := strays(d.UUID, reading.Processes, known)
+			usage.MemoryUsed, usage.Busy, usage.Unenforced = reading.MemoryUsed, reading.Busy, list
+			a.noticeStrays(d.UUID, list, keys, tasks)
+		}
+		sample.Devices = append(sample.Devices, usage)
 	}
 	return sample, nil
 }
 
-// readDevices is the driver's word on each device that is not down.
+// readDevices is the driver's word on each device that is not down and can be read.
 func (a *Agent) readDevices() map[string]device.Reading {
 	readings := map[string]device.Reading{}
 	for _, d := range a.Devices() {
@@ -55,6 +61,7 @@ func (a *Agent) readDevices() map[string]device.Reading {
 		reading, err := a.backend.Read(d.UUID)
 		if err != nil {
 			a.log.Debug("a device could not be read", "device", d.UUID, "error", err)
+			continue
 		}
 		readings[d.UUID] = reading
 	}
@@ -90,7 +97,7 @@ func (a *Agent) settle(ctx context.Context) {
 }
 
 // meterDevice adds the device's own rows to those of its grants.
-func (a *Agent) meterDevice(uuid string, row DeviceUsage, reading device.Reading, known registered) DeviceUsage {
+func (a *Agent) meterDevice(uuid string, row DeviceUsage) DeviceUsage {
 	a.mu.Lock()
 	d := a.devices[uuid]
 	a.mu.Unlock()
@@ -113,10 +120,7 @@ func (a *Agent) meterDevice(uuid string, row DeviceUsage, reading device.Reading
 		d.last = row
 		a.mu.Unlock()
 	}
-	row.UUID, row.MemoryUsed, row.Busy = uuid, reading.MemoryUsed, reading.Busy
-	list, keys, tasks := strays(uuid, reading.Processes, known)
-	row.Unenforced = list
-	a.noticeStrays(uuid, list, keys, tasks)
+	row.UUID = uuid
 	return row
 }
 

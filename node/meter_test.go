@@ -246,4 +246,9 @@ func TestUnenforced(t *testing.T) {
 	if n := nextNotice(t, a, Unenforced); n.Device != "GPU-b" || n.Task != "" || !strings.Contains(n.Message, "Process 1 ") {
 		t.Errorf("notice %+v, want none again of those that were there before, and one of process 1", n)
 	}
+	devices.compute("GPU-a", os.Getpid(), nobody)
+	_ = sample(t, a)
+	if n := nextNotice(t, a, Enforced); n.Task != "w.0" || n.Message == "" {
+		t.Errorf("after the last process without a share has gone: %+v, want that w.0 is held again", n)
+	}
 }

@@ -90,22 +90,33 @@ func (r registered) owner(pid, parent int) string {
 	return ""
 }
 
-// noticeStrays gives a notice of each stray that was not there before, and forgets those that have gone.
+// noticeStrays gives a notice of each stray that was not there before, and of each task of which the last one has gone. A device
+// whose processes are not known now must be left out.
 func (a *Agent) noticeStrays(uuid string, list []api.Process, keys []stray, tasks []string) {
 	var fresh []int
+	var gone, still []string
 	a.mu.Lock()
 	for i, key := range keys {
-		if !a.seen[key] {
-			a.seen[key] = true
+		if _, known := a.seen[key]; !known {
 			fresh = append(fresh, i)
 		}
+		a.seen[key] = tasks[i] // a process may come to belong to a task
 	}
-	for key := range a.seen {
+	for key, task := range a.seen {
 		if key.device == uuid && !slices.Contains(keys, key) {
 			delete(a.seen, key)
+			gone = append(gone, task)
+		} else {
+			still = append(still, task)
 		}
 	}
 	a.mu.Unlock()
+	slices.Sort(gone)
+	for _, task := range slices.Compact(gone) {
+		if task != "" && !slices.Contains(still, task) {
+			a.notify(Notice{Kind: Enforced, Device: uuid, Task: task, Message: fmt.Sprintf("Every process of task %s that computes is held to its share again.", task)})
+		}
+	}
 	for _, i := range fresh {
 		p := list[i]
 		message := fmt.Sprintf("Process %d (%s, user %s) computes on device %s and no share covers it.", p.PID, p.Name, cmp.Or(p.User, "unknown"), uuid)

@@ -54,9 +54,10 @@ const (
 	Well Condition = iota
 	Sick
 	Gone
+	Same // as it was: a program on it failed, and the driver said so
 )
 
-// Event is a change of a device's condition, with the reason in one sentence.
+// Event is a change of a device's condition or, with Same, a fault that changes nothing; with the reason in one sentence.
 type Event struct {
 	UUID      string
 	Condition Condition

@@ -23,7 +23,10 @@ var (
 		95: "uncontained memory error",
 	}
 	// xidApplication: the program's own doing; its process dies of it or goes on.
-	xidApplication = map[uint64]bool{13: true, 31: true, 43: true, 45: true, 68: true, 109: true}
+	xidApplication = map[uint64]string{
+		13: "a program's kernel failed", 31: "a program reached for memory that is not there", 43: "a program's work was stopped",
+		45: "what was left of a program's work was cleared away", 68: "a program's video decoding failed", 109: "a program's work could not be switched away from in time",
+	}
 )
 
 // faults turns XIDs and answers into changes of condition. It is keyed by the whole GPU's UUID.
@@ -150,9 +153,13 @@ func (b *nvmlBackend) fault(data nvml.EventData) {
 		}
 	}
 	condition, reason, changed := b.faults.xid(uuid, data.EventData)
-	b.log.Warn("GPU fault", "device", uuid, "xid", data.EventData, "application", xidApplication[data.EventData])
-	if changed {
+	why, application := xidApplication[data.EventData]
+	b.log.Warn("GPU fault", "device", uuid, "xid", data.EventData, "application", application)
+	switch {
+	case changed:
 		b.tell(uuid, condition, reason)
+	case application:
+		b.tell(uuid, Same, fmt.Sprintf("XID %d: %s", data.EventData, why))
 	}
 }
 

@@ -111,7 +111,8 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("no event of %s", uuid)
 		}
 	}
-	inject("--device", "1", "xid", "31") // the application's: no event
+	inject("--device", "1", "xid", "31") // the application's
+	expect(second, Same, "XID 31")
 	inject("--device", "1", "xid", "48")
 	expect(second, Sick, "XID 48")
 	inject("--device", "0", "gone")
