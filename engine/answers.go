@@ -121,7 +121,6 @@ func (e *Engine) unplace(w *workload, ev Refused) {
 	}
 	w.queue.Holds--
 	w.placing, w.tasks, w.refused = 0, nil, ev.Reason
-	w.attempt++
 	if w.cancelled {
 		e.forget(w)
 		return

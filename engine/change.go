@@ -129,7 +129,7 @@ func (e *Engine) roomFor(w *workload, plan *resize) error {
 	for i, t := range w.tasks {
 		for k := range plan.tasks[i].grants {
 			g, next := &t.grants[k], &plan.tasks[i].grants[k]
-			moreCompute, moreMemory := max(0, next.Compute.Floor-g.compute), max(0, next.Floor-g.memory)
+			moreCompute, moreMemory := max(0, next.Compute.Floor-g.compute), max(0, next.Floor-g.taken())
 			compute, memory := e.fleet.Free(g.device)
 			if moreCompute > max(0, compute) {
 				return fmt.Errorf("workload %s cannot have a compute floor of %s: device %s has %s free beside its own %s; ask for at most %s",
@@ -137,7 +137,7 @@ func (e *Engine) roomFor(w *workload, plan *resize) error {
 			}
 			if moreMemory > max(0, memory) {
 				return fmt.Errorf("workload %s cannot have a memory floor of %s: device %s has %s free beside its own %s; ask for at most %s",
-					w.ID, next.Floor, g.Device, max(0, memory), g.memory, g.memory+max(0, memory))
+					w.ID, next.Floor, g.Device, max(0, memory), g.taken(), g.taken()+max(0, memory))
 			}
 			e.fleet.Adjust(g.device, moreCompute, moreMemory, 0)
 		}

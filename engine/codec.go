@@ -34,6 +34,8 @@ func eventKind(event Event) string {
 		return "started"
 	case Ended:
 		return "ended"
+	case Usage:
+		return "usage"
 	case Feasibility:
 		return "feasibility"
 	case Done:
@@ -93,6 +95,10 @@ func exact(event Event) error {
 		if i := slices.IndexFunc(ev.Devices, func(d Device) bool { return d.Memory < 0 }); i >= 0 {
 			return fmt.Errorf("device %s has less than no memory", ev.Devices[i].UUID)
 		}
+	case Usage:
+		if i := slices.IndexFunc(ev.Grants, func(g GrantUsage) bool { return g.Memory < 0 }); i >= 0 {
+			return fmt.Errorf("grant %s holds less than no memory", ev.Grants[i].UID)
+		}
 	case QueueSet:
 		if ev.Queue.Quota < -1 {
 			return fmt.Errorf("queue %s has a quota of less than nothing", ev.Queue.Name)
@@ -128,6 +134,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Started](t)
 	case "ended":
 		return event[Ended](t)
+	case "usage":
+		return event[Usage](t)
 	case "feasibility":
 		return event[Feasibility](t)
 	case "done":

@@ -5,7 +5,7 @@ import "github.com/aliquot-dev/aliquot/api"
 // Time is microseconds since an epoch that the host chooses. It never goes back.
 type Time int64
 
-// ActionID names a proposal. IDs rise by one from 1 and are never used again, across Restore too.
+// ActionID names a proposal. IDs rise by one, from 1 or Config.FirstAction, and are never used again, across Restore too.
 type ActionID uint64
 
 // Event is something that happened. Every event carries the time it happened at; the engine takes an earlier time than the last
@@ -124,6 +124,20 @@ type Ended struct {
 	Task int    `json:"task"`
 }
 
+// Usage says how much memory grants hold now: what their processes may hold without asking, whatever they use of it. The books
+// count the larger of that and the floor as taken, for memory above a floor cannot be taken back while it is used. Of grants
+// that are not named nothing changes; names that are not known (any more) are passed over, for use is measured beside the decisions.
+type Usage struct {
+	At
+	Grants []GrantUsage `json:"grants"`
+}
+
+// GrantUsage is what one grant holds.
+type GrantUsage struct {
+	UID    string    `json:"uid"`
+	Memory api.Bytes `json:"memory"`
+}
+
 // Feasibility says which nodes a class may use, by delta: Allowed nodes leave Barred and the other way round. A node of which
 // nothing was said is allowed for the empty class and barred for every other.
 type Feasibility struct {
@@ -168,8 +182,8 @@ type Tick struct{ At }
 // Action is a proposal to the host, or word of something decided.
 type Action interface{ Action() ActionID }
 
-// Grant is a share placed on a device. UIDs are made by the engine: `<workload>.<task>.<n>`, with a suffix that never repeats when
-// a task is placed again.
+// Grant is a share placed on a device. UIDs are made by the engine: `<workload>.<task>.<n>-<action>`, with the ID of the Place that
+// it came with, so that they never repeat.
 type Grant struct {
 	UID     string      `json:"uid"`
 	Device  string      `json:"device"`

@@ -15,6 +15,7 @@
 //     (reserve.go).
 //   - Who waits for a quota holds back those behind it under the same quota, and nobody else. What asks for more than its quota,
 //     or than any node has, holds nobody back.
+//   - A device has free what is under no floor and held by nobody: memory that a grant holds above its floor is taken (usage.go).
 //   - A start is assumed until it is answered; a refusal that names a node bars it, one that does not is tried again later
 //     (answers.go). A resize holds the larger of old and new until it is over (change.go).
 //   - A snapshot is the whole state (snapshot.go); a log of events that begins with one replays (log.go).

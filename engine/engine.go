@@ -17,6 +17,8 @@ const Never Time = math.MaxInt64
 type Config struct {
 	// NoBackfill keeps everything behind the first in line that does not fit, whether it would delay it or not.
 	NoBackfill bool `json:"noBackfill,omitempty"`
+	// FirstAction is the ID of the first action; 0: 1. A host that starts its engine anew gives one that was never used.
+	FirstAction ActionID `json:"firstAction,omitempty"`
 }
 
 // Engine is the state of all decisions. It is not safe for use by several goroutines at once.
@@ -37,6 +39,7 @@ type Engine struct {
 	shapes  map[shapeKey]*shape
 	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
 	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
+	grants  map[string]grantAt         // by UID
 	pending map[ActionID]*proposal
 
 	heap []*group // of a pass, to use its memory again
@@ -51,7 +54,7 @@ func New(config Config) *Engine {
 func newEngine(config Config, f *fleet.Fleet) *Engine {
 	return &Engine{
 		config: config,
-		nextID: 1,
+		nextID: max(1, config.FirstAction),
 		fleet:  f,
 		placer: place.New(f),
 		queues: queue.New(),
@@ -75,6 +78,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			return a.index < b.index
 		}),
 		held:    map[fleet.DeviceID][]*task{},
+		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 	}
 }
@@ -129,6 +133,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.started(ev)
 	case Ended:
 		return e.ended(ev)
+	case Usage:
+		return e.usage(ev)
 	case Done:
 		return e.done(ev)
 	case Refused:
@@ -144,6 +150,9 @@ func (e *Engine) reject(workload, code, format string, args ...any) bool {
 	e.out = append(e.out, Reject{ID: e.id(), Workload: workload, Code: code, Reason: fmt.Sprintf(format, args...)})
 	return false
 }
+
+// NextAction is the ID that the next action will have.
+func (e *Engine) NextAction() ActionID { return e.nextID }
 
 func (e *Engine) id() ActionID {
 	id := e.nextID

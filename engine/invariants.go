@@ -30,8 +30,8 @@ func (e *Engine) checkBooks() error {
 			for i := range t.grants {
 				g := &t.grants[i]
 				b := books[g.device]
-				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Memory: b.Memory + g.memory, Grants: b.Grants + 1}
-				if !slices.Contains(e.held[g.device], t) {
+				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Memory: b.Memory + g.taken(), Grants: b.Grants + 1}
+				if !slices.Contains(e.held[g.device], t) || e.grants[g.UID] != (grantAt{t, i}) {
 					return fmt.Errorf("grant %s is not listed on its device", g.UID)
 				}
 			}
@@ -61,6 +61,13 @@ func (e *Engine) checkBooks() error {
 				return fmt.Errorf("node %s: %d of %s is taken by the books, %d by its tasks", e.fleet.NodeName(n), got, e.fleet.ResourceName(id), taken[n][id])
 			}
 		}
+	}
+	grants := 0
+	for _, tasks := range e.held {
+		grants += len(tasks)
+	}
+	if len(e.grants) != grants {
+		return fmt.Errorf("%d grants are listed by name and %d on devices", len(e.grants), grants)
 	}
 	if len(books) > 0 || tasks != 0 {
 		return fmt.Errorf("%d devices with grants are not in the fleet; devices list %d tasks too few", len(books), tasks)

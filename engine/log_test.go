@@ -36,6 +36,7 @@ func busyWorld(t testing.TB) *world {
 		w.step(Submit{w.at(), work(id, 500)})
 	}
 	w.settle()
+	w.step(Usage{w.at(), []GrantUsage{{"a.0.0-2", 3 * gi}}})
 	next := share(400, 900)
 	w.step(Change{At: w.at(), ID: "gang", Share: &next})
 	w.step(Cancel{w.at(), "b", "asked"})
@@ -81,7 +82,8 @@ func TestSnapshotContradictions(t *testing.T) {
 		{`"queue":"vision"`, `"queue":"nowhere"`},
 		{`"tasks":2`, `"tasks":3`},
 		{`"action":`, `"action":1`},
-		{`"uid":"a.0.0"`, `"uid":"c.0.0"`},
+		{`"uid":"a.0.0-2"`, `"uid":"c.0.0-4"`},
+		{`"used":3221225472`, `"used":-1`},
 		{`"seq":1,`, `"seq":1000,`},
 		{`"name":"n1"`, `"name":"n2"`},
 		{`"now"`, `"then"`},
@@ -212,6 +214,7 @@ func TestEventsReadBack(t *testing.T) {
 		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why"}}, []Resource{{"cpu", 3}}},
 		NodeGone{at, "n"},
 		DeviceHealth{at, "n", "d", api.Down, "XID 79"},
+		Usage{at, []GrantUsage{{"w.0.0-1", gi}}},
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
 		QueueGone{at, "q"},
 		Submit{at, work},
@@ -249,7 +252,7 @@ func TestEventsReadBack(t *testing.T) {
 // TestNotWritten: what would not read back as it was is refused when it is written.
 func TestNotWritten(t *testing.T) {
 	upsideDown := Submit{Workload: Workload{ID: "w", Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 500, Ceiling: 100}}}}
-	for _, ev := range []Event{upsideDown, QueueSet{Queue: api.QueueSpec{Name: "q", Quota: -7}}, nil} {
+	for _, ev := range []Event{upsideDown, Usage{Grants: []GrantUsage{{"g", -1}}}, QueueSet{Queue: api.QueueSpec{Name: "q", Quota: -7}}, nil} {
 		if data, err := MarshalEvent(ev); err == nil {
 			t.Errorf("%+v was written as %s", ev, data)
 		}

@@ -134,7 +134,7 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 	then := n.full()
 	for _, e := range ends {
 		t := e.w.tasks[e.task]
-		then.take(&e.w.Workload, t.node, t.devices, -1)
+		then.hold(e.w, t, -1)
 		if spots, ok := then.fit(&head.Workload, nil); ok {
 			return &reserved{true, max(n.now, e.at), then, spots}
 		}
@@ -184,7 +184,7 @@ func (n *naive) start(out *strings.Builder, w *naiveWork, spots []naiveSpot) {
 	fmt.Fprintf(out, "place %s", w.ID)
 	for _, s := range spots {
 		fmt.Fprintf(out, " %s%v", s.node, s.devices)
-		w.tasks = append(w.tasks, &naiveTask{node: s.node, devices: s.devices, since: n.now})
+		w.tasks = append(w.tasks, &naiveTask{node: s.node, devices: s.devices, since: n.now, used: map[string]api.Bytes{}})
 	}
 	out.WriteString("\n")
 	w.placing = 1 // until the test says which
@@ -194,7 +194,7 @@ func (n *naive) start(out *strings.Builder, w *naiveWork, spots []naiveSpot) {
 func (n *naive) placedAs(actions []Action) {
 	for _, a := range actions {
 		if p, ok := a.(Place); ok {
-			n.find(p.Workload).placing = p.ID
+			n.find(p.Workload).placing, n.find(p.Workload).placed = p.ID, p.ID
 		}
 	}
 }

@@ -37,6 +37,16 @@ func (r room) take(w *Workload, node string, devices []string, sign int) {
 	}
 }
 
+// hold takes what a running task holds: its floors, and the memory that it holds above them.
+func (r room) hold(w *naiveWork, t *naiveTask, sign int) {
+	r.take(&w.Workload, t.node, t.devices, sign)
+	for _, uuid := range t.devices {
+		l := r.left[uuid]
+		l.memory -= max(0, t.used[uuid]-w.Share.Memory.Floor.Of(r.n.device(t.node, uuid).Memory)) * api.Bytes(sign)
+		r.left[uuid] = l
+	}
+}
+
 func (n *naive) device(node, uuid string) Device {
 	for _, d := range n.nodes[node].devices {
 		if d.UUID == uuid {
@@ -62,7 +72,7 @@ func (n *naive) full() room {
 	for _, w := range n.work {
 		for _, t := range w.tasks {
 			if !t.over {
-				r.take(&w.Workload, t.node, t.devices, 1)
+				r.hold(w, t, 1)
 			}
 		}
 	}

@@ -32,9 +32,9 @@ type naiveWork struct {
 	coming    int
 	tasks     []*naiveTask // nil: waiting
 	placing   ActionID
+	placed    ActionID // the last one, part of its grants' UIDs
 	retryAt   Time
 	refusals  int
-	attempt   int
 	cancelled bool
 }
 
@@ -44,6 +44,7 @@ type naiveTask struct {
 	over     bool
 	evicting bool
 	since    Time
+	used     map[string]api.Bytes // memory held, by device
 }
 
 func newNaive() *naive {
@@ -115,6 +116,10 @@ func (n *naive) step(event Event) string {
 		n.find(ev.ID).tasks[ev.Task].since = n.now
 	case Ended:
 		n.ended(ev)
+	case Usage:
+		for _, u := range ev.Grants {
+			n.use(u)
+		}
 	case Done:
 		for _, w := range n.work {
 			if w.placing == ev.ID {
@@ -126,6 +131,18 @@ func (n *naive) step(event Event) string {
 	}
 	n.schedule(&out)
 	return out.String()
+}
+
+func (n *naive) use(u GrantUsage) {
+	for _, w := range n.work {
+		for i, t := range w.tasks {
+			for k, uuid := range t.devices {
+				if u.UID == fmt.Sprintf("%s.%d.%d-%d", w.ID, i, k, w.placed) {
+					t.used[uuid] = u.Memory
+				}
+			}
+		}
+	}
 }
 
 func (n *naive) unbar(node string) {
@@ -182,7 +199,6 @@ func (n *naive) refuse(ev Refused) {
 			w.retryAt = n.now + 1_000_000<<min(w.refusals-1, 6)
 		}
 		w.placing, w.tasks = 0, nil
-		w.attempt++
 		if w.cancelled {
 			n.forget(w)
 		}

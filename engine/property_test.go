@@ -102,7 +102,7 @@ func (g *generator) event() Event {
 	e := g.world.engine
 	g.world.now += Time(g.int("wait", 0, 3)) * 500_000
 	at := g.world.at()
-	switch kind := g.int("kind", 0, 19); {
+	switch kind := g.int("kind", 0, 21); {
 	case kind == 0:
 		return g.node()
 	case kind == 1:
@@ -143,6 +143,10 @@ func (g *generator) event() Event {
 		}
 	case kind == 15 && !g.tame:
 		return g.adopt(at)
+	case kind >= 20:
+		if ev := g.usage(at); len(ev.Grants) > 0 {
+			return ev
+		}
 	case kind == 16 && !g.tame:
 		return NodeGone{at, g.pick("node", "n1", "n2", "n3")}
 	}
@@ -150,6 +154,24 @@ func (g *generator) event() Event {
 		return Tick{at}
 	}
 	return g.submit()
+}
+
+// usage is of one or two grants, now and then of one that is not there or of an amount that cannot be.
+func (g *generator) usage(at At) Usage {
+	ev := Usage{At: at}
+	var uids []string
+	for _, d := range g.world.engine.Devices() {
+		uids = append(uids, d.Grants...)
+	}
+	uids = append(uids, "w0.0.0-1")
+	for range g.int("grants", 1, 2) {
+		u := GrantUsage{rapid.SampledFrom(uids).Draw(g.t, "grant"), api.Bytes(g.int("memory", 0, 9)) * gi}
+		if !g.tame && g.int("wrong", 0, 19) == 0 {
+			u.Memory = 2 * maxMemory
+		}
+		ev.Grants = append(ev.Grants, u)
+	}
+	return ev
 }
 
 func (g *generator) health(at At) Event {

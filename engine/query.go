@@ -194,6 +194,20 @@ func (e *Engine) Check(w Workload) error {
 	return e.checkNodes(&w)
 }
 
+// CheckQuota says why a workload could never hold its floors in its queue, whatever ended there. It changes nothing.
+func (e *Engine) CheckQuota(w Workload) error {
+	q, ok := e.queues.Get(w.Queue)
+	if !ok {
+		return fmt.Errorf("workload %s names queue %s, which is not there: make the queue or name another", w.ID, w.Queue)
+	}
+	demand := (&workload{Workload: w}).demand()
+	if over := q.Smaller(demand); over != nil {
+		return fmt.Errorf("workload %s asks for %s and queue %s may never hold more than %s: ask for less, use another queue or raise that quota",
+			w.ID, countDevices(demand), over.Name, countDevices(int64(over.Quota)))
+	}
+	return nil
+}
+
 // checkNodes says whether the tasks together could find room on empty nodes.
 func (e *Engine) checkNodes(w *Workload) error {
 	request := e.requestOf(w)

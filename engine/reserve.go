@@ -11,8 +11,8 @@ import (
 // reservation is when and where the head starts at the latest, if every running workload ends by its time limit and those
 // without one never end.
 //
-// A reservation is a promise made again in each pass: what starts behind the head leaves it true, so it never moves back. It
-// counts only for the head; those behind it have none.
+// A reservation is a promise made again in each pass: what starts behind the head leaves it true, so it moves back only where what
+// runs comes to hold more memory above its floors. It counts only for the head; those behind it have none.
 type reservation struct {
 	known bool // false: without the end of something that has no time limit the head never starts
 	at    Time
@@ -193,7 +193,7 @@ func (e *Engine) reserveFor(head *workload) *reservation {
 // lift takes a task out of the fleet's books for a look ahead.
 func (e *Engine) lift(t *task) {
 	for i := range t.grants {
-		e.fleet.Adjust(t.grants[i].device, -t.grants[i].compute, -t.grants[i].memory, -1)
+		e.fleet.Adjust(t.grants[i].device, -t.grants[i].compute, -t.grants[i].taken(), -1)
 	}
 	e.fleet.Give(t.node, t.w.shape.Resources)
 }

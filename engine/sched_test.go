@@ -23,6 +23,7 @@ import (
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
+//	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended
 //	finish ID           all tasks of ID end
 //	advance TIME        time passes; ticks come when the engine wants them
@@ -81,6 +82,9 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		if err := w.engine.Check(a.workload()); err != nil {
 			return err.Error()
 		}
+		if err := w.engine.CheckQuota(a.workload()); err != nil {
+			return err.Error()
+		}
 		return "could run"
 	}
 	return orNothing(show(w.step(w.event(a))))
@@ -137,6 +141,12 @@ func (w *world) event(a args) Event {
 		return Refused{w.at(), ActionID(a.number("", a.word(0))), a.text("node", ""), a.text("reason", "it failed")}
 	case "started":
 		return Started{w.at(), a.word(0), a.number("task", "0")}
+	case "usage":
+		ev := Usage{At: w.at()}
+		for _, arg := range a.d.CmdArgs {
+			ev.Grants = append(ev.Grants, GrantUsage{arg.Key, parsed(a, api.ParseBytes, arg.Vals[0])})
+		}
+		return ev
 	case "ended":
 		return Ended{w.at(), a.word(0), a.number("task", "0")}
 	}

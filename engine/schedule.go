@@ -152,7 +152,7 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 		t := &tasks[i]
 		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: make([]grant, len(s.Devices))}
 		for k, d := range s.Devices {
-			t.grants[k] = e.grantOn(w, i, k, d)
+			t.grants[k] = e.grantOn(w, action.ID, i, k, d)
 		}
 		w.tasks[i] = t
 		e.settle(t)
@@ -164,11 +164,8 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 }
 
 // grantOn is the grant of a workload's share on a device.
-func (e *Engine) grantOn(w *workload, task, n int, d fleet.DeviceID) grant {
-	uid := w.ID + "." + strconv.Itoa(task) + "." + strconv.Itoa(n)
-	if w.attempt > 0 {
-		uid += "-" + strconv.Itoa(w.attempt)
-	}
+func (e *Engine) grantOn(w *workload, action ActionID, task, n int, d fleet.DeviceID) grant {
+	uid := w.ID + "." + strconv.Itoa(task) + "." + strconv.Itoa(n) + "-" + strconv.FormatUint(uint64(action), 10)
 	dev := e.fleet.Device(d)
 	floor, ceiling := w.Share.Memory.On(dev.Memory)
 	return grant{

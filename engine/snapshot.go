@@ -32,7 +32,6 @@ type savedWorkload struct {
 	Seq       uint64       `json:"seq"`
 	Tasks     []savedTask  `json:"tasks,omitempty"`
 	Placing   ActionID     `json:"placing,omitempty"`
-	Attempt   int          `json:"attempt,omitempty"`
 	Cancelled bool         `json:"cancelled,omitempty"`
 	RetryAt   Time         `json:"retryAt,omitempty"`
 	Refusals  int          `json:"refusals,omitempty"`
@@ -56,6 +55,7 @@ type savedGrant struct {
 	Grant
 	HeldCompute int32 `json:"heldCompute"`
 	HeldMemory  int64 `json:"heldMemory"`
+	Used        int64 `json:"used,omitempty"`
 }
 
 type savedResize struct {
@@ -89,7 +89,7 @@ func (e *Engine) Snapshot() []byte {
 
 func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
-		Workload: w.Workload, Seq: w.seq, Placing: w.placing, Attempt: w.attempt, Cancelled: w.cancelled,
+		Workload: w.Workload, Seq: w.seq, Placing: w.placing, Cancelled: w.cancelled,
 		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused,
 	}
 	for _, t := range w.tasks {
@@ -98,7 +98,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 			st.Node = e.fleet.NodeName(t.node)
 		}
 		for _, g := range t.grants {
-			st.Grants = append(st.Grants, savedGrant{g.Grant, int32(g.compute), int64(g.memory)})
+			st.Grants = append(st.Grants, savedGrant{g.Grant, int32(g.compute), int64(g.memory), int64(g.used)})
 		}
 		s.Tasks = append(s.Tasks, st)
 	}
@@ -167,7 +167,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
-		Workload: s.Workload, seq: s.Seq, placing: s.Placing, attempt: s.Attempt, cancelled: s.Cancelled,
+		Workload: s.Workload, seq: s.Seq, placing: s.Placing, cancelled: s.Cancelled,
 		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused,
 	}
 	if err := validate(&w.Workload); err != nil {
@@ -225,11 +225,12 @@ func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 	t.node = n
 	for _, g := range s.Grants {
 		d, ok := e.fleet.DeviceOf(g.Device)
-		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 {
+		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 || g.Used < 0 {
 			return fmt.Errorf("grant %s is on a device %s that is not there, or holds less than nothing", g.UID, g.Device)
 		}
-		e.fleet.Adjust(d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory), 1)
-		t.grants = append(t.grants, grant{g.Grant, d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory)})
+		held := grant{g.Grant, d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory), api.Bytes(g.Used)}
+		e.fleet.Adjust(d, held.compute, held.taken(), 1)
+		t.grants = append(t.grants, held)
 	}
 	e.fleet.Take(n, w.shape.Resources)
 	e.settle(t)

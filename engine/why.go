@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -18,6 +19,7 @@ const (
 	WhyQuota     = "quota"           // its queue holds as much as it may
 	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
 	WhyNoRoom    = "no_room"         // first in line, and not enough is free
+	WhyHeld      = "memory_held"     // first in line, and fits beside the floors, but others hold the memory above theirs
 	WhyBehind    = "behind_first"    // starting it might delay the first in line
 	WhyRefused   = "refused"         // the host refused it and it is tried again later
 )
@@ -30,14 +32,15 @@ const (
 	CountRefused  = "node_refused"
 	CountDraining = "draining"
 	CountDown     = "down"
-	CountCompute  = "compute"  // too little compute free
-	CountMemory   = "memory"   // too little memory free
-	CountResource = "resource" // its node has too little else free
-	CountApart    = "apart"    // has room, but not enough such devices on one node, or not for all tasks
-	CountKept     = "kept"     // has room, but might be needed by the first in line
+	CountCompute  = "compute"     // too little compute free
+	CountMemory   = "memory"      // too little memory free
+	CountHeld     = "memory_held" // enough memory beside the floors, but others hold it above theirs
+	CountResource = "resource"    // its node has too little else free
+	CountApart    = "apart"       // has room, but not enough such devices on one node, or not for all tasks
+	CountKept     = "kept"        // has room, but might be needed by the first in line
 )
 
-// Why is why a workload waits. Messages name no other workload: those are in Ahead.
+// Why is why a workload waits. Messages name no other workload, but for those of Above: others that hold it back are in Ahead.
 type Why struct {
 	Phase   api.Phase
 	Place   int    // in line, from 1; 0: it does not wait
@@ -46,6 +49,7 @@ type Why struct {
 	Unblock string // what would let it start
 	Counts  []api.WhyCount
 	Ahead   []string // IDs of those in front that hold it back
+	Above   []Above  // those that hold memory above their floors which it could have; messages name them by their IDs
 	// Estimate is the latest time it starts if all that runs keeps to its time limit; Never: not known.
 	Estimate Time
 	// NextTry is when one that the host refused is tried again; Never: it was not refused.
@@ -130,7 +134,7 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 			why.Message += "; the last try to start it was refused: " + w.refused
 		}
 		why.Unblock = "a smaller request, or a node or device that serves it"
-		why.Counts = p.counts(w, false)
+		p.counts(w, false, why)
 	case largerThanQuota:
 		why.Code = WhyOverQuota
 		why.Message = fmt.Sprintf("it asks for %s and queue %s may never hold more than %s", countDevices(w.demand()), q.Name, q.Quota)
@@ -148,7 +152,17 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 		why.Code = WhyNoRoom
 		why.Message = "it is first in line for " + asks + ", and not enough is free"
 		why.Unblock = "running work ending or getting smaller"
-		why.Counts = p.counts(w, false)
+		p.counts(w, false, why)
+		if above := p.heldFrom(w); len(above) > 0 {
+			why.Code = WhyHeld
+			why.Message = "it is first in line for " + asks + ", and the memory that it lacks is held above their floors by " + names(above)
+			why.Unblock = "those that hold memory above their floors giving it back or ending, or a smaller memory floor"
+			for _, a := range above {
+				if !slices.ContainsFunc(why.Above, func(o Above) bool { return o.ID == a.ID }) {
+					why.Above = append(why.Above, a)
+				}
+			}
+		}
 		if r := p.reserveFor(w); r.known {
 			why.Estimate = r.at
 		}
@@ -157,7 +171,7 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 		why.Message = "starting it now might delay the one first in line, or not enough is free"
 		why.Unblock = "the first in line starting, or a time limit short enough to end before that"
 		why.Ahead = []string{p.head.ID}
-		why.Counts = p.counts(w, true)
+		p.counts(w, true, why)
 	case mayStart:
 		why.Code = WhyRefused
 		why.Message = "the last try to start it was refused: " + w.refused
@@ -176,8 +190,32 @@ func (p *pass) holders(q *queue.Node) []string {
 	return nil
 }
 
+// heldFrom is who holds memory above their floors where a workload would start at once without that.
+func (p *pass) heldFrom(w *workload) []Above {
+	mark := p.fleet.Begin()
+	p.withoutAbove()
+	spots, _ := p.placer.Place(&w.shape.Request)
+	p.fleet.Rollback(mark)
+	var above []Above
+	for _, spot := range spots {
+		for _, d := range spot.Devices {
+			above = p.aboveOn(d, above)
+		}
+	}
+	return sortAbove(above)
+}
+
+// names lists who holds how much.
+func names(above []Above) string {
+	text := make([]string, len(above))
+	for i, a := range above {
+		text[i] = fmt.Sprintf("%s (%s)", a.ID, a.Memory)
+	}
+	return strings.Join(text, ", ")
+}
+
 // counts are the devices by the first reason for which each does not take the workload now.
-func (p *pass) counts(w *workload, behind bool) []api.WhyCount {
+func (p *pass) counts(w *workload, behind bool, why *Why) {
 	messages := []api.WhyCount{
 		{Code: CountModel, Message: "another model than " + w.Model},
 		{Code: CountSmall, Message: "less memory in all than the floor of " + w.Share.Memory.Floor.String()},
@@ -187,6 +225,7 @@ func (p *pass) counts(w *workload, behind bool) []api.WhyCount {
 		{Code: CountDown, Message: "down"},
 		{Code: CountCompute, Message: "less compute free than the floor of " + w.Share.Compute.Floor.String()},
 		{Code: CountMemory, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String()},
+		{Code: CountHeld, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String() + ": held above their floors by "},
 		{Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
 		{Code: CountApart, Message: "room for the share, but not enough of them together"},
 		{Code: CountKept, Message: "room for the share, but kept for the one first in line"},
@@ -207,9 +246,15 @@ func (p *pass) counts(w *workload, behind bool) []api.WhyCount {
 			code := p.ruledOut(w, d, fits)
 			i := slices.IndexFunc(messages, func(c api.WhyCount) bool { return c.Code == code })
 			messages[i].Devices++
+			if code == CountHeld {
+				why.Above = p.aboveOn(d, why.Above)
+			}
 		}
 	}
-	return slices.DeleteFunc(messages, func(c api.WhyCount) bool { return c.Devices == 0 })
+	sortAbove(why.Above)
+	held := slices.IndexFunc(messages, func(c api.WhyCount) bool { return c.Code == CountHeld })
+	messages[held].Message += names(why.Above)
+	why.Counts = slices.DeleteFunc(messages, func(c api.WhyCount) bool { return c.Devices == 0 })
 }
 
 // ruledOut is the first reason for which a device does not take a workload now, or fits.
@@ -234,6 +279,8 @@ func (p *pass) ruledOut(w *workload, d fleet.DeviceID, fits string) string {
 		return CountDown
 	case compute < w.Share.Compute.Floor:
 		return CountCompute
+	case memory < floor && memory+p.sumAbove(d) >= floor:
+		return CountHeld
 	case memory < floor:
 		return CountMemory
 	case !p.fleet.HasFree(n, w.shape.Resources):

@@ -19,7 +19,6 @@ type workload struct {
 	shape     *shape
 	tasks     []*task // nil: waiting
 	placing   ActionID
-	attempt   int // times it was placed before: part of its grants' UIDs
 	cancelled bool
 
 	retryAt  Time // while it waits: not before
@@ -43,12 +42,26 @@ type task struct {
 	evictCode, evictReason string
 }
 
-// grant is a share on a device, and what the books hold for it: while it changes, the larger of old and new.
+// grant is a share on a device, and what the books hold for it: while it changes, the larger of old and new, and of memory no
+// less than what it holds.
 type grant struct {
 	Grant
 	device  fleet.DeviceID
 	compute api.Milli
-	memory  api.Bytes
+	memory  api.Bytes // for its floor
+	used    api.Bytes // what it holds, as last said
+}
+
+// taken is the memory that the books hold for a grant.
+func (g *grant) taken() api.Bytes { return max(g.memory, g.used) }
+
+// above is the memory that it holds above its floor.
+func (g *grant) above() api.Bytes { return g.taken() - g.memory }
+
+// grantAt is where a grant is found.
+type grantAt struct {
+	t *task
+	i int
 }
 
 // proposal is an action that the host has not answered.
@@ -256,7 +269,7 @@ func (e *Engine) forget(w *workload) {
 
 // hold sets what the books hold for a grant, on its device and in its queue.
 func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes) {
-	e.fleet.Adjust(g.device, compute-g.compute, memory-g.memory, 0)
+	e.fleet.Adjust(g.device, compute-g.compute, max(memory, g.used)-g.taken(), 0)
 	w.queue.Hold(int64(compute - g.compute))
 	g.compute, g.memory = compute, memory
 }
@@ -268,7 +281,8 @@ func (e *Engine) release(t *task) {
 	}
 	for i := range t.grants {
 		g := &t.grants[i]
-		e.fleet.Adjust(g.device, -g.compute, -g.memory, -1)
+		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
+		delete(e.grants, g.UID)
 		t.w.queue.Hold(-int64(g.compute))
 		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
 		if len(e.held[g.device]) == 0 {
@@ -286,6 +300,7 @@ func (e *Engine) settle(t *task) {
 		g := &t.grants[i]
 		t.w.queue.Hold(int64(g.compute))
 		e.held[g.device] = append(e.held[g.device], t)
+		e.grants[g.UID] = grantAt{t, i}
 	}
 	if t.w.TimeLimit > 0 {
 		e.ends.Insert(t)

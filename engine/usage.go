@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+func validUsage(ev Usage) error {
+	for _, g := range ev.Grants {
+		if g.Memory < 0 || g.Memory > maxMemory {
+			return fmt.Errorf("grant %s cannot hold %d bytes of memory: it holds 0 to %s", g.UID, int64(g.Memory), maxMemory)
+		}
+	}
+	return nil
+}
+
+// usage books what grants hold above their floors. What grew may let work start, too: the first in line may have to wait for longer.
+func (e *Engine) usage(ev Usage) bool {
+	if err := validUsage(ev); err != nil {
+		return e.reject("", "invalid", "%v", err)
+	}
+	changed := false
+	for _, u := range ev.Grants {
+		at, ok := e.grants[u.UID]
+		if !ok {
+			continue
+		}
+		g := &at.t.grants[at.i]
+		before := g.taken()
+		g.used = u.Memory
+		if more := g.taken() - before; more != 0 {
+			e.fleet.Adjust(g.device, 0, more, 0)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// Above is memory that a workload holds above its floors.
+type Above struct {
+	ID     string
+	Memory api.Bytes
+}
+
+// aboveOn adds up what workloads hold above their floors on a device, in any order.
+func (e *Engine) aboveOn(d fleet.DeviceID, sum []Above) []Above {
+	for _, t := range e.held[d] {
+		for i := range t.grants {
+			if g := &t.grants[i]; g.device == d && g.above() > 0 {
+				sum = addAbove(sum, Above{t.w.ID, g.above()})
+			}
+		}
+	}
+	return sum
+}
+
+func addAbove(sum []Above, more Above) []Above {
+	for i := range sum {
+		if sum[i].ID == more.ID {
+			sum[i].Memory += more.Memory
+			return sum
+		}
+	}
+	return append(sum, more)
+}
+
+// sortAbove puts those first that hold most.
+func sortAbove(sum []Above) []Above {
+	slices.SortFunc(sum, func(a, b Above) int { return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.ID, b.ID)) })
+	return sum
+}
+
+// sumAbove is all that is held above floors on a device.
+func (e *Engine) sumAbove(d fleet.DeviceID) (sum api.Bytes) {
+	for _, a := range e.aboveOn(d, nil) {
+		sum += a.Memory
+	}
+	return sum
+}
+
+// withoutAbove gives back all that is held above floors, for a look inside a mark.
+func (e *Engine) withoutAbove() {
+	for n := range e.fleet.Nodes {
+		for _, d := range e.fleet.DevicesOf(n) {
+			for _, a := range e.aboveOn(d, nil) {
+				e.fleet.Adjust(d, 0, -a.Memory, 0)
+			}
+		}
+	}
+}
+
+// HeldAbove says whether any grant holds memory above its floor.
+func (e *Engine) HeldAbove() bool {
+	for _, at := range e.grants {
+		if at.t.grants[at.i].above() > 0 {
+			return true
+		}
+	}
+	return false
+}
