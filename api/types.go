@@ -51,16 +51,6 @@ const (
 	Batch       Class = "batch"
 )
 
-// Reclaim says what may be done to a workload that borrows an idle memory floor when the owner wants it back.
-type Reclaim string
-
-// OnReclaimNone lets a workload borrow only memory that nobody reserved; OnReclaimStop lets it borrow idle floors too and be
-// stopped for them.
-const (
-	OnReclaimNone Reclaim = ""
-	OnReclaimStop Reclaim = "stop"
-)
-
 // WorkloadSpec is what a user submits.
 type WorkloadSpec struct {
 	Name      string            `json:"name,omitempty"` // unique among live workloads; made up when empty
@@ -68,9 +58,8 @@ type WorkloadSpec struct {
 	Class     Class             `json:"class,omitempty"`
 	Priority  int32             `json:"priority,omitempty"`
 	Share     Share             `json:"share"`
-	Devices   int               `json:"devices,omitempty"` // distinct devices, each with Share; default 1
-	Model     string            `json:"model,omitempty"`   // device model wanted, as `aliquot devices` prints it; empty: any
-	OnReclaim Reclaim           `json:"onReclaim,omitempty"`
+	Devices   int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
+	Model     string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
 	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
 	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
 	Memory    Bytes             `json:"hostMemory,omitempty"`

@@ -126,8 +126,6 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("the priority %d is out of range; give %d to %d", s.Priority, MinPriority, MaxPriority)
 	case s.Devices < 1 || s.Devices > MaxDevices:
 		return Invalid("%d devices were asked for; a task has 1 to %d", s.Devices, MaxDevices)
-	case s.OnReclaim != OnReclaimNone && s.OnReclaim != OnReclaimStop:
-		return Invalid("unknown answer to reclaim %s; leave it out or give stop", quoted(string(s.OnReclaim)))
 	case s.TimeLimit < 0:
 		return Invalid("the time limit %s is negative; give for example 2h, or 0 for none", s.TimeLimit)
 	case s.CPU < 0:

@@ -54,7 +54,6 @@ func (c *invocation) showWorkload(work api.Workload, used usages, wide bool) err
 	out.add("Priority", strconv.Itoa(int(spec.Priority)))
 	out.add("Share", fmt.Sprintf("%s of compute, %s of memory", shareText(spec), memoryText(work)))
 	out.add("Model", spec.Model)
-	out.add("On reclaim", string(spec.OnReclaim))
 	out.add("Limits", limits(spec))
 	out.add("Submitted", c.moment(status.Submitted))
 	if status.Started != nil {

@@ -16,7 +16,7 @@ import (
 // workloadFlags are the flags that `run` and `submit` share.
 type workloadFlags struct {
 	gpu, memory, timeLimit, cpu, hostMemory string
-	name, model, queue, class, onReclaim    string
+	name, model, queue, class               string
 	devices                                 int
 	priority, weight                        int32
 	given                                   func(flag string) bool
@@ -37,7 +37,6 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
 	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
-	flags.StringVar(&f.onReclaim, "on-reclaim", "", "stop: may borrow memory that another's floor leaves idle, and is stopped for it")
 
 	complete := func(flag string, values func(*invocation) []string) {
 		must(cmd.RegisterFlagCompletionFunc(flag, c.completion(values)))
@@ -48,7 +47,6 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	fixed("class", string(api.Interactive), string(api.Inference), string(api.Training), string(api.Batch))
-	fixed("on-reclaim", string(api.OnReclaimStop))
 	fixed("gpu", "0.25", "0.25..0.80", "0.5..", "1")
 	fixed("mem", "4Gi", "4Gi..8Gi", "50%")
 }
@@ -64,7 +62,7 @@ func defineShare(flags *pflag.FlagSet, gpu, memory *string, weight *int32) {
 func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec, error) {
 	out := api.WorkloadSpec{
 		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Devices: f.devices, Model: f.model,
-		OnReclaim: api.Reclaim(f.onReclaim), Command: command, Dir: c.Dir, Env: environment(c.Env),
+		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
 		out.Queue = c.settings.Queue

@@ -20,7 +20,7 @@ func TestPrepareWritesPages(t *testing.T) {
 	a := openFake(t, folder, newFakeDevices("GPU-a", "GPU-b"))
 	task := aTask("w.0", 250, 800, "GPU-b", "GPU-a")
 	task.Grants[1].Weight = 7
-	task.Flags = Flags{LatencyClass: true, LendMemory: true}
+	task.Flags = Flags{LatencyClass: true}
 	launch, err := a.Prepare(testContext(t), task)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestPrepareWritesPages(t *testing.T) {
 			t.Errorf("header: %q, %d grants", page.Text(c.Header.UID[:]), c.Header.Grants)
 		}
 		want := page.Policy{
-			Flags: page.PolicyLatency | page.PolicyLendMem, Floor: 250, Ceiling: 800, Weight: 7,
+			Flags: page.PolicyLatency, Floor: 250, Ceiling: 800, Weight: 7,
 			MemFloor: 1 << 30, MemCeiling: 2 << 30, MemDevice: 16 << 30,
 		}
 		g := &c.Grant[1]
@@ -236,7 +236,7 @@ func TestNewAgentTakesOver(t *testing.T) {
 	ctx := testContext(t)
 	a := openFake(t, folder, newFakeDevices("GPU-a", "GPU-b"))
 	task := aTask("w.0", 250, 800, "GPU-a", "GPU-b")
-	task.Flags.LendMemory = true
+	task.Flags.LatencyClass = true
 	launch, err := a.Prepare(ctx, task)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,6 @@ type Grant struct {
 // Flags are a task's policy flags.
 type Flags struct {
 	LatencyClass bool
-	LendMemory   bool // may borrow an idle memory floor (`--on-reclaim stop`)
 }
 
 // Mount is a file or folder to bind over another in the task's private mount namespace, in the order of the list.
@@ -85,6 +84,14 @@ type Usage struct {
 	Memory    api.Bytes // overhead included
 	MemPeak   api.Bytes
 	Processes []int // registered, by pid on the node
+}
+
+// MemoryHeld is the memory of one grant, now.
+type MemoryHeld struct {
+	Task    string
+	Grant   Grant
+	Granted api.Bytes // that its processes may hold without asking; what of it is above the floor is taken from the device
+	Used    api.Bytes // that they say they hold, overhead included
 }
 
 // DeviceUsage is what a device did since its books began.

@@ -28,7 +28,7 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	sample := Sample{At: time.Now()}
 	known := registered{}
 	for _, t := range a.listTasks() {
-		sample.Tasks = append(sample.Tasks, t.task.meter(t.asked, known)...)
+		sample.Tasks = append(sample.Tasks, t.task.meter(t.asked, a.capacity, known)...)
 	}
 	rows := map[string]DeviceUsage{}
 	for _, u := range sample.Tasks {
@@ -125,7 +125,7 @@ func (a *Agent) meterDevice(uuid string, row DeviceUsage) DeviceUsage {
 }
 
 // meter reads a task's pages and adds its processes to those that are known.
-func (t *task) meter(asked Task, known registered) []Usage {
+func (t *task) meter(asked Task, capacity func(device string) api.Bytes, known registered) []Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, g := range asked.Grants {
@@ -137,7 +137,7 @@ func (t *task) meter(asked Task, known registered) []Usage {
 	for i, g := range asked.Grants {
 		devices[i] = g.Device
 	}
-	t.readTel(asked, func(p page.Process) {
+	t.readTel(asked, capacity, func(p page.Process) {
 		known[p.PID] = registration{task: asked.UID, devices: devices, start: p.StartTime}
 	})
 	return slices.Clone(t.last)
@@ -160,7 +160,7 @@ func (t *task) readBook(i int, usage *Usage) {
 }
 
 // readTel reads what the task's processes say. A page that its owner has spoiled leaves the last reading, without processes.
-func (t *task) readTel(asked Task, each func(page.Process)) {
+func (t *task) readTel(asked Task, capacity func(device string) api.Bytes, each func(page.Process)) {
 	for i := range t.last {
 		t.last[i].Processes = nil
 	}
@@ -173,18 +173,17 @@ func (t *task) readTel(asked Task, each func(page.Process)) {
 	for try := range tries {
 		before := t.ended()
 		launches := make([]uint64, len(t.last))
-		memory := make([]uint64, len(t.last))
+		memory := make([]api.Bytes, len(t.last))
 		var processes []page.Process
 		err := t.tel.View(func(tel *page.Tel) error {
 			processes = tel.Processes()
 			for _, p := range processes {
-				for i, g := range asked.Grants {
-					entry := &tel.Slot[p.Slot].Grant[i]
-					launches[i] += entry.Launched.Load()
-					// No process can hold more than it may; a claim beyond that hurts nobody but must not overflow either.
-					claim := min(entry.MemUsed.Load(), uint64(g.MemCeiling)) + min(entry.MemOverhead.Load(), uint64(g.MemCeiling))
-					memory[i] = min(memory[i]+claim, uint64(g.MemCeiling))
+				for i := range asked.Grants {
+					launches[i] += tel.Slot[p.Slot].Grant[i].Launched.Load()
 				}
+			}
+			for i, g := range asked.Grants {
+				memory[i] = usedMemory(tel, processes, i, capacity(g.Device))
 			}
 			return nil
 		})
@@ -198,7 +197,7 @@ func (t *task) readTel(asked Task, each func(page.Process)) {
 		for i := range t.last {
 			usage := &t.last[i]
 			usage.Launches = max(usage.Launches, launches[i]+after[i])
-			usage.Memory = api.Bytes(memory[i])
+			usage.Memory = memory[i]
 			for _, p := range processes {
 				usage.Processes = append(usage.Processes, p.PID)
 			}

@@ -16,7 +16,8 @@ import (
 )
 
 // Prepare makes a task's grants real and says how to start its processes. For a task that is prepared already it changes nothing
-// and says the same again. It refuses a task whose floors, with those prepared before, would be more than a device has.
+// and says the same again. It refuses a task whose floors, with those prepared before, would be more than a device has, or whose
+// memory floor others hold above theirs; then nothing is left of it.
 func (a *Agent) Prepare(ctx context.Context, t Task) (Launch, error) {
 	a.ops.Lock()
 	defer a.ops.Unlock()
@@ -64,17 +65,22 @@ func (a *Agent) makeReal(ctx context.Context, t Task) error {
 	}
 	// In the books from here on: if the arbiter took it in but its answer was lost, unprepare takes it out again.
 	a.put(made)
-	if _, err := a.arbiter.request(ctx, "add "+t.UID); err != nil {
+	_, err = a.arbiter.request(ctx, "add "+t.UID)
+	if err == nil {
+		point.Here("node.prepare.added")
+		err = a.crowded(t, nil)
+	}
+	if err != nil {
 		if undo := a.unprepare(context.WithoutCancel(ctx), made); undo != nil {
 			a.log.Error("a task that could not be prepared could not be removed either; it is removed when it is unprepared", "task", t.UID, "error", undo)
 		}
 		return err
 	}
-	point.Here("node.prepare.added")
 	return nil
 }
 
-// Update changes a prepared task's grants and flags in place, while it runs. The grants must be on the same devices.
+// Update changes a prepared task's grants and flags in place, while it runs. The grants must be on the same devices. A memory ceiling
+// below what the task holds is refused, and a higher memory floor that others hold above theirs; then it keeps what it had.
 func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Flags) error {
 	a.ops.Lock()
 	defer a.ops.Unlock()
@@ -104,22 +110,43 @@ func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Fl
 	if err := a.room(changed, uid); err != nil {
 		return refuse(err)
 	}
-	if err := (record{Task: changed}).write(filepath.Join(a.run.task(uid), recordName)); err != nil {
+	was := have.Task
+	if err := a.belowUse(have, was, changed); err != nil {
 		return refuse(err)
+	}
+	if err := a.change(ctx, have, changed); err != nil {
+		return refuse(err)
+	}
+	floors := map[string]api.Bytes{}
+	for _, g := range was.Grants {
+		floors[g.Device] = g.MemFloor
+	}
+	// The arbiter took back what nobody uses. What others, or its own processes meanwhile, do use stays theirs.
+	if err := errors.Join(a.crowded(changed, floors), a.belowUse(have, was, changed)); err != nil {
+		return refuse(errors.Join(err, a.change(ctx, have, was)))
+	}
+	return nil
+}
+
+// change makes other grants of a prepared task real.
+func (a *Agent) change(ctx context.Context, have *task, changed Task) error {
+	uid := changed.UID
+	if err := (record{Task: changed}).write(filepath.Join(a.run.task(uid), recordName)); err != nil {
+		return err
 	}
 	point.Here("node.update.recorded")
 	a.mu.Lock()
 	have.Task = changed
 	a.mu.Unlock()
 	if _, err := have.order(a.capacity, 0); err != nil {
-		return refuse(err)
+		return err
 	}
 	point.Here("node.update.ordered")
 	// The page is what counts: an arbiter that is away reads it when it is back.
 	if _, err := a.arbiter.request(ctx, "policy "+uid); err != nil {
 		var refused *refusal
 		if errors.As(err, &refused) {
-			return refuse(err)
+			return err
 		}
 		a.log.Warn("the arbiter reads changed limits when it is back", "task", uid, "error", err)
 	}

@@ -118,9 +118,6 @@ func policyOf(g Grant, f Flags, capacity api.Bytes) page.Policy {
 	if f.LatencyClass {
 		p.Flags |= page.PolicyLatency
 	}
-	if f.LendMemory {
-		p.Flags |= page.PolicyLendMem
-	}
 	return p
 }
 

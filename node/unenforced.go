@@ -27,7 +27,7 @@ func (a *Agent) watchStrays(ctx context.Context) {
 		readings := a.readDevices()
 		known := registered{}
 		for _, t := range a.listTasks() {
-			t.task.meter(t.asked, known)
+			t.task.meter(t.asked, a.capacity, known)
 		}
 		for uuid, reading := range readings {
 			list, keys, tasks := strays(uuid, reading.Processes, known)

@@ -142,7 +142,6 @@ func nodeGrants(grants []engine.Grant) []node.Grant {
 func flagsOf(spec api.WorkloadSpec) node.Flags {
 	return node.Flags{
 		LatencyClass: spec.Class == api.Interactive || spec.Class == api.Inference,
-		LendMemory:   spec.OnReclaim == api.OnReclaimStop,
 	}
 }
 

@@ -107,18 +107,22 @@ void memory_give_back(struct node *node, struct task *task)
 	}
 }
 
-/* New limits: up to the floor at once as far as there is room, and above a lowered ceiling only what is used. */
+/* New limits, of a new task too: up to the floor at once as far as there is room, and above a lowered ceiling only what is used. */
 void memory_policy(struct node *node, struct task *task, int k)
 {
 	int device = task->grant[k].device;
 	const struct task_grant *g = &task->grant[k];
 	if (granted(task, k) > g->mem_ceiling)
 		take_back(task, k, 0);
+	/*
+	 * Its floor counts as reserved already, and a new task's page grants it from the start: what others have borrowed of it and do
+	 * not use comes back first. If they use it, the sum stays over the capacity: the agent reads that in the device's page and takes
+	 * the task or the change back.
+	 */
+	if (reserved(node, device) > node->device[device].mem_capacity)
+		EACH_ON_DEVICE(node, device, t, j)
+			take_back(t, j, 0);
 	if (granted(task, k) < g->mem_floor) {
-		/* Its floor counts as reserved already; what others have borrowed of it must come back first. */
-		if (reserved(node, device) > node->device[device].mem_capacity)
-			EACH_ON_DEVICE(node, device, t, j)
-				take_back(t, j, 0);
 		uint64_t sum = reserved(node, device), capacity = node->device[device].mem_capacity;
 		uint64_t missing = sum > capacity ? sum - capacity : 0;
 		uint64_t to = g->mem_floor > missing ? g->mem_floor - missing : 0;

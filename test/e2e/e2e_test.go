@@ -239,7 +239,6 @@ func TestBadInput(t *testing.T) {
 		"submit --name Not_A_Name! -- true":                    "name",
 		"submit --name mine -- true":                           "mine",
 		"submit --time-limit -5s -- true":                      "",
-		"submit --on-reclaim burn -- true":                     "burn",
 		"submit --gpu":                                         "--gpu",
 		"stop nobody":                                          "nobody",
 		"why nobody":                                           "nobody",
