@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -69,8 +70,9 @@ func (h *Host) doEvict(action engine.Evict) {
 		return
 	}
 	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
-		w.keep.Stop = &order{Outcome: api.Evicted, Reason: action.Reason, Grace: supervise.DefaultGrace}
-		h.note(w, "evicted: "+action.Reason)
+		reason := strings.ReplaceAll(h.named(action.Reason), " on node "+h.name, "") // there is only this one
+		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace}
+		h.note(w, "evicted: "+reason)
 	}
 	h.stopWork(w)
 }
@@ -190,16 +192,24 @@ func (h *Host) healthChanged(uuid string, health api.DeviceHealth, reason string
 func (h *Host) noticed(notice node.Notice) {
 	switch notice.Kind {
 	case node.DeviceDown:
-		h.healthChanged(notice.Device, api.Down, notice.Message)
+		h.faulted(notice, true)
+		h.healthChanged(notice.Device, api.Down, cmp.Or(notice.Reason, notice.Message))
 	case node.DeviceSick:
-		h.healthChanged(notice.Device, api.Draining, notice.Message)
+		h.faulted(notice, true)
+		h.healthChanged(notice.Device, api.Draining, cmp.Or(notice.Reason, notice.Message))
 	case node.DeviceBack:
 		h.healthChanged(notice.Device, api.Healthy, "")
+	case node.DeviceFault:
+		h.say("device", nil, notice.Message)
+		h.faulted(notice, false)
+	case node.Enforced:
+		if w := h.work[notice.Task]; w != nil && !w.over && w.evaded {
+			h.heldAgain(w)
+		}
 	case node.Unenforced:
 		h.say("alert", h.work[notice.Task], notice.Message)
 		if w := h.work[notice.Task]; w != nil && !w.over {
-			w.evaded = true
-			h.addNotes(w, notice.Message)
+			h.evades(w, notice.Message)
 		}
 	case node.ArbiterGone:
 		h.alarms[notice.Kind] = notice.Message

@@ -235,6 +235,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	status.Ended, status.PID, status.Place = &at, 0, 0
 	held := w.keep.Placing != nil
 	w.keep.Placing = nil
+	h.remember(w)
 	h.touch(w)
 	h.noteAt(w, at, sentence(*status))
 	// Until its end is stored it is shown as it was, and found here; from then on in the store.

@@ -92,6 +92,7 @@ type Host struct {
 	broken   error // why the last commit failed; nothing is acted upon until one succeeds
 	tick     *time.Timer
 	orphaned []string // found at the start, for Info
+	failed   []*work  // lately, with grants: see faulted
 	machine  machine
 }
 

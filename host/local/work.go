@@ -31,6 +31,7 @@ type work struct {
 	resizing []func(error)    // who wait for the outcome of a resize
 	over     bool             // it has ended; it is forgotten once that is stored
 	evaded   bool             // a process of its uses a device around its share
+	evasions []string         // what was noted of that
 }
 
 // keep is what the host must know of a workload after a restart, beside what everyone may see.

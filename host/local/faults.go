@@ -1,0 +1,68 @@
+package local
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// blamed is how long before a fault is told of a program may have failed of it: the driver is asked twice a second.
+const blamed = 3 * time.Second
+
+// remember keeps a workload that has failed for as long as a fault that explains it may still be told of.
+func (h *Host) remember(w *work) {
+	now := h.Now()
+	h.failed = slices.DeleteFunc(h.failed, func(one *work) bool { return one.now.Status.Ended.Before(now.Add(-blamed)) })
+	if w.now.Status.Outcome == api.Failed && len(w.now.Status.Grants) > 0 {
+		h.failed = append(h.failed, w)
+	}
+}
+
+// faulted tells the workloads on a device what it reported, also those that have just failed. Lost: the device has lost their work,
+// so that is why they failed, where no other reason is known.
+func (h *Host) faulted(notice node.Notice, lost bool) {
+	device := h.devices[notice.Device]
+	if device == nil {
+		return
+	}
+	reason := fmt.Sprintf("device %d (%s): %s", device.Index, device.Model, cmp.Or(notice.Reason, notice.Message))
+	holds := func(w *work) bool {
+		return slices.ContainsFunc(w.now.Status.Grants, func(grant api.Grant) bool { return grant.Device == notice.Device })
+	}
+	for _, uid := range h.byOrder() {
+		if w := h.work[uid]; w.running() && holds(w) {
+			h.note(w, reason)
+		}
+	}
+	after := h.Now().Add(-blamed)
+	for _, w := range h.failed {
+		if w.now.Status.Ended.Before(after) || !holds(w) {
+			continue
+		}
+		h.note(w, "just after it ended, "+reason)
+		if lost && w.now.Status.Reason == "" {
+			w.now.Status.Reason = reason
+			h.touch(w)
+		}
+	}
+}
+
+// evades notes that a process of a workload uses a device around its share.
+func (h *Host) evades(w *work, message string) {
+	w.evaded = true
+	w.evasions = append(w.evasions, message)
+	h.addNotes(w, message)
+}
+
+// heldAgain notes that no process of a workload does so any more: what is said of it in its notes is over, and stays in its history.
+func (h *Host) heldAgain(w *work) {
+	over := w.evasions
+	w.evaded, w.evasions = false, nil
+	w.now.Status.Notes = slices.DeleteFunc(slices.Clone(w.now.Status.Notes), func(note string) bool { return slices.Contains(over, note) })
+	h.note(w, "every process of it that computes is held to its share again")
+	h.touch(w)
+}

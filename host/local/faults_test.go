@@ -1,0 +1,108 @@
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// history is what is kept of a workload, in one text.
+func (s *site) history(name string) string {
+	s.Helper()
+	why, err := s.Why(context.Background(), name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var text strings.Builder
+	for _, record := range why.History {
+		text.WriteString(record.Message + "\n")
+	}
+	return text.String()
+}
+
+// TestEvasionIsOverWhenTheNodeSaysSo: a share is shown as evaded, with a note, for as long as it is.
+func TestEvasionIsOverWhenTheNodeSaysSo(t *testing.T) {
+	s := newSite(t, nil)
+	asked := spec("1", "sleep 1000")
+	asked.Name = "one"
+	uid := s.submit(asked).UID
+	s.running("one")
+	enforced := func() bool {
+		devices, err := s.Devices(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return devices[s.wait("one").Status.Grants[0].DeviceIndex].Grants[0].Enforced
+	}
+	if !enforced() {
+		t.Error("evaded from the start")
+	}
+	const message = "Process 7 computes past the shim."
+	s.agent.notices <- node.Notice{Kind: node.Unenforced, Task: uid, Message: message}
+	until(t, "it is shown", func() bool { return !enforced() })
+	if notes := s.wait("one").Status.Notes; len(notes) != 1 || notes[0] != message {
+		t.Errorf("notes %q", notes)
+	}
+	s.agent.notices <- node.Notice{Kind: node.Enforced, Task: uid}
+	until(t, "it is over", enforced)
+	if notes := s.wait("one").Status.Notes; len(notes) != 0 {
+		t.Errorf("notes %q of what is over", notes)
+	}
+	if history := s.history("one"); !strings.Contains(history, message) || !strings.Contains(history, "held to its share again") {
+		t.Errorf("history:\n%s", history)
+	}
+}
+
+// TestFaultsAreToldToWorkloads: those on the device, and those that have just failed of it, before anybody knew why.
+func TestFaultsAreToldToWorkloads(t *testing.T) {
+	s := newSite(t, nil)
+	gate := filepath.Join(s.root, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, shell := range map[string]string{"fails": "read x < " + gate + "; exit 1", "stays": "sleep 1000"} {
+		asked := spec("0.5", shell)
+		asked.Name = name
+		s.submit(asked)
+		s.running(name)
+	}
+	elsewhere := spec("1", "sleep 1000")
+	elsewhere.Name = "elsewhere"
+	s.submit(elsewhere)
+	device := s.running("stays").Status.Grants[0].Device
+	if s.running("elsewhere").Status.Grants[0].Device == device || s.running("fails").Status.Grants[0].Device != device {
+		t.Fatal("they are not where this test needs them")
+	}
+
+	s.agent.notices <- node.Notice{Kind: node.DeviceFault, Device: device, Message: "A program failed.", Reason: "XID 13: a kernel failed"}
+	until(t, "the fault is told", func() bool { return strings.Contains(s.history("stays"), "device 0 (H200): XID 13: a kernel failed") })
+	if work := s.running("stays"); work.Status.Reason != "" || len(work.Status.Notes) != 0 {
+		t.Errorf("another program's fault changes %+v", work.Status)
+	}
+
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.ended("fails").Status; status.Outcome != api.Failed || status.Reason != "" {
+		t.Errorf("ended with %+v", status)
+	}
+	s.agent.notices <- node.Notice{Kind: node.DeviceDown, Device: device, Message: "Device GPU-0 is down: it is gone.", Reason: "it is gone"}
+	until(t, "it is told why it failed", func() bool { return s.ended("fails").Status.Reason == "device 0 (H200): it is gone" })
+	status := s.ended("stays").Status
+	if want := "device 0 (H200, GPU-0) is down: it is gone"; status.Outcome != api.Evicted || status.Reason != want {
+		t.Errorf("ended with %+v, want %q", status, want)
+	}
+	if history := s.history("elsewhere"); strings.Contains(history, "device 0") {
+		t.Errorf("of another device's fault it is told:\n%s", history)
+	}
+	s.restart()
+	if status := s.ended("fails").Status; status.Reason != "device 0 (H200): it is gone" {
+		t.Errorf("after a restart: %+v", status)
+	}
+}
