@@ -120,11 +120,19 @@ func (h *Host) takeUp(w *work) bool {
 		return true
 	}
 	h.reenter(w)
+	ended := err == nil && found.Exit != nil
+	if !ended {
+		h.evictFromLost(w)
+	}
 	if w.keep.Stop != nil {
 		h.stopWork(w) // it may not have been sent
 	}
 	h.after(func() {
 		h.spawn(func(ctx context.Context) {
+			if ended {
+				h.adopt(ctx, w) // its devices may be others by now: it needs none
+				return
+			}
 			if err := h.restoreGrants(ctx, w); err != nil && ctx.Err() == nil {
 				h.Log.Error("a running task's share could not be restored", "workload", uid, "error", err)
 				h.tell(func() { h.addNotes(w, "its share is not held as granted: "+err.Error()) })
@@ -151,7 +159,11 @@ func (h *Host) reenter(w *work) {
 		h.Log.Error("a running workload could not be entered in the books", "workload", w.now.UID, "error", rejected.Reason)
 		h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
 	}
-	for _, grant := range placing.Grants {
+}
+
+// evictFromLost ends a workload that runs on a device which is no longer there.
+func (h *Host) evictFromLost(w *work) {
+	for _, grant := range w.keep.Placing.Grants {
 		if device := h.devices[grant.Device]; device == nil || device.Health == api.Down {
 			reason := "its device " + grant.Device + " is gone"
 			if device != nil {
