@@ -39,14 +39,23 @@ type Program struct {
 
 	// Serve runs the daemon until ctx ends; it calls ready once the API answers.
 	Serve func(ctx context.Context, config ServeConfig, ready func()) error
-	// Halt ends what outlives the daemon in a RUN folder: arbiter and, if there are, simulated devices. No daemon runs there by then.
-	Halt func(ctx context.Context, run string, simulated bool) error
+	// Halt ends what outlives the daemon: tasks, arbiter and, if there are, simulated devices. No daemon runs there by then. It
+	// returns how many tasks there were.
+	Halt func(ctx context.Context, config HaltConfig) (int, error)
 	// Replay feeds the engine's event log at path to a new engine and writes what it decided.
 	Replay func(path string, to io.Writer) error
 	// Driver says whether this machine has a driver of its own, and if not, why; without one devices are simulated.
 	Driver func() error
 	// Supervise is the hidden command that a daemon starts for each task.
 	Supervise func(args []string) int
+}
+
+// HaltConfig says what `aliquot down --all` ends when no daemon runs.
+type HaltConfig struct {
+	State    string // folder of the tasks; empty: there are none any more
+	Run      string // folder of the arbiter, of pages and of simulated devices
+	Simulate string // the simulated devices that run; empty: none
+	Grace    time.Duration
 }
 
 // ServeConfig is what `aliquot up` is asked for.
@@ -57,6 +66,7 @@ type ServeConfig struct {
 	HTTP     string // address on loopback; empty: none
 	Version  string
 	Log      *os.File
+	because  string // why devices are simulated
 }
 
 // invocation is what the commands of one Program share.

@@ -28,13 +28,10 @@ func (c *invocation) doctorCommand() *cobra.Command {
 	must(cmd.MarkFlagDirname("state"))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		folder, err := c.ownState(state)
+		run := c.clientRun()
+		folder, err := c.stateOf(run, state)
 		if err != nil {
 			return err
-		}
-		run := c.clientRun()
-		if run == machineRun && state == "" {
-			folder = machineState
 		}
 		server := client.New(run)
 		defer server.Close()

@@ -27,7 +27,8 @@ const (
 )
 
 const upLong = `Start the server of this machine. As root it serves every user, else the one who starts it. Without an NVIDIA driver it
-simulates devices, and says so; --simulate does so in any case. Tasks outlive the server: a new one finds them again.`
+simulates devices, and says so; --simulate does so in any case. Tasks outlive the server, and so do simulated devices: a new server
+finds both again.`
 
 // upFlags are the flags of `up`.
 type upFlags struct {
@@ -55,7 +56,7 @@ func (c *invocation) upCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
-	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: "+defaultSimulate+" where there is no driver)")
+	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
 	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+")")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
 	must(cmd.MarkFlagDirname("state"))
@@ -69,12 +70,7 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 	if config.State, err = c.ownState(flags.state); err != nil {
 		return config, err
 	}
-	if config.Simulate == "" {
-		config.Simulate = c.settings.Simulate
-	}
-	if config.Simulate == "" && !c.hasDriver() {
-		config.Simulate = defaultSimulate
-	}
+	c.chooseSimulated(&config)
 	if config.HTTP == "" {
 		config.HTTP = c.settings.HTTP
 	}
@@ -90,6 +86,31 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 		return config, usagef("--http %s: HTTP is served on loopback only: write %s, or off", config.HTTP, defaultHTTP)
 	}
 	return config, nil
+}
+
+// chooseSimulated says which devices are simulated, if any, and why: those that were asked for, else those of an earlier server
+// that tasks may be using, else some where there is no driver.
+func (c *invocation) chooseSimulated(config *ServeConfig) {
+	if config.Simulate == "" {
+		config.Simulate = c.settings.Simulate
+	}
+	config.because = "--simulate asks for simulated devices"
+	if !c.hasDriver() {
+		config.because = "no NVIDIA driver was found"
+	}
+	if config.Simulate != "" {
+		return
+	}
+	left := outlivingIn(config.Run)
+	switch {
+	case left.simulated != "" && (left.tasks > 0 || !c.hasDriver()):
+		config.Simulate = left.simulated
+		if c.hasDriver() {
+			config.because = plural(left.tasks, "task") + " of the last server run on its simulated devices"
+		}
+	case !c.hasDriver():
+		config.Simulate = defaultSimulate
+	}
 }
 
 func (c *invocation) hasDriver() bool { return c.Driver != nil && c.Driver() == nil }
@@ -210,7 +231,7 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 	}
 	text := s.paint(green, "aliquot is up") + " on " + info.Node + ", " + whom + ": " + kind + "\n"
 	if info.Simulated {
-		text += "  nothing runs on a real GPU here: " + why(config, c) + "\n"
+		text += "  nothing runs on a real GPU here: " + config.because + "\n"
 	}
 	for _, warning := range info.Warnings {
 		text += "  " + s.paint(yellow, "! ") + warning + "\n"
@@ -223,30 +244,34 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 	_, _ = io.WriteString(c.Out, text)
 }
 
-// why says why devices are simulated.
-func why(config ServeConfig, c *invocation) string {
-	if c.hasDriver() {
-		return "--simulate asks for simulated devices"
-	}
-	return "no NVIDIA driver was found"
-}
+const downLong = `Stop the server. Tasks go on, held to their shares, and the next server finds them again. With --all they are stopped first, those
+that wait leave the line, and the arbiter and simulated devices end too. Where no server answers, because it was killed, --all ends
+the tasks, the arbiter and the simulated devices that it left behind; what waited in line then waits for the next server, which also
+learns how the tasks ended.`
 
 func (c *invocation) downCommand() *cobra.Command {
 	var all bool
+	var state string
 	grace := defaultGrace
 	cmd := &cobra.Command{
 		Use:   "down [flags]",
 		Short: "Stop the server; tasks go on",
-		Long:  "Stop the server. Tasks go on, held to their floors, and the next server finds them again; with --all they are stopped first.",
+		Long:  downLong,
 		Args:  none,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "stop all workloads first, and everything that outlives the server")
+	cmd.Flags().StringVar(&state, "state", "", "with --all and no server: folder of its state")
+	must(cmd.MarkFlagDirname("state"))
 	cmd.Flags().DurationVar(&grace, "grace", grace, "with --all: time between SIGTERM and SIGKILL")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		run := c.clientRun() // before its socket is gone
 		server := client.New(run)
 		defer server.Close()
 		info, err := server.Info(cmd.Context())
+		var gone *client.Unreachable
+		if all && errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
+			return c.haltWithoutServer(cmd.Context(), run, state, grace)
+		}
 		if err != nil {
 			return err
 		}
@@ -263,7 +288,11 @@ func (c *invocation) downCommand() *cobra.Command {
 			return err
 		}
 		if all && c.Halt != nil {
-			if err := c.Halt(cmd.Context(), run, info.Simulated); err != nil {
+			config := HaltConfig{Run: run, Grace: grace}
+			if info.Simulated {
+				config.Simulate = outlivingIn(run).simulated
+			}
+			if _, err := c.Halt(cmd.Context(), config); err != nil {
 				return err
 			}
 		}

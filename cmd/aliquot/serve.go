@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/aliquot-dev/aliquot/cli"
 	"github.com/aliquot-dev/aliquot/host/local"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -49,20 +49,37 @@ type agent struct{ *node.Agent }
 // Close ends the agent. What it could not let go of, the end of this process does.
 func (a agent) Close() { _ = a.Agent.Close() }
 
-// halt ends the arbiter and the simulated devices of a RUN folder that no daemon works on any more.
-func halt(ctx context.Context, run string, simulated bool) error {
-	config := node.Config{Run: run}
-	if simulated {
-		devices, err := os.ReadFile(filepath.Join(run, "sim", "devices"))
-		if err != nil {
-			return fmt.Errorf("end the simulated devices: %w", err)
-		}
-		config.Simulate = strings.TrimSpace(string(devices))
-	}
-	// An agent finds what runs there, or starts it anew: either way it can end it.
-	agent, err := node.Open(ctx, config)
+// halt ends what outlives the daemon, in folders that none works on any more.
+func halt(ctx context.Context, config cli.HaltConfig) (int, error) {
+	// An agent finds what runs there, or starts it anew: either way it can end it, and no daemon starts meanwhile.
+	agent, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate})
 	if err != nil {
-		return fmt.Errorf("end what outlives the server: %w", err)
+		return 0, fmt.Errorf("end what outlives the server: %w", err)
 	}
-	return agent.Shutdown(ctx, false)
+	ended, err := endTasks(ctx, agent, config)
+	if err != nil {
+		return 0, errors.Join(err, agent.Close())
+	}
+	return ended, agent.Shutdown(ctx, false)
+}
+
+// endTasks ends the tasks of STATE, and those of RUN that are not there: they are another STATE's, or nobody's.
+func endTasks(ctx context.Context, agent *node.Agent, config cli.HaltConfig) (ended int, err error) {
+	if config.State != "" {
+		if ended, err = local.EndTasks(ctx, config.State, config.Grace); err != nil {
+			return 0, err
+		}
+	}
+	for _, task := range agent.Prepared() {
+		if left, err := supervise.Leftover(task.UID, nil); err == nil && len(left) > 0 {
+			ended++
+		}
+		if err := supervise.EndLeftover(ctx, task.UID, nil, config.Grace); err != nil {
+			return 0, fmt.Errorf("end task %s: %w", task.UID, err)
+		}
+		if err := agent.Unprepare(ctx, task.UID); err != nil {
+			return 0, fmt.Errorf("take back what task %s held: %w", task.UID, err)
+		}
+	}
+	return ended, nil
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -375,6 +376,51 @@ func TestDownAndUp(t *testing.T) {
 	if left := processesOf(t, s.run); len(left) > 0 {
 		t.Errorf("after down --all there are %q", left)
 	}
+}
+
+// A server that was killed is followed by one that takes up its simulated devices without being told which, and down --all ends what
+// it left behind also when none follows.
+func TestKilledServer(t *testing.T) {
+	s := up(t, "h200x1,a10x2")
+	s.must("submit", "--name", "stays", "--gpu", "0.1", "--", "sleep", "1000")
+	before := s.after("stays", unstarted...)
+	s.kill()
+	if out := s.must("up", "--detach", "--state", s.state, "--http", s.http); !strings.Contains(out, "3 simulated devices (h200x1,a10x2)") {
+		t.Errorf("up after a kill: %s", out)
+	}
+	if after := read[api.Workload](s, "show", "stays"); after.Status.PID != before.Status.PID || after.Status.Phase != api.Running {
+		t.Errorf("found again as %+v, it was %+v", after.Status, before.Status)
+	}
+	s.kill()
+	if out := s.must("down", "--all", "--state", s.state, "--grace", "1s"); !strings.Contains(out, "1 task") {
+		t.Errorf("down --all without a server: %q", out)
+	}
+	if err := syscall.Kill(before.Status.PID, 0); err != syscall.ESRCH {
+		t.Errorf("after down --all the task is there: %v", err)
+	}
+	if left := processesOf(t, s.run); len(left) > 0 {
+		t.Errorf("after down --all there are %q", left)
+	}
+	if out := s.must("down", "--all", "--state", s.state); !strings.Contains(out, "nothing of an earlier one runs") {
+		t.Errorf("down --all when all is down: %q", out)
+	}
+	s.start("a10x1")
+	if after := read[api.Workload](s, "show", "stays"); after.Status.Outcome != api.Stopped {
+		t.Errorf("the next server says of it %+v", after.Status)
+	}
+}
+
+// kill ends the server as a crash would.
+func (s *server) kill() {
+	s.t.Helper()
+	pid, err := s.client.ServerPID(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, "end of the server", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
 // processesOf are the command lines of processes that have to do with a folder.
