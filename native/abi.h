@@ -158,7 +158,9 @@ struct alq_tel_grant {
 	uint32_t park_state;      /* enum alq_park as reached by this process */
 	uint32_t captures;        /* stream captures open now */
 	uint64_t unknown_calls;   /* driver calls passed through that the shim did not know */
-	uint8_t reserved[112];
+	uint32_t coming;          /* launches that wait for room behind queued work: it is not idle, even if that has just drained */
+	uint32_t reserved0;
+	uint8_t reserved[104];
 };
 
 struct alq_slot { /* header 128 bytes, then the grants */

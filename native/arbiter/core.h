@@ -33,10 +33,13 @@
  * A lease whose holder is still the first is extended in place, `ahead` before its end, so that it never blocks. Otherwise its
  * end passes, its work drains, and the next gate opens `early` before the work should be done. A lease is charged by the
  * caller's clock from the time when it is open and its predecessor has drained until it has itself drained; what a tenant says of its
- * own device time is not used for that: less would reward a lie, and more is a neighbour's time slice. Once work is later than its own
- * estimate and the next gate is open, both are under the driver's time slicing, and each is charged half, the holder no more than it says
- * that it launched. Work that has not drained
- * `overlap` after its lease's end is overlapped: the next goes beside it and the time is apportioned in the same way. A holder that has drained and launches nothing for `idle` loses its lease (at once, if last time it did not come
+ * own device time is not used for that: less would reward a lie. Once work is later than its own estimate and the next gate is
+ * open, both are under the driver's time slicing, and each is charged half, the holder no more than it says that it launched. What such
+ * halves get wrong is mended by admissions (admit.c): who says it used more than it was charged pays in place of those who say they used
+ * less. Work that has not drained `overlap` after its lease's end, or after the end that it announced itself (up to `patience`, and not
+ * while an owner who has just woken waits), is overlapped: the next goes beside it and the time is apportioned in the same way.
+ *
+ * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease (at once, if last time it did not come
  * back within `idle`): it is charged for holding only while another waits.
  *
  * A task that uses several devices holds them together. It is chosen once it is first on every one of them (its rank only rises while
@@ -69,6 +72,7 @@
 struct core_observation {
 	bool waiting;            /* a process waits at the gate */
 	bool outstanding;        /* work let through has not ended */
+	bool coming;             /* or a launch waits behind it */
 	uint64_t wait_since_ns;  /* of the one that waits longest; ≤ now */
 	uint64_t launched;       /* launches, counted; never falls */
 	uint64_t completed;      /* of those; ≤ launched */
@@ -174,6 +178,7 @@ struct core_device {
 	uint64_t idle_pending, down_pending; /* ns */
 	int64_t free_account; /* of what no floor reserves; thousandths of a ns */
 	uint64_t vmin;
+	uint64_t asked_at;    /* when its grants were last asked what they used */
 	uint64_t admitted_ns; /* of its grants' claims, what can be charged in place of others */
 	bool shared;          /* time was apportioned when it was last charged */
 	bool handoff;         /* work of a lease that is over has just drained */

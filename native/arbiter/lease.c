@@ -373,8 +373,10 @@ void core_step(struct core *core, int device)
 	struct core_device *d = &core->device[device];
 	d->next = CORE_NEVER;
 	core_charge(core, d, core->now);
-	if (core->now >= d->settled_at + core->config.settle_ns) {
+	if (core->now >= d->settled_at + core->config.settle_ns)
 		core_settle(core, device, core->now);
+	if (core->now >= d->asked_at + core->config.settle_ns) {
+		d->asked_at = core->now;
 		core_admit(core, d);
 	}
 	if (d->grants == 0 || d->state == ALQ_DEVICE_DOWN)

@@ -39,6 +39,7 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 				out->wait_since_ns = wait;
 			out->waiting = true;
 		}
+		out->coming |= load(&t->coming) != 0;
 		if (p->seen[k].launched <= p->seen[k].completed)
 			continue;
 		out->outstanding = true;

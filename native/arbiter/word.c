@@ -9,7 +9,7 @@
 static void observe_holder(struct core *core, struct core_grant *g, const struct core_observation *seen)
 {
 	bool launched = seen->launched != g->launched;
-	if (!seen->outstanding && !launched) {
+	if (!seen->outstanding && !seen->coming && !launched) {
 		if (!g->idle_since)
 			g->idle_since = core->now;
 		return;
@@ -26,7 +26,7 @@ static void observe_holder(struct core *core, struct core_grant *g, const struct
 		g->held_idle = 0;
 	}
 	/* Launched and already drained: idle from now on. */
-	g->idle_since = seen->outstanding ? 0 : core->now;
+	g->idle_since = seen->outstanding || seen->coming ? 0 : core->now;
 }
 
 static void observe_wait(struct core *core, struct core_grant *g, const struct core_observation *seen)

@@ -115,12 +115,12 @@ static void wait_gate(struct meter *m, uint64_t now)
 static void wait_room(struct meter *m, uint64_t again)
 {
 	uint32_t done = m->done;
-	m->room_waiters++;
+	put(&tel_of(m->grant)->coming, ++m->room_waiters);
 	meter_wake_watcher(m);
 	lock_give(&m->lock);
 	futex_wait_until(&m->done, done, again, false);
 	lock_take(&m->lock);
-	m->room_waiters--;
+	put(&tel_of(m->grant)->coming, --m->room_waiters);
 }
 
 /* One launch has to wait. since is when it reached the gate; *gated: it has been counted as waiting for the arbiter. */

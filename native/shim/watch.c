@@ -188,9 +188,9 @@ static void drained(struct meter *m)
 		bool over = !gate_is_open(c, now);
 		if (m->drained_ns == 0)
 			m->drained_ns = now;
-		if (!over && m->returns) {
+		if (!over && (m->returns || m->room_waiters != 0)) {
 			watch_sleep(m, now + IDLE_NS);
-			if (m->outstanding != 0 || tel_of(m->grant)->launched != launched)
+			if (m->outstanding != 0 || m->room_waiters != 0 || tel_of(m->grant)->launched != launched)
 				return;
 		}
 		lock_give(&m->lock);

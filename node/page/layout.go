@@ -132,7 +132,9 @@ type TelGrant struct {
 	ParkState      atomic.Uint32 `abi:"park_state"`
 	Captures       atomic.Uint32 `abi:"captures"`
 	UnknownCalls   atomic.Uint64 `abi:"unknown_calls"`
-	_              [112]byte     `abi:"reserved"`
+	Coming         atomic.Uint32 `abi:"coming"`
+	_              [4]byte       `abi:"reserved0"`
+	_              [104]byte     `abi:"reserved"`
 }
 
 // Slot is one process of a task: struct alq_slot.
