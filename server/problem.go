@@ -54,6 +54,37 @@ func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	_ = json.NewEncoder(w).Encode(newProblem(status, code, detail))
 }
 
+// orProblem answers with a problem where the paths of mux, or their methods, have nothing for a request.
+func orProblem(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		// mux knows whether the path or the method is wrong, and says it with headers of its own.
+		plain := &discarded{header: w.Header()}
+		answer.ServeHTTP(plain, r)
+		plain.header.Del("X-Content-Type-Options")
+		switch allowed := plain.header.Get("Allow"); {
+		case plain.status == http.StatusMethodNotAllowed:
+			writeProblem(w, plain.status, api.CodeInvalid, "there is no "+r.Method+" of "+r.URL.Path+", only "+allowed+": GET /openapi.json lists all calls")
+		default:
+			writeProblem(w, http.StatusNotFound, api.CodeNotFound, "there is nothing at "+r.URL.Path+": GET /openapi.json lists all calls")
+		}
+	})
+}
+
+// discarded takes an answer's status and headers and none of its text.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header            { return d.header }
+func (d *discarded) Write(text []byte) (int, error) { return len(text), nil }
+func (d *discarded) WriteHeader(status int)         { d.status = status }
+
 // plain makes one sentence with a code of what huma says of a request that it could not read, and leaves out the request itself,
 // which may hold secrets.
 func plain(_ huma.Context, _ string, value any) (any, error) {

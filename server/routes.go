@@ -63,7 +63,7 @@ func newRoutes(config Config) http.Handler {
 		return answer(r.host.Devices(ctx))
 	})
 	mux.Handle("GET /metrics", metricsHandler(config))
-	return mux
+	return orProblem(mux)
 }
 
 // operation registers one operation.

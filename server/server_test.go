@@ -282,7 +282,6 @@ func TestRefusalsAreProblemsWithCodeAndOneSentence(t *testing.T) {
 		{"POST", "/v1/workloads", `{"nonsense":1}`, "nonsense"},
 		{"POST", "/v1/workloads/x/signal", `{"signal":"SIGNONE"}`, "SIGNONE"},
 		{"PUT", "/v1/queues/a", `{"name":"b"}`, "b"},
-		{"GET", "/v1/nothing", "", ""},
 	} {
 		status, body := s.call(test.method, test.path, test.body)
 		if status < 400 || status >= 500 || !strings.Contains(body, test.words) {
@@ -291,6 +290,25 @@ func TestRefusalsAreProblemsWithCodeAndOneSentence(t *testing.T) {
 		var said problem
 		if err := json.Unmarshal([]byte(body), &said); test.words != "" && (err != nil || said.Code != api.CodeInvalid || !strings.Contains(said.Detail, test.words)) {
 			t.Errorf("%s %s %s: not one sentence: %s", test.method, test.path, test.body, body)
+		}
+	}
+}
+
+// Also what no operation answers is a problem.
+func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
+	s := newSite(t)
+	for _, test := range []struct {
+		method, path, code, words string
+		status                    int
+	}{
+		{"GET", "/v1/nothing", "not_found", "there is nothing at /v1/nothing", 404},
+		{"GET", "/", "not_found", "GET /openapi.json", 404},
+		{"DELETE", "/v1/info", "invalid", "there is no DELETE of /v1/info, only GET", 405},
+	} {
+		status, body := s.call(test.method, test.path, "")
+		var said problem
+		if err := json.Unmarshal([]byte(body), &said); err != nil || status != test.status || said.Status != status || said.Code != test.code || !strings.Contains(said.Detail, test.words) {
+			t.Errorf("%s %s: %d %s", test.method, test.path, status, body)
 		}
 	}
 }
