@@ -106,3 +106,28 @@ func TestFaultsAreToldToWorkloads(t *testing.T) {
 		t.Errorf("after a restart: %+v", status)
 	}
 }
+
+// TestNoWorkloadIsMissedInAList: one that ends while everything is listed is listed once, as live or as ended.
+func TestNoWorkloadIsMissedInAList(t *testing.T) {
+	s := newSite(t, nil)
+	ctx := context.Background()
+	for range 30 {
+		uid := s.submit(spec("1", "true")).UID
+		for over := false; !over; {
+			list, err := s.Workloads(ctx, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			times := 0
+			for _, work := range list {
+				if work.UID == uid {
+					times++
+					over = work.Status.Phase == api.Ended
+				}
+			}
+			if times != 1 {
+				t.Fatalf("it is listed %d times of %d", times, len(list))
+			}
+		}
+	}
+}

@@ -61,17 +61,7 @@ func noSuch(name string) error {
 
 // Workloads lists those that are live and, with ended, those that are over, oldest first.
 func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error) {
-	list := []api.Workload{}
-	if ended {
-		rows, err := h.store.Ended(ctx)
-		if err != nil {
-			return nil, refusal(err)
-		}
-		for _, row := range rows {
-			list = append(list, row.Workload)
-		}
-	}
-	known := len(list)
+	live := []api.Workload{}
 	err := h.look(ctx, func() {
 		places := map[string]int{}
 		for i, uid := range h.engine.Waiting() {
@@ -82,16 +72,25 @@ func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error
 			if one.Status.Phase == api.Waiting {
 				one.Status.Place = places[one.UID]
 			}
-			list = append(list, one)
+			live = append(live, one)
 		}
 	})
-	// One may have ended between the two looks; it is listed once.
-	over := map[string]bool{}
-	for _, one := range list[:known] {
-		over[one.UID] = true
+	if err != nil || !ended {
+		return live, err
 	}
-	live := slices.DeleteFunc(list[known:], func(one api.Workload) bool { return over[one.UID] })
-	return list[:known+len(live)], err
+	// After the live ones: one that ends between the two looks is then found twice, not missed, and is listed once.
+	rows, err := h.store.Ended(ctx)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	list := make([]api.Workload, 0, len(rows)+len(live))
+	over := map[string]bool{}
+	for _, row := range rows {
+		list = append(list, row.Workload)
+		over[row.UID] = true
+	}
+	live = slices.DeleteFunc(live, func(one api.Workload) bool { return over[one.UID] })
+	return append(list, live...), nil
 }
 
 // Workload finds by name (the live one, else the latest) or UID.
