@@ -57,7 +57,7 @@ $(SHIM_TEST)/driver/libcuda-real.so.1: $(SHIM)/test/fake_driver.c $(SHIM)/test/f
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
 
-$(SHIM_TEST)/driver/libnvidia-ml-real.so.1: $(SHIM)/test/fake_nvml.c $(SHIM)/nvml_types.h
+$(SHIM_TEST)/driver/libnvidia-ml-real.so.1: $(SHIM)/test/fake_nvml.c $(NATIVE)/nvml.h
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $< $(LDFLAGS)
 

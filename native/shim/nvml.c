@@ -4,7 +4,7 @@
  * processes. It reads the task's pages and registers nothing; whatever it does not stand in for is the driver's, found by the dynamic
  * linker.
  */
-#include "nvml_types.h"
+#include "nvml.h"
 #include "shim.h"
 
 #include <dlfcn.h>
@@ -34,15 +34,15 @@ static bool covered(void)
 /* Calls the driver's function of that name, looked up once, or says that this driver has none. */
 #define CALL(name, types, ...)                                                                                                     \
 	({                                                                                                                         \
-		nvml_return(*call) types = REAL_TYPED(name, types);                                                                \
-		call == NULL ? NVML_FUNCTION_NOT_FOUND : call(__VA_ARGS__);                                                        \
+		nvmlReturn_t(*call) types = REAL_TYPED(name, types);                                                                \
+		call == NULL ? NVML_ERROR_FUNCTION_NOT_FOUND : call(__VA_ARGS__);                                                        \
 	})
 #define REAL_TYPED(name, types)                                                                                                    \
 	({                                                                                                                         \
-		static nvml_return(*real) types;                                                                                   \
+		static nvmlReturn_t(*real) types;                                                                                   \
 		covered();                                                                                                         \
 		if (get_acquire(&real) == NULL && library != NULL)                                                                 \
-			put_release(&real, (nvml_return(*) types)dlsym(library, name));                                            \
+			put_release(&real, (nvmlReturn_t(*) types)dlsym(library, name));                                            \
 		get_acquire(&real);                                                                                                \
 	})
 
@@ -58,83 +58,83 @@ static int grant_of_uuid(const char *uuid)
 }
 
 /* The grant of a device; -1: none of ours. */
-static int grant_of(nvml_device device)
+static int grant_of(nvmlDevice_t device)
 {
 	char uuid[ALQ_UUID_LEN] = "";
-	if (CALL("nvmlDeviceGetUUID", (nvml_device, char *, unsigned int), device, uuid, sizeof(uuid)) != NVML_OK)
+	if (CALL("nvmlDeviceGetUUID", (nvmlDevice_t, char *, unsigned int), device, uuid, sizeof(uuid)) != NVML_SUCCESS)
 		return -1;
 	return grant_of_uuid(uuid);
 }
 
-static nvml_return count(unsigned int *n, const char *name)
+static nvmlReturn_t count(unsigned int *n, const char *name)
 {
 	if (get_acquire(&task.state) == SHIM_FAILED)
-		return NVML_UNKNOWN;
+		return NVML_ERROR_UNKNOWN;
 	if (!covered())
 		return CALL(name, (unsigned int *), n);
 	if (n == NULL)
-		return NVML_INVALID_ARGUMENT;
-	nvml_return r = CALL("nvmlDeviceGetCount_v2", (unsigned int *), n);
-	if (r == NVML_OK)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t r = CALL("nvmlDeviceGetCount_v2", (unsigned int *), n);
+	if (r == NVML_SUCCESS)
 		*n = task.grants;
 	return r;
 }
 
-EXPORT nvml_return nvmlDeviceGetCount(unsigned int *n)
+EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned int *n)
 {
 	return count(n, "nvmlDeviceGetCount");
 }
 
-EXPORT nvml_return nvmlDeviceGetCount_v2(unsigned int *n)
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *n)
 {
 	return count(n, "nvmlDeviceGetCount_v2");
 }
 
-static nvml_return by_index(unsigned int index, nvml_device *device)
+static nvmlReturn_t by_index(unsigned int index, nvmlDevice_t *device)
 {
 	if (index >= task.grants)
-		return NVML_INVALID_ARGUMENT;
-	return CALL("nvmlDeviceGetHandleByUUID", (const char *, nvml_device *), task.ctl->grant[index].device, device);
+		return NVML_ERROR_INVALID_ARGUMENT;
+	return CALL("nvmlDeviceGetHandleByUUID", (const char *, nvmlDevice_t *), task.ctl->grant[index].device, device);
 }
 
-EXPORT nvml_return nvmlDeviceGetHandleByIndex(unsigned int index, nvml_device *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
 	if (!covered())
-		return CALL("nvmlDeviceGetHandleByIndex", (unsigned int, nvml_device *), index, device);
+		return CALL("nvmlDeviceGetHandleByIndex", (unsigned int, nvmlDevice_t *), index, device);
 	return by_index(index, device);
 }
 
-EXPORT nvml_return nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvml_device *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
 	if (!covered())
-		return CALL("nvmlDeviceGetHandleByIndex_v2", (unsigned int, nvml_device *), index, device);
+		return CALL("nvmlDeviceGetHandleByIndex_v2", (unsigned int, nvmlDevice_t *), index, device);
 	return by_index(index, device);
 }
 
 /* A device that was found, if it is one of ours. */
-static nvml_return only_ours(nvml_return r, nvml_device *device)
+static nvmlReturn_t only_ours(nvmlReturn_t r, nvmlDevice_t *device)
 {
-	if (r == NVML_OK && covered() && grant_of(*device) < 0) {
+	if (r == NVML_SUCCESS && covered() && grant_of(*device) < 0) {
 		*device = NULL;
-		return NVML_NOT_FOUND;
+		return NVML_ERROR_NOT_FOUND;
 	}
 	return r;
 }
 
 #define HANDLE_BY(name)                                                                                                            \
-	EXPORT nvml_return name(const char *key, nvml_device *device)                                                              \
+	EXPORT nvmlReturn_t name(const char *key, nvmlDevice_t *device)                                                              \
 	{                                                                                                                          \
-		return only_ours(CALL(#name, (const char *, nvml_device *), key, device), device);                                 \
+		return only_ours(CALL(#name, (const char *, nvmlDevice_t *), key, device), device);                                 \
 	}
 HANDLE_BY(nvmlDeviceGetHandleByUUID)
 HANDLE_BY(nvmlDeviceGetHandleBySerial)
 HANDLE_BY(nvmlDeviceGetHandleByPciBusId)
 HANDLE_BY(nvmlDeviceGetHandleByPciBusId_v2)
 
-EXPORT nvml_return nvmlDeviceGetIndex(nvml_device device, unsigned int *index)
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
-	nvml_return r = CALL("nvmlDeviceGetIndex", (nvml_device, unsigned int *), device, index);
-	int grant = r == NVML_OK && covered() ? grant_of(device) : -1;
+	nvmlReturn_t r = CALL("nvmlDeviceGetIndex", (nvmlDevice_t, unsigned int *), device, index);
+	int grant = r == NVML_SUCCESS && covered() ? grant_of(device) : -1;
 	if (grant >= 0)
 		*index = (unsigned int)grant;
 	return r;
@@ -142,10 +142,10 @@ EXPORT nvml_return nvmlDeviceGetIndex(nvml_device device, unsigned int *index)
 
 /* -------------------------------------------------------------------------------------------------------------- memory */
 
-EXPORT nvml_return nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory *memory)
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-	nvml_return r = CALL("nvmlDeviceGetMemoryInfo", (nvml_device, struct nvml_memory *), device, memory);
-	int grant = r == NVML_OK && covered() ? grant_of(device) : -1;
+	nvmlReturn_t r = CALL("nvmlDeviceGetMemoryInfo", (nvmlDevice_t, nvmlMemory_t *), device, memory);
+	int grant = r == NVML_SUCCESS && covered() ? grant_of(device) : -1;
 	uint64_t could, total;
 	if (grant < 0)
 		return r;
@@ -156,10 +156,10 @@ EXPORT nvml_return nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memor
 	return r;
 }
 
-EXPORT nvml_return nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_memory_v2 *memory)
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-	nvml_return r = CALL("nvmlDeviceGetMemoryInfo_v2", (nvml_device, struct nvml_memory_v2 *), device, memory);
-	int grant = r == NVML_OK && covered() ? grant_of(device) : -1;
+	nvmlReturn_t r = CALL("nvmlDeviceGetMemoryInfo_v2", (nvmlDevice_t, nvmlMemory_v2_t *), device, memory);
+	int grant = r == NVML_SUCCESS && covered() ? grant_of(device) : -1;
 	uint64_t could, total;
 	if (grant < 0)
 		return r;
@@ -189,50 +189,50 @@ static const struct alq_slot *slot_of(unsigned int pid)
  * would: *n is how many there are, and too little room is an error.
  */
 #define LIST(name, entry)                                                                                                          \
-	EXPORT nvml_return name(nvml_device device, unsigned int *n, entry *out)                                                   \
+	EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned int *n, entry *out)                                                   \
 	{                                                                                                                          \
 		if (!covered() || n == NULL)                                                                                       \
-			return CALL(#name, (nvml_device, unsigned int *, entry *), device, n, out);                                \
+			return CALL(#name, (nvmlDevice_t, unsigned int *, entry *), device, n, out);                                \
 		int grant = grant_of(device);                                                                                      \
 		entry all[PROCESSES];                                                                                              \
 		unsigned int room = out == NULL ? 0 : *n, found = PROCESSES, ours = 0;                                             \
-		nvml_return r = CALL(#name, (nvml_device, unsigned int *, entry *), device, &found, all);                          \
-		if (r != NVML_OK)                                                                                                  \
+		nvmlReturn_t r = CALL(#name, (nvmlDevice_t, unsigned int *, entry *), device, &found, all);                          \
+		if (r != NVML_SUCCESS)                                                                                                  \
 			return r;                                                                                                  \
 		for (unsigned int i = 0; i < found; i++) {                                                                         \
 			const struct alq_slot *s = slot_of(all[i].pid);                                                            \
 			if (s == NULL)                                                                                             \
 				continue;                                                                                          \
 			if (grant >= 0)                                                                                            \
-				all[i].used = get(&s->grant[grant].mem_used) + get(&s->grant[grant].mem_overhead);                 \
+				all[i].usedGpuMemory = get(&s->grant[grant].mem_used) + get(&s->grant[grant].mem_overhead);                 \
 			if (ours < room)                                                                                           \
 				out[ours] = all[i];                                                                                \
 			ours++;                                                                                                    \
 		}                                                                                                                  \
 		*n = ours;                                                                                                         \
-		return ours > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;                                                             \
+		return ours > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;                                                             \
 	}
-LIST(nvmlDeviceGetComputeRunningProcesses, struct nvml_process_v1)
-LIST(nvmlDeviceGetComputeRunningProcesses_v2, struct nvml_process)
-LIST(nvmlDeviceGetComputeRunningProcesses_v3, struct nvml_process)
-LIST(nvmlDeviceGetGraphicsRunningProcesses, struct nvml_process_v1)
-LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, struct nvml_process)
-LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_process)
-LIST(nvmlDeviceGetMPSComputeRunningProcesses, struct nvml_process_v1)
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, struct nvml_process)
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, struct nvml_process)
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_t)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 
-EXPORT nvml_return nvmlDeviceGetProcessUtilization(nvml_device device, struct nvml_utilization *out, unsigned int *n, unsigned long long since)
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *out, unsigned int *n, unsigned long long since)
 {
-	nvml_return r = CALL("nvmlDeviceGetProcessUtilization",
-			     (nvml_device, struct nvml_utilization *, unsigned int *, unsigned long long), device, out, n, since);
+	nvmlReturn_t r = CALL("nvmlDeviceGetProcessUtilization",
+			     (nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned int *, unsigned long long), device, out, n, since);
 	unsigned int ours = 0;
-	if (r != NVML_OK || !covered() || out == NULL)
+	if (r != NVML_SUCCESS || !covered() || out == NULL)
 		return r;
 	for (unsigned int i = 0; i < *n; i++) {
 		if (slot_of(out[i].pid) != NULL)
 			out[ours++] = out[i];
 	}
 	*n = ours;
-	return ours == 0 ? NVML_NOT_FOUND : r;
+	return ours == 0 ? NVML_ERROR_NOT_FOUND : r;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* overhead.c: what this process holds on a device by the driver's own books, through the driver's NVML. */
 #include "shim.h"
-#include "nvml_types.h"
+#include "nvml.h"
 
 #include <dlfcn.h>
 
 static struct {
 	bool tried, there;
-	nvml_return (*by_uuid)(const char *, nvml_device *);
-	nvml_return (*processes)(nvml_device, unsigned int *, struct nvml_process *);
+	nvmlReturn_t (*by_uuid)(const char *, nvmlDevice_t *);
+	nvmlReturn_t (*processes)(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
 } nvml;
 
 static bool nvml_load(void)
@@ -19,28 +19,28 @@ static bool nvml_load(void)
 	void *library = dlopen("libnvidia-ml-real.so.1", RTLD_LAZY | RTLD_LOCAL);
 	if (library == NULL)
 		return false;
-	nvml_return (*init)(void) = (nvml_return(*)(void))dlsym(library, "nvmlInit_v2");
+	nvmlReturn_t (*init)(void) = (nvmlReturn_t(*)(void))dlsym(library, "nvmlInit_v2");
 	nvml.by_uuid = (__typeof__(nvml.by_uuid))dlsym(library, "nvmlDeviceGetHandleByUUID");
 	nvml.processes = (__typeof__(nvml.processes))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
 	if (nvml.processes == NULL)
 		nvml.processes = (__typeof__(nvml.processes))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
-	nvml.there = init != NULL && nvml.by_uuid != NULL && nvml.processes != NULL && init() == NVML_OK;
+	nvml.there = init != NULL && nvml.by_uuid != NULL && nvml.processes != NULL && init() == NVML_SUCCESS;
 	return nvml.there;
 }
 
 bool overhead_read(uint32_t grant, uint64_t *bytes)
 {
-	struct nvml_process list[256];
+	nvmlProcessInfo_t list[256];
 	unsigned int count = sizeof(list) / sizeof(list[0]);
-	nvml_device device;
+	nvmlDevice_t device;
 	unsigned int pid = (unsigned int)get(&task.tel->slot[get(&task.slot)].pid);
 	*bytes = 0;
-	if (!nvml_load() || nvml.by_uuid(task.ctl->grant[grant].device, &device) != NVML_OK ||
-	    nvml.processes(device, &count, list) != NVML_OK)
+	if (!nvml_load() || nvml.by_uuid(task.ctl->grant[grant].device, &device) != NVML_SUCCESS ||
+	    nvml.processes(device, &count, list) != NVML_SUCCESS)
 		return false;
 	for (unsigned int i = 0; i < count; i++) {
-		if (list[i].pid == pid && list[i].used != NVML_UNKNOWN_BYTES)
-			*bytes = list[i].used;
+		if (list[i].pid == pid && list[i].usedGpuMemory != (unsigned long long)NVML_VALUE_NOT_AVAILABLE)
+			*bytes = list[i].usedGpuMemory;
 		else if (list[i].pid == pid)
 			return false;
 	}

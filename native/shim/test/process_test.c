@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process_test.c: whole programs with the finished libraries: starting, refusing to start, forking, and what they see of the machine. */
-#include "../nvml_types.h"
+#include "nvml.h"
 #include "fake_driver.h"
 #include "harness.h"
 
@@ -119,36 +119,36 @@ static int role_sees(void)
 
 	void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 	CHECK(nvml != NULL);
-	nvml_return (*get_count)(unsigned *) = (nvml_return(*)(unsigned *))dlsym(nvml, "nvmlDeviceGetCount_v2");
-	nvml_return (*by_index)(unsigned, nvml_device *) = (nvml_return(*)(unsigned, nvml_device *))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
-	nvml_return (*by_uuid)(const char *, nvml_device *) =
-		(nvml_return(*)(const char *, nvml_device *))dlsym(nvml, "nvmlDeviceGetHandleByUUID");
-	nvml_return (*info)(nvml_device, struct nvml_memory *) =
-		(nvml_return(*)(nvml_device, struct nvml_memory *))dlsym(nvml, "nvmlDeviceGetMemoryInfo");
-	nvml_return (*list)(nvml_device, unsigned *, struct nvml_process *) =
-		(nvml_return(*)(nvml_device, unsigned *, struct nvml_process *))dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
+	nvmlReturn_t (*get_count)(unsigned *) = (nvmlReturn_t(*)(unsigned *))dlsym(nvml, "nvmlDeviceGetCount_v2");
+	nvmlReturn_t (*by_index)(unsigned, nvmlDevice_t *) = (nvmlReturn_t(*)(unsigned, nvmlDevice_t *))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
+	nvmlReturn_t (*by_uuid)(const char *, nvmlDevice_t *) =
+		(nvmlReturn_t(*)(const char *, nvmlDevice_t *))dlsym(nvml, "nvmlDeviceGetHandleByUUID");
+	nvmlReturn_t (*info)(nvmlDevice_t, nvmlMemory_t *) =
+		(nvmlReturn_t(*)(nvmlDevice_t, nvmlMemory_t *))dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+	nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *) =
+		(nvmlReturn_t(*)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *))dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
 	unsigned n;
-	nvml_device d, other;
-	struct nvml_memory memory;
-	struct nvml_process processes[8];
-	CHECK_EQ(get_count(&n), NVML_OK);
+	nvmlDevice_t d, other;
+	nvmlMemory_t memory;
+	nvmlProcessInfo_t processes[8];
+	CHECK_EQ(get_count(&n), NVML_SUCCESS);
 	CHECK_EQ(n, 2);
-	CHECK_EQ(by_index(1, &d), NVML_OK);
-	CHECK_EQ(by_index(2, &other), NVML_INVALID_ARGUMENT);
-	CHECK_EQ(by_uuid("GPU-33333333-3333-3333-3333-333333333333", &other), NVML_NOT_FOUND);
-	CHECK_EQ(by_uuid("GPU-22222222-2222-2222-2222-222222222222", &other), NVML_OK);
+	CHECK_EQ(by_index(1, &d), NVML_SUCCESS);
+	CHECK_EQ(by_index(2, &other), NVML_ERROR_INVALID_ARGUMENT);
+	CHECK_EQ(by_uuid("GPU-33333333-3333-3333-3333-333333333333", &other), NVML_ERROR_NOT_FOUND);
+	CHECK_EQ(by_uuid("GPU-22222222-2222-2222-2222-222222222222", &other), NVML_SUCCESS);
 	CHECK(other == d);
-	CHECK_EQ(info(d, &memory), NVML_OK);
+	CHECK_EQ(info(d, &memory), NVML_SUCCESS);
 	CHECK_EQ(memory.total, total);
 	CHECK_EQ(memory.free, free_bytes);
 	CHECK_EQ(memory.used, total - free_bytes);
 	n = 8;
-	CHECK_EQ(list(d, &n, processes), NVML_OK);
+	CHECK_EQ(list(d, &n, processes), NVML_SUCCESS);
 	CHECK_EQ(n, 1);
 	CHECK_EQ(processes[0].pid, getpid());
-	CHECK_EQ(processes[0].used, GI);
+	CHECK_EQ(processes[0].usedGpuMemory, GI);
 	n = 0;
-	CHECK_EQ(list(d, &n, NULL), NVML_INSUFFICIENT_SIZE);
+	CHECK_EQ(list(d, &n, NULL), NVML_ERROR_INSUFFICIENT_SIZE);
 	CHECK_EQ(n, 1);
 	CHECK(dlsym(nvml, "nvmlSystemGetDriverVersion") != NULL);
 	return 10;
