@@ -79,12 +79,18 @@ func TestTables(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
 		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
-		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "queues": "queue list", "logs": "logs train",
+		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "why-runs": "why train", "queues": "queue list", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeServer(t)
 			furnish(f)
+			if name == "why-runs" {
+				f.why = api.Why{
+					Workload: "train", Phase: api.Running, Message: "on device 0 (H200), with 0.25 of compute and 4Gi of memory as its own",
+					History: []api.WhyRecord{{At: now, Message: "started as process 4711"}},
+				}
+			}
 			got := f.command(strings.Fields(line)...)
 			if got.exit != (Exit{}) || got.err != "" {
 				t.Errorf("exit %v, error %q", got.exit, got.err)

@@ -11,8 +11,8 @@ import (
 )
 
 const doctorLong = `Say what works on this machine, what does not, and what to do about it: kernel, permissions, folders, driver, server, arbiter,
-devices, and a self test that runs a tiny program with a share. It changes nothing, works without a server, and ends with
-status 1 if something fails.`
+devices, and a self test. It works without a server and ends with status 1 if something fails. It changes nothing, but for the
+self test: that is a workload of a moment, aliquot-probe-…, which stays among those that have ended (--self-test=false: none).`
 
 func (c *invocation) doctorCommand() *cobra.Command {
 	var state string

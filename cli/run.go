@@ -22,7 +22,8 @@ import (
 
 const runLong = `Run a program with a share of a device, with this terminal, directory and environment, as if it were started here. It waits in
 line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, and the command ends as the
-program ended.`
+program ended: with its status, or by its signal. A program that is not there ends it with 127 and one that cannot be run with 126,
+as in a shell; other refusals with 1.`
 
 // passedOn are the signals that `run` hands to the program instead of obeying them.
 var passedOn = []os.Signal{

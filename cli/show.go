@@ -157,15 +157,34 @@ func (c *invocation) whyCommand() *cobra.Command {
 		if *format == formatJSON || *format == formatYAML {
 			return encode(c.Out, *format, why)
 		}
-		return c.showWhy(why)
+		var since *time.Time
+		var used []api.Usage
+		if why.Phase == api.Running {
+			if work, err := server.Workload(cmd.Context(), why.Workload); err == nil {
+				since = work.Status.Started
+			}
+			if devices, err := server.Devices(cmd.Context()); err == nil {
+				used = usagesOf(devices)[why.Workload]
+			}
+		}
+		return c.showWhy(why, since, used)
 	}
 	return cmd
 }
 
-func (c *invocation) showWhy(why api.Why) error {
+// showWhy prints an answer; for one that runs also since when, and what it uses now, as far as that is known.
+func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage) error {
 	var out fields
 	if _, err := fmt.Fprintln(c.Out, standing(why.Workload, why)); err != nil {
 		return err
+	}
+	if since != nil {
+		out.add("  Since", c.moment(*since))
+	}
+	for _, one := range used {
+		if one.Compute != nil {
+			out.add("  Now", fmt.Sprintf("uses %s of device %d, borrows %s, lends %s", percent(one.Compute), one.Grant.DeviceIndex, percent(&one.Borrowing), percent(&one.Lending)))
+		}
 	}
 	for _, count := range why.Counts {
 		out.add("  "+plural(count.Devices, "device"), count.Message)

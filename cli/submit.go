@@ -9,7 +9,8 @@ import (
 )
 
 const submitLong = `Hand a program in and go: it starts when its share is free, with this directory and environment, and prints into a log
-that "aliquot logs" shows. What is printed here is its name and where it stands.`
+that "aliquot logs" shows. What is printed here is its name and where it stands. A program that is not there, or cannot be run, is
+refused with status 1 like everything else that is refused; "run" ends with 127 or 126 then.`
 
 func (c *invocation) submitCommand() *cobra.Command {
 	var flags workloadFlags

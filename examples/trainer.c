@@ -11,6 +11,7 @@ static struct option options[] = {
 	{"batch", "kernels between two waits; 1: wait after every launch", 16, 0},
 	{"graph", "launch each batch as one CUDA graph", 0, 1},
 	{"mem-mib", "device memory to hold, MiB", 0, 0},
+	{"progress", "seconds between two lines on how far it is; 0: none", 5, 0},
 	{NULL, NULL, 0, 0},
 };
 
@@ -37,7 +38,7 @@ int main(int argc, char **argv)
 
 	parse(argc, argv, options, "a steady load of equal kernels");
 	int batch = (int)option(options, "batch");
-	double demand = option(options, "demand"), seconds = option(options, "seconds");
+	double demand = option(options, "demand"), seconds = option(options, "seconds"), progress = option(options, "progress");
 	if (batch < 1 || demand <= 0 || option(options, "kernel-us") < 1) {
 		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
 		return 2;
@@ -52,7 +53,7 @@ int main(int argc, char **argv)
 		graph = capture(&w, batch);
 
 	/* With a demand below 1 each batch has its time; one that is late is followed at once, but lost time is not made up for. */
-	int64_t start = now_ns(), due = start;
+	int64_t start = now_ns(), due = start, said = start;
 	int64_t period = demand < 1 ? (int64_t)((double)w.ns * batch / demand) : 0;
 	while (!stopped && (seconds == 0 || (double)(now_ns() - start) < seconds * 1e9)) {
 		if (period) {
@@ -72,6 +73,12 @@ int main(int argc, char **argv)
 		batches++;
 		if (batch == 1)
 			CHECK(cuEventSynchronize(slot));
+		if (progress > 0 && (double)(now_ns() - said) >= progress * 1e9) {
+			said = now_ns();
+			printf("trainer: %llu kernels queued after %.1f s\n", (unsigned long long)batches * (unsigned)batch,
+			       (double)(said - start) / 1e9);
+			fflush(stdout); /* into a log it would stay in the buffer */
+		}
 	}
 	CHECK(cuStreamSynchronize(w.stream));
 	double elapsed = (double)(now_ns() - start) / 1e9;

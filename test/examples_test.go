@@ -4,6 +4,7 @@ package test
 // compared with what the devices recorded.
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -166,6 +167,39 @@ func TestTrainer(t *testing.T) {
 		if ran == 0 || kernels[0] != ran+calibration || busy[0] != float64(kernels[0])/1000 {
 			t.Errorf("%v: the trainer says %d kernels of 1 ms, the device %d in %v s", args, ran, kernels[0], busy[0])
 		}
+	}
+}
+
+// Whoever follows a trainer's log sees while it runs that it gets on.
+func TestTrainerSaysHowFarItIs(t *testing.T) {
+	d := serve(t, "h200x1")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	command := d.command(ctx, "trainer", "--seconds", "0", "--kernel-us", "1000", "--progress", "0.05")
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, last := bufio.NewScanner(out), 0
+	for range 2 {
+		if !lines.Scan() {
+			t.Fatal("it said nothing while it ran")
+		}
+		if now := figures(t, lines.Text(), `^trainer: (\d+) kernels queued after [\d.]+ s$`)[0]; now <= last {
+			t.Errorf("after %d kernels come %d", last, now)
+		} else {
+			last = now
+		}
+	}
+	_ = command.Process.Signal(syscall.SIGTERM)
+	for lines.Scan() {
+		continue // its last words
+	}
+	if err := command.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

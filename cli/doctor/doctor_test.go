@@ -26,7 +26,7 @@ func fine() Facts {
 		Folders:     []Folder{{Name: "state", Path: "/var/lib/aliquot", Free: 10 << 30}, {Name: "run", Path: "/run/aliquot", Free: 2 << 30}},
 		NVMLDevices: 8, Info: api.Info{Version: "1.0", User: "root", ShimMode: "mounts"},
 		Devices: []api.Device{{UUID: "GPU-0", Health: api.Healthy}}, ArbiterSays: "version 1",
-		Probed: true, ProbeSays: "1 device with 1 GiB",
+		Probed: true, ProbeSays: "1 device with 1 GiB", ProbeName: "aliquot-probe-1a2b",
 	}
 }
 

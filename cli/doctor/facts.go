@@ -42,6 +42,7 @@ type Facts struct {
 	ProbeSkipped string // why not
 	Probe        error
 	ProbeSays    string
+	ProbeName    string // of its workload, which stays in the history
 }
 
 // Folder is a folder of the server.

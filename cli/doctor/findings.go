@@ -1,6 +1,6 @@
 // Package doctor says what works on this machine, what does not, and what to do about it. What comes in are facts, gathered from the
-// kernel, the driver and the server; what goes out are findings as data. It changes nothing on the machine and works without
-// a server.
+// kernel, the driver and the server; what goes out are findings as data. It changes nothing on the machine but for the
+// self test, which is a workload like others, and works without a server.
 package doctor
 
 import (
@@ -79,7 +79,7 @@ func judgeMachine(f Facts, add adder) {
 	}
 	switch {
 	case f.MountNamespace == nil:
-		add("namespaces", "Private mounts", OK, "programs find the shim wherever they look for the driver", "")
+		add("namespaces", "Private mounts", OK, "permitted: where a driver is, the shim is mounted over it", "")
 	default:
 		add("namespaces", "Private mounts", Warn, fmt.Sprintf(
 			"not permitted (%s): programs find the shim through LD_LIBRARY_PATH, so one that resets it or opens the driver by its full path is not held to its share",
@@ -178,7 +178,8 @@ func judgeArbiter(f Facts, add adder) {
 
 func judgeShim(f Facts, add adder) {
 	if f.Info.Simulated {
-		add("shim", "Shim", OK, "simulated devices are found through LD_LIBRARY_PATH: a program that resets it finds no device", "")
+		add("shim", "Shim", Warn, "found through LD_LIBRARY_PATH, because simulated devices have no driver to mount it over: a program that resets it finds no device",
+			"Nothing, as long as devices are simulated.")
 		return
 	}
 	if f.Info.ShimMode == "library path" {
@@ -225,7 +226,7 @@ func judgeProbe(f Facts, add adder) {
 	case f.Probe != nil:
 		add("probe", "Self test", Fail, f.Probe.Error(), "Look at `aliquot show` and `aliquot logs` of the workload, and report it.")
 	default:
-		add("probe", "Self test", OK, "a program that was started with a share sees that share, not the device: "+f.ProbeSays, "")
+		add("probe", "Self test", OK, "a program that was started with a share sees that share, not the device: "+f.ProbeSays+"; it stays in the history as "+f.ProbeName, "")
 	}
 }
 

@@ -43,7 +43,7 @@ func SelfTest(ctx context.Context, server *client.Client, run string, facts *Fac
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	says, err := probe(ctx, server, program)
+	says, err := probe(ctx, server, program, &facts.ProbeName)
 	if errors.Is(err, errNoRoom) {
 		facts.ProbeSkipped = err.Error()
 		return
@@ -51,8 +51,8 @@ func SelfTest(ctx context.Context, server *client.Client, run string, facts *Fac
 	facts.Probed, facts.Probe, facts.ProbeSays = true, err, says
 }
 
-// probe submits the program with pipes for its streams and judges what comes out.
-func probe(ctx context.Context, server *client.Client, program string) (string, error) {
+// probe submits the program with pipes for its streams and judges what comes out. It tells the name that the workload got.
+func probe(ctx context.Context, server *client.Client, program string, name *string) (string, error) {
 	work, err := server.Submit(ctx, api.WorkloadSpec{
 		Share: api.Share{
 			Compute: api.Compute{Floor: probeCompute, Ceiling: api.WholeDevice},
@@ -64,6 +64,7 @@ func probe(ctx context.Context, server *client.Client, program string) (string, 
 	if err != nil {
 		return "", err
 	}
+	*name = work.Spec.Name
 	output, err := attach(ctx, server, work.UID)
 	if err != nil {
 		return "", err

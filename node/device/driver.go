@@ -77,8 +77,12 @@ func findDriver(options Options) (*driver, error) {
 		if len(d.computes) > 0 {
 			missing = managementNames[0]
 		}
+		where := folders[0]
+		if others := len(folders) - 1; others > 0 {
+			where += fmt.Sprintf(" or %d other usual folders", others)
+		}
 		return nil, fmt.Errorf("%w: no %s in the linker's cache or in %s; install the NVIDIA driver, or start with simulated GPUs (--simulate h200x2)",
-			ErrNoDriver, missing, strings.Join(folders, ", "))
+			ErrNoDriver, missing, where)
 	}
 	d.compute, d.management = d.computes[0], d.managers[0]
 	needed, err := neededBy(d.compute)
