@@ -49,6 +49,9 @@ func (e *Engine) Waiting() []string {
 	return ids
 }
 
+// Waits says whether any workload waits.
+func (e *Engine) Waits() bool { return e.line.Len() > 0 }
+
 // Queues are all queues by name, with what they hold.
 func (e *Engine) Queues() []api.Queue {
 	all := e.queues.All()

@@ -92,13 +92,3 @@ func (e *Engine) withoutAbove() {
 		}
 	}
 }
-
-// HeldAbove says whether any grant holds memory above its floor.
-func (e *Engine) HeldAbove() bool {
-	for _, at := range e.grants {
-		if at.t.grants[at.i].above() > 0 {
-			return true
-		}
-	}
-	return false
-}

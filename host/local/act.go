@@ -16,6 +16,9 @@ import (
 
 // step shows the engine an event and carries out what it answers. It returns why the event was rejected, or nil.
 func (h *Host) step(event engine.Event) *engine.Reject {
+	if _, told := event.(engine.Usage); !told && !h.memory.fresh {
+		h.measure()
+	}
 	actions := h.engine.Step(event)
 	h.journal.append(event, actions)
 	var rejected *engine.Reject
@@ -100,7 +103,8 @@ func (h *Host) doResize(action engine.Resize) {
 }
 
 func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err error) {
-	if w.over { // the engine forgot the change with the workload
+	h.memory.fresh = false // a lower floor leaves what is held above it
+	if w.over {            // the engine forgot the change with the workload
 		err = refuse(api.CodeConflict, "%s has ended meanwhile", w.now.Spec.Name)
 	} else if err != nil {
 		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: err.Error()})
@@ -116,7 +120,7 @@ func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err
 			w.now.Spec.Share = known.Share
 		}
 		h.touch(w)
-		h.note(w, "resized to "+describe(w.now.Spec.Share))
+		h.note(w, "resized to "+describeGrants(w.now.Spec.Share, action.Grants))
 	}
 	for _, answer := range waiting {
 		h.after(func() { answer(err) })

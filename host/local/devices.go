@@ -57,6 +57,7 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 	}
 	list := []api.Device{}
 	err = h.look(ctx, func() {
+		h.measure()
 		books := map[string]engine.DeviceBook{}
 		for _, book := range h.engine.Devices() {
 			books[book.UUID] = book

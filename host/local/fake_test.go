@@ -26,7 +26,9 @@ type fakeAgent struct {
 
 	mu      sync.Mutex
 	refuse  error // of Prepare
+	refused func()
 	samples []node.Sample
+	held    map[string]api.Bytes // by task, on each of its devices; else its floor
 }
 
 func newFakeAgent(dir string, devices int) (*fakeAgent, error) {
@@ -65,6 +67,9 @@ func (a *fakeAgent) Prepare(_ context.Context, task node.Task) (node.Launch, err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refuse != nil {
+		if a.refused != nil {
+			a.refused()
+		}
 		return node.Launch{}, a.refuse
 	}
 	floors := map[string]api.Milli{}
@@ -121,6 +126,29 @@ func (a *fakeAgent) Prepared() []node.Task {
 		}
 	}
 	return tasks
+}
+
+// MemoryHeld is what the test said; what is used is what is granted.
+func (a *fakeAgent) MemoryHeld() []node.MemoryHeld {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []node.MemoryHeld
+	for _, task := range a.Prepared() {
+		for _, grant := range task.Grants {
+			held := max(grant.MemFloor, a.held[task.UID])
+			all = append(all, node.MemoryHeld{Task: task.UID, Grant: grant, Granted: held, Used: a.held[task.UID]})
+		}
+	}
+	return all
+}
+
+func (a *fakeAgent) hold(uid string, memory api.Bytes) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held == nil {
+		a.held = map[string]api.Bytes{}
+	}
+	a.held[uid] = memory
 }
 
 func (a *fakeAgent) Sample(context.Context) (node.Sample, error) {

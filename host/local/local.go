@@ -37,6 +37,7 @@ type Agent interface {
 	Unprepare(ctx context.Context, uid string) error
 	Prepared() []node.Task
 	Sample(ctx context.Context) (node.Sample, error)
+	MemoryHeld() []node.MemoryHeld // cheap: it is called before every decision
 	Notices() <-chan node.Notice
 	Simulated() bool // its devices are simulated
 	Mounts() bool    // programs find the shim by mounts, else by the library path
@@ -91,8 +92,10 @@ type Host struct {
 	replies  []func(error)
 	broken   error // why the last commit failed; nothing is acted upon until one succeeds
 	tick     *time.Timer
-	orphaned []string // found at the start, for Info
-	failed   []*work  // lately, with grants: see faulted
+	memory   memory
+	actions  engine.ActionID // the last ID that is set aside in the store
+	orphaned []string        // found at the start, for Info
+	failed   []*work         // lately, with grants: see faulted
 	machine  machine
 }
 

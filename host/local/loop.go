@@ -44,6 +44,7 @@ func (h *Host) loop() {
 			retry.Reset(retryEvery)
 		}
 		h.setTick()
+		h.memory.fresh = false
 		var batch []message
 		select {
 		case <-h.quit:
@@ -51,7 +52,10 @@ func (h *Host) loop() {
 		case one := <-h.inbox:
 			batch = h.gather(one)
 		case <-h.tick.C:
-			h.step(engine.Tick{At: h.time()})
+			h.measure()
+			if now := h.time(); h.engine.Next() <= now.At {
+				h.step(engine.Tick{At: now})
+			}
 		case <-retry.C:
 		}
 		h.handle(batch)
@@ -217,9 +221,14 @@ func (h *Host) save() error {
 	for _, w := range h.dirty {
 		h.pending.Workloads = append(h.pending.Workloads, w.row())
 	}
+	actions := h.actions
+	if h.engine.NextAction()+actionsAtOnce/2 > actions {
+		actions = h.engine.NextAction() + actionsAtOnce
+		h.pending.Settings = setAside(actions)
+	}
 	err := h.store.Write(context.WithoutCancel(h.ctx), &h.pending)
 	if err == nil {
-		h.pending = store.Batch{}
+		h.pending, h.actions = store.Batch{}, actions
 	}
 	return errors.Join(err, <-synced)
 }
@@ -238,14 +247,19 @@ func (h *Host) cannotStore() error {
 	return unavailable(h.broken)
 }
 
-// setTick has the engine asked when it wants to be.
+// setTick has the engine asked when it wants to be, and memory measured while that matters.
 func (h *Host) setTick() {
-	next := h.engine.Next()
-	if next == engine.Never {
+	next := h.nextMeasure()
+	if at := h.engine.Next(); at != engine.Never {
+		if wanted := time.UnixMicro(int64(at)); next.IsZero() || wanted.Before(next) {
+			next = wanted
+		}
+	}
+	if next.IsZero() {
 		h.tick.Stop()
 		return
 	}
-	h.tick.Reset(max(0, time.UnixMicro(int64(next)).Sub(h.Now())))
+	h.tick.Reset(max(0, next.Sub(h.Now())))
 }
 
 // send hands a message to the loop; false if the host is being closed.

@@ -19,7 +19,12 @@ import (
 
 // recover builds the state anew from the store, the tasks' folders and the node. It runs before the loop does.
 func (h *Host) recover(ctx context.Context) error {
-	h.engine = engine.New(engine.Config{})
+	first, err := h.firstAction(ctx)
+	if err != nil {
+		return err
+	}
+	h.engine = engine.New(engine.Config{FirstAction: first})
+	h.memory.fresh = true // until all that runs is known
 	if err := h.openJournal(); err != nil {
 		return err
 	}
@@ -54,6 +59,7 @@ func (h *Host) recover(ctx context.Context) error {
 	if err := h.cleanOrphans(ctx, known); err != nil {
 		return err
 	}
+	h.memory.fresh = false
 	for _, w := range waiting {
 		if w.now.Spec.Attach {
 			h.expectClient(w)

@@ -169,6 +169,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 	engines := h.engine.Why(uid)
 	why.Phase, why.Place, why.Code, why.Message = engines.Phase, engines.Place, engines.Code, engines.Message
 	why.Unblock, why.Counts = engines.Unblock, engines.Counts
+	h.nameAbove(why, engines.Above)
 	for _, ahead := range engines.Ahead {
 		if other := h.work[ahead]; other != nil {
 			ahead = other.now.Spec.Name
@@ -228,6 +229,11 @@ func (h *Host) Resize(ctx context.Context, who server.Caller, name string, chang
 		if err := h.engine.Check(asked); err != nil {
 			return api.Invalid("%s", err)
 		}
+		if share.Compute.Floor > w.now.Spec.Share.Compute.Floor {
+			if err := h.engine.CheckQuota(asked); err != nil {
+				return api.Invalid("%s", err)
+			}
+		}
 		return h.resize(w, share, answer)
 	})
 	if err != nil {
@@ -256,6 +262,9 @@ func (h *Host) resize(w *work, share api.Share, answer chan<- error) error {
 	case share == w.now.Spec.Share:
 		answer <- nil
 		return nil
+	}
+	if err := h.checkHeld(w, share); err != nil {
+		return err
 	}
 	// doResize takes these over when the engine proposes the change, which it does within the step.
 	w.resizing = append(w.resizing, func(err error) { answer <- err })

@@ -67,8 +67,12 @@ func newSite(t *testing.T, edit func(*Config)) *site {
 func (s *site) open() {
 	s.Helper()
 	var err error
+	former := s.agent
 	if s.agent, err = newFakeAgent(filepath.Join(s.root, "pages"), 2); err != nil {
 		s.Fatal(err)
+	}
+	if former != nil { // what processes hold outlives a daemon
+		s.agent.held = former.held
 	}
 	config := Config{
 		State: filepath.Join(s.root, "state"), Run: filepath.Join(s.root, "run"), Version: "test", Agent: s.agent,

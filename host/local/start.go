@@ -69,6 +69,7 @@ func (h *Host) notPrepared(ctx context.Context, w *work, err error) {
 		w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason = api.Waiting, nil, err.Error()
 		h.touch(w)
 		h.note(w, "could not be started, and is tried again: "+err.Error())
+		h.memory.fresh = false // others may have come to hold what was to be its floor
 		h.step(engine.Refused{At: h.time(), ID: place, Reason: err.Error()})
 	})
 }

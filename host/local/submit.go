@@ -82,6 +82,9 @@ func (h *Host) checkFit(w *work) error {
 	if err := h.engine.Check(asked); err != nil {
 		return api.Invalid("%s", err)
 	}
+	if err := h.engine.CheckQuota(asked); err != nil {
+		return api.Invalid("%s", err)
+	}
 	return nil
 }
 
