@@ -173,7 +173,7 @@ static void test_table(void)
 
 #define WORKERS 6
 
-/* One of many: takes and gives back as fast as it can, until it is told to stop; then ends without giving anything back. */
+/* One of many: takes and gives back as fast as it can. */
 static int worker(void)
 {
 	CUdeviceptr p[16];
@@ -187,7 +187,7 @@ static int worker(void)
 	struct fake_memory *all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(all != MAP_FAILED);
 	__atomic_fetch_add(&all->arrived, 1, __ATOMIC_SEQ_CST);
-	WAIT(get(&all->arrived) == WORKERS);
+	WAIT(get(&all->arrived) >= WORKERS);
 	for (int i = 0; i < 5000; i++) {
 		random = random * 6364136223846793005ull + 1442695040888963407ull;
 		if (held < 16 && (random >> 62) != 0) {
@@ -198,6 +198,13 @@ static int worker(void)
 			CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
 		}
 	}
+	/* In the end all press against the limit together: nobody gives back until everybody has been refused or has its fill. */
+	__atomic_fetch_add(&all->arrived, 1, __ATOMIC_SEQ_CST);
+	WAIT(get(&all->arrived) >= 2 * WORKERS);
+	while (held < 16 && cuMemAlloc_v2(&p[held], FAKE_BLOCK) == CUDA_SUCCESS)
+		held++;
+	__atomic_fetch_add(&all->arrived, 1, __ATOMIC_SEQ_CST);
+	WAIT(get(&all->arrived) >= 3 * WORKERS);
 	while (held > 0)
 		CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
 	CHECK_EQ(used(), 0);
