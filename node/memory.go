@@ -7,8 +7,8 @@ import (
 	"github.com/aliquot-dev/aliquot/node/page"
 )
 
-// MemoryHeld is what each grant of the prepared tasks holds now, by task. It reads the pages and nothing else, and costs about a
-// microsecond a grant. A task whose page cannot be read is left out.
+// MemoryHeld is what each grant of the prepared tasks holds now, by task. It reads the pages and nothing else, and costs about two
+// microseconds a grant. A task whose page cannot be read is left out.
 func (a *Agent) MemoryHeld() []MemoryHeld {
 	var all []MemoryHeld
 	for _, t := range a.listTasks() {

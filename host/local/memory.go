@@ -54,38 +54,6 @@ func (h *Host) nextMeasure() time.Time {
 	return h.memory.at.Add(memoryEvery)
 }
 
-// checkHeld refuses a memory ceiling below what a running workload holds.
-func (h *Host) checkHeld(w *work, share api.Share) error {
-	for _, held := range h.Agent.MemoryHeld() {
-		device := h.devices[held.Grant.Device]
-		if held.Task != w.now.UID || device == nil {
-			continue
-		}
-		if _, ceiling := share.Memory.On(device.Memory); ceiling < held.Grant.MemCeiling && ceiling < held.Used {
-			return refuse(api.CodeConflict, "%s holds %s of the memory of device %d and cannot have a ceiling of %s: ask for at least %s",
-				w.now.Spec.Name, held.Used, device.Index, ceiling, held.Used)
-		}
-	}
-	return nil
-}
-
-// describeGrants says what a workload has, which is what it asked for in whole steps of memory.
-func describeGrants(share api.Share, grants []engine.Grant) string {
-	text := fmt.Sprintf("%s of a device", share.Compute)
-	if len(grants) == 0 || share.Memory.IsZero() {
-		return text
-	}
-	has := api.Memory{Floor: api.Amount{Bytes: grants[0].Floor}, Ceiling: api.Amount{Bytes: grants[0].Ceiling}}
-	text += " with " + has.String() + " of memory"
-	switch {
-	case has.String() == share.Memory.String():
-		return text
-	case share.Memory.Floor.Part > 0 || share.Memory.Ceiling.Part > 0:
-		return text + ", which is " + share.Memory.String()
-	}
-	return text + ", rounded up from " + share.Memory.String()
-}
-
 // nameAbove puts names in place of UIDs of workloads in what the engine says of memory that they hold.
 func (h *Host) nameAbove(why *api.Why, above []engine.Above) {
 	for _, one := range above {
