@@ -37,27 +37,27 @@ func TestJudge(t *testing.T) {
 		"as the rule says": {
 			[]tenant{greedy(250, 300), greedy(500, 1000)},
 			map[int]float64{1: 0.30, 2: 0.70},
-			verdict{0, 0, 100},
+			verdict{shareError: 0, overshoot: 0, busy: 100},
 		},
 		"one over its ceiling at the other's cost": {
 			[]tenant{greedy(250, 300), greedy(500, 1000)},
 			map[int]float64{1: 0.35, 2: 0.65},
-			verdict{5, 5, 100},
+			verdict{shareError: 5, overshoot: 5, busy: 100},
 		},
 		"time lost": {
 			[]tenant{greedy(250, 300), greedy(500, 1000)},
 			map[int]float64{1: 0.30, 2: 0.60},
-			verdict{10, 0, 90},
+			verdict{shareError: 10, overshoot: 0, busy: 90},
 		},
 		"an idle floor is lent, and the judge knows the demand": {
 			[]tenant{idle, greedy(100, 600)},
 			map[int]float64{1: 0.10, 2: 0.60},
-			verdict{0, 0, 100},
+			verdict{shareError: 0, overshoot: 0, busy: 100},
 		},
 		"others on the device count for nobody": {
 			[]tenant{greedy(1000, 1000)},
 			map[int]float64{1: 0.90, 7: 0.10},
-			verdict{10, -10, 90},
+			verdict{shareError: 10, overshoot: -10, busy: 90},
 		},
 	} {
 		pids := []int{1, 2}[:len(c.tenants)]
