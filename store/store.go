@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"modernc.org/sqlite"
@@ -102,6 +103,7 @@ func (s *Store) check(ctx context.Context) error {
 }
 
 func (s *Store) damaged(how string) error {
+	how = strings.Join(strings.Fields(strings.TrimPrefix(how, "*** in database main ***")), " ") // one sentence, one line
 	return fmt.Errorf("%w: %s: %s; nothing was changed: read what can be saved with `sqlite3 %[2]s .recover`, or move the file away to begin anew",
 		ErrDamaged, s.path, how)
 }

@@ -186,7 +186,7 @@ func TestDamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = Open(context.Background(), path)
-			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "move the file away") {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "move the file away") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("opened with %v", err)
 			}
 			if after, _ := os.ReadFile(path); !bytes.Equal(after, data) {

@@ -16,6 +16,9 @@ static bool nvml_load(void)
 	if (nvml.tried)
 		return nvml.there;
 	nvml.tried = true;
+	/* The driver's calls itself libnvidia-ml.so.1 whatever file it is in. Were it loaded first, a program that opens that name later would
+	 * get it, and see the machine instead of its share: so the one under that name, ours, comes first and stays. */
+	(void)dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
 	void *library = dlopen("libnvidia-ml-real.so.1", RTLD_LAZY | RTLD_LOCAL);
 	if (library == NULL)
 		return false;
