@@ -121,7 +121,7 @@ func (a *Agent) openDevicePage(d *deviceState) error {
 		p.MemCapacity.Store(uint64(d.Memory))
 		if p.State.Load() == page.DeviceDraining {
 			// Memory errors do not go away by restarting an agent.
-			d.Health, d.Reason = api.Draining, "an earlier fault; reset the device, then stop and start Aliquot"
+			d.Health, d.Reason = api.Draining, "an earlier fault; end what runs with `aliquot down --all`, reset the device and start Aliquot again"
 			return nil
 		}
 		p.State.Store(page.DeviceOK)
