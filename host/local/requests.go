@@ -269,6 +269,10 @@ func (h *Host) Signal(ctx context.Context, who server.Caller, name string, sig s
 	var failed error
 	err := h.look(ctx, func() {
 		w, err := h.owned(ctx, who, name, "signal")
+		if err == nil && w.child == nil && w.now.Status.Phase == api.Starting {
+			w.signals = append(w.signals, sig) // its program may run before we hear of it
+			return
+		}
 		if err == nil && w.child == nil {
 			err = refuse(api.CodeConflict, "%s does not run yet (%s): there is nothing to signal", w.now.Spec.Name, w.now.Status.Phase)
 		}

@@ -193,6 +193,10 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 		return
 	}
 	w.child = child
+	for _, sig := range w.signals {
+		_ = child.Signal(sig) // one that has ended meanwhile needs none
+	}
+	w.signals = nil
 	at := child.At.UTC()
 	w.now.Status.PID, w.now.Status.Started = child.PID, &at
 	if !w.now.Spec.Attach {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -25,6 +26,7 @@ type work struct {
 
 	place    engine.ActionID  // proposal that is being carried out; 0: none
 	child    *supervise.Child // its program, once it runs
+	signals  []syscall.Signal // that came while it was starting
 	stopping chan struct{}    // closed when it is to end
 	streams  chan []*os.File  // handed over by its client
 	attached int              // connections of its client
