@@ -185,8 +185,8 @@ func TestTenantSpoilsTel(t *testing.T) {
 	register(other, 0, os.Getpid()).MemUsed.Store(7)
 	book.Grant[0].HeldNS.Store(42)
 	s := sample(t, a)
-	if s.Tasks[0].Memory != 2<<30 {
-		t.Errorf("a liar's memory is %d, want its ceiling", s.Tasks[0].Memory)
+	if s.Tasks[0].Memory != 16<<30 {
+		t.Errorf("a liar's memory is %d, want all that its device has and no more", s.Tasks[0].Memory)
 	}
 	if err := os.Truncate(filepath.Join(folder, "tasks/liar/tel"), 100); err != nil {
 		t.Fatal(err)
