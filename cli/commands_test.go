@@ -152,6 +152,20 @@ func TestDataIsTheAPIs(t *testing.T) {
 	}
 }
 
+// The reason of those that wait is in the wide list.
+func TestWideListSaysWhyOnesWait(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	f.works[1].Status.Reason = "" // the server lists those that wait without: each is a question of its own
+	f.why.Message = "it is first in line and not enough is free"
+	if got := f.command("ps", "-o", "wide"); !strings.Contains(got.out, f.why.Message) {
+		t.Errorf("ps -o wide:\n%s", got.out)
+	}
+	if got := f.command("ps"); strings.Contains(got.out, f.why.Message) {
+		t.Errorf("ps:\n%s", got.out)
+	}
+}
+
 // Nothing there is an empty list as data, and a word about what to do as a table.
 func TestNothingThere(t *testing.T) {
 	f := newFakeServer(t)

@@ -141,6 +141,9 @@ func (c *invocation) list(ctx context.Context, all bool, format string) ([]api.W
 	if format != formatTable && format != formatWide {
 		return works, nil, nil
 	}
+	if format == formatWide {
+		c.fillReasons(ctx, server, works)
+	}
 	devices, err := server.Devices(ctx)
 	return works, usagesOf(devices), err
 }

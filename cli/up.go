@@ -225,7 +225,7 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 	if info.AllUsers {
 		whom = "for all users"
 	}
-	prefix := "aliquot"
+	prefix := c.itself()
 	if c.runFlag != "" {
 		prefix += " --run " + c.runFlag
 	}
@@ -242,6 +242,25 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 		"  " + prefix + " top\n" +
 		"  " + prefix + " doctor\n"
 	_, _ = io.WriteString(c.Out, text)
+}
+
+// itself is how a shell of this user finds this program: by its name, else by its path.
+func (c *invocation) itself() string {
+	const name = "aliquot"
+	path, _ := lookup(c.Env, "PATH")
+	for _, folder := range filepath.SplitList(path) {
+		if programStatus(c.absolute(filepath.Join(folder, name))) == 0 {
+			return name
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	if below, err := filepath.Rel(c.Dir, self); err == nil && filepath.IsLocal(below) {
+		return "./" + below
+	}
+	return self
 }
 
 const downLong = `Stop the server. Tasks go on, held to their shares, and the next server finds them again. With --all they are stopped first, those
