@@ -215,7 +215,7 @@ func (f *fakeServer) routes() http.Handler {
 	handle("GET /v1/workloads/{name}", f.wait)
 	handle("GET /v1/workloads/{name}/why", func(*http.Request) (any, *api.Error) { return f.why, nil })
 	handle("POST /v1/workloads/{name}/stop", f.stop)
-	handle("POST /v1/workloads/{name}/signal", func(*http.Request) (any, *api.Error) { return nil, nil })
+	handle("POST /v1/workloads/{name}/signal", f.signal)
 	handle("POST /v1/workloads/{name}/resize", f.resize)
 	mux.HandleFunc("GET /v1/workloads/{name}/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, f.log) })
 	mux.HandleFunc("GET /v1/events", f.stream)
@@ -277,6 +277,13 @@ func (f *fakeServer) stop(r *http.Request) (any, *api.Error) {
 	work.Status.Phase, work.Status.Outcome = api.Ended, api.Stopped
 	f.changed.Broadcast()
 	return *work, nil
+}
+
+func (f *fakeServer) signal(r *http.Request) (any, *api.Error) {
+	if work := f.find(r.PathValue("name")); work == nil || work.Status.Phase == api.Waiting {
+		return nil, &api.Error{Code: "conflict", Message: "it does not run yet (waiting): there is nothing to signal"}
+	}
+	return nil, nil
 }
 
 func (f *fakeServer) resize(r *http.Request) (any, *api.Error) {

@@ -217,14 +217,15 @@ func (a *attached) await(ctx context.Context, while []api.Phase) <-chan phaseSee
 	return answer
 }
 
-// pass hands a signal to the program. Before the program runs, those that end programs take the workload out of the line.
+// pass hands a signal to the program. While it waits in line, those that end programs take the workload out of the line; that is the
+// server's to say, for the program may run before this client has heard of it.
 func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
+	err := a.client.Signal(ctx, a.work.UID, unix.SignalName(sig))
 	switch {
-	case a.started:
-		if err := a.client.Signal(ctx, a.work.UID, unix.SignalName(sig)); err != nil && !isGone(err) {
-			a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(sig), err))
-		}
-	case sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT:
+	case err == nil:
+	case a.started && !isGone(err):
+		a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(sig), err))
+	case !a.started && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT):
 		_, err := a.client.Stop(ctx, a.work.UID, 0)
 		if err != nil && !isGone(err) {
 			return err
