@@ -148,7 +148,7 @@ struct core_grant {
 	uint64_t retry_since; /* demand_since of that wait */
 	uint32_t misses;      /* how many leases in a row it let pass so */
 	bool asked;           /* told_ns and held_at_told have been read */
-	uint64_t told_ns, held_at_told; /* what it said it had used, and had been charged, when it was last asked */
+	uint64_t told_ns, measured_at_told, held_at_told; /* what it said it had used and measured, and had been charged, when last asked */
 	int64_t claim_ns;     /* what it says it used beyond its charges; negative: was charged beyond its use */
 	uint64_t accrued_at;
 
