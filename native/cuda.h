@@ -841,6 +841,46 @@ typedef struct CUmulticastObjectProp_st {
 } CUmulticastObjectProp;
 typedef enum CUmulticastGranularity_flags_enum { CU_MULTICAST_GRANULARITY_MINIMUM = 0, CU_MULTICAST_GRANULARITY_RECOMMENDED = 1 } CUmulticastGranularity_flags;
 
+typedef enum CUmemcpySrcAccessOrder_enum {
+	CU_MEMCPY_SRC_ACCESS_ORDER_INVALID = 0,
+	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+	CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+	CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3,
+} CUmemcpySrcAccessOrder;
+typedef struct CUmemcpyAttributes_st {
+	CUmemcpySrcAccessOrder srcAccessOrder;
+	CUmemLocation srcLocHint;
+	CUmemLocation dstLocHint;
+	unsigned int flags;
+} CUmemcpyAttributes;
+typedef enum CUmemcpy3DOperandType_enum {
+	CU_MEMCPY_OPERAND_TYPE_POINTER = 1,
+	CU_MEMCPY_OPERAND_TYPE_ARRAY = 2,
+} CUmemcpy3DOperandType;
+typedef struct CUoffset3D_st { size_t x, y, z; } CUoffset3D;
+typedef struct CUextent3D_st { size_t width, height, depth; } CUextent3D;
+typedef struct CUmemcpy3DOperand_st {
+	CUmemcpy3DOperandType type;
+	union {
+		struct {
+			CUdeviceptr ptr;
+			size_t rowLength;
+			size_t layerHeight;
+			CUmemLocation locHint;
+		} ptr;
+		struct {
+			CUarray array;
+			CUoffset3D offset;
+		} array;
+	} op;
+} CUmemcpy3DOperand;
+typedef struct CUDA_MEMCPY3D_BATCH_OP_st {
+	CUmemcpy3DOperand src;
+	CUmemcpy3DOperand dst;
+	CUextent3D extent;
+	CUmemcpySrcAccessOrder srcAccessOrder;
+	unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
 typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
 	CUexternalMemoryHandleType type;
 	union {
@@ -1350,6 +1390,12 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mc_handle, size_t mc_o
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev, size_t mc_offset, size_t size);
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option);
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+		size_t *attrs_idxs, size_t num_attrs, size_t *fail_idx, CUstream stream);
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+		size_t *attrs_idxs, size_t num_attrs, CUstream stream);
+CUresult cuMemcpy3DBatchAsync(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, size_t *fail_idx, unsigned long long flags, CUstream stream);
+CUresult cuMemcpy3DBatchAsync_v2(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, unsigned long long flags, CUstream stream);
 CUresult cuMemPrefetchAsync(CUdeviceptr dev_ptr, size_t count, CUdevice dst_device, CUstream stream);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream);
 CUresult cuMemAdvise(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice, CUdevice device);
@@ -1476,13 +1522,6 @@ CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int num_options,
 		CUjit_option *options, void **option_values);
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev);
-CUresult cuMemcpyHtoA(CUarray dst_array, unsigned int dst_offset, const void *src_host, unsigned int byte_count);
-CUresult cuMemcpyAtoH(void *dst_host, CUarray src_array, unsigned int src_offset, unsigned int byte_count);
-CUresult cuMemcpyAtoA(CUarray dst_array, unsigned int dst_offset, CUarray src_array, unsigned int src_offset,
-		unsigned int byte_count);
-CUresult cuMemcpyHtoAAsync(CUarray dst_array, unsigned int dst_offset, const void *src_host, unsigned int byte_count,
-		CUstream stream);
-CUresult cuMemcpyAtoHAsync(void *dst_host, CUarray src_array, unsigned int src_offset, unsigned int byte_count, CUstream stream);
 CUresult cuCtxDestroy(CUcontext ctx);
 CUresult cuCtxPopCurrent(CUcontext *pctx);
 CUresult cuCtxPushCurrent(CUcontext ctx);
@@ -1527,6 +1566,10 @@ extern __typeof__(cuMemAllocAsync) cuMemAllocAsync_ptsz;
 extern __typeof__(cuMemAllocFromPoolAsync) cuMemAllocFromPoolAsync_ptsz;
 extern __typeof__(cuMemFreeAsync) cuMemFreeAsync_ptsz;
 extern __typeof__(cuMemMapArrayAsync) cuMemMapArrayAsync_ptsz;
+extern __typeof__(cuMemcpy3DBatchAsync) cuMemcpy3DBatchAsync_ptsz;
+extern __typeof__(cuMemcpy3DBatchAsync_v2) cuMemcpy3DBatchAsync_v2_ptsz;
+extern __typeof__(cuMemcpyBatchAsync) cuMemcpyBatchAsync_ptsz;
+extern __typeof__(cuMemcpyBatchAsync_v2) cuMemcpyBatchAsync_v2_ptsz;
 extern __typeof__(cuMemPrefetchAsync) cuMemPrefetchAsync_ptsz;
 extern __typeof__(cuMemPrefetchAsync_v2) cuMemPrefetchAsync_v2_ptsz;
 extern __typeof__(cuMemcpy) cuMemcpy_ptds;

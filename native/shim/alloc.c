@@ -2,7 +2,7 @@
 /*
  * alloc.c: every family of allocations with its frees: reserved first, then allocated; if the driver refuses, nothing stays reserved. Memory
  * that another process allocated and this one only opens (IPC, imported handles) is counted where it was allocated; memory in the
- * host is not counted; what a pool keeps for later is not counted until it is handed out.
+ * host is not counted. Allocations in stream order are in pool.c, those of graphs in graph.c.
  */
 #include "driver.h"
 
@@ -39,7 +39,7 @@ static CUresult settle(CUresult r, int grant, uint64_t bytes, uint64_t key, enum
 		if (grant < 0)                                                                                                     \
 			return REAL(name, __VA_ARGS__);                                                                            \
 		uint64_t bytes = memory_round(size);                                                                               \
-		if (!memory_reserve((uint32_t)grant, bytes))                                                                       \
+		if (!pools_reserve((uint32_t)grant, bytes))                                                                        \
 			return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
 		r = REAL(name, __VA_ARGS__);                                                                                       \
 		return settle(r, grant, bytes, r == CUDA_SUCCESS ? (uint64_t)(key) : 0, kind);                                     \
@@ -83,29 +83,18 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t widt
 	ALLOCATE(times(row, height), BLOCK_PLAIN, *dptr, cuMemAllocPitch_v2, dptr, pitch, width, height, element);
 }
 
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t size, CUstream stream)
-{
-	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocAsync, dptr, size, stream);
-}
-
-EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t size, CUstream stream)
-{
-	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocAsync_ptsz, dptr, size, stream);
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
-	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocFromPoolAsync, dptr, size, pool, stream);
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
-{
-	ALLOCATE(size, BLOCK_ASYNC, *dptr, cuMemAllocFromPoolAsync_ptsz, dptr, size, pool, stream);
-}
-
 EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
-	FREE(dptr, cuMemFree_v2, dptr);
+	struct block b;
+	bool ours = task_on() && blocks_take(dptr, &b);
+	CUresult r = REAL(cuMemFree_v2, dptr);
+	if (ours && r == CUDA_SUCCESS)
+		memory_return(b.grant, b.bytes);
+	else if (ours)
+		blocks_add(&b);
+	else
+		pools_settle(); /* a pool's: freed at once, and the device has come to rest */
+	return r;
 }
 
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
@@ -187,7 +176,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 	if (grant < 0)
 		return REAL(cuMemCreate, handle, size, prop, flags);
 	uint64_t bytes = memory_round(size);
-	if (!memory_reserve((uint32_t)grant, bytes))
+	if (!pools_reserve((uint32_t)grant, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult r = REAL(cuMemCreate, handle, size, prop, flags);
 	ALQ_POINT("shim.memory.created");
@@ -226,4 +215,18 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (r == CUDA_SUCCESS && task_on())
 		physical_unmap(ptr, size);
 	return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------ external memory */
+
+/* What another interface (Vulkan, say) allocated on the device: nobody else counts it. */
+EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc)
+{
+	uint64_t size = desc == NULL ? 0 : desc->size;
+	ALLOCATE(size, BLOCK_EXTERNAL, (uintptr_t)*memory, cuImportExternalMemory, memory, desc);
+}
+
+EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+{
+	FREE((uintptr_t)memory, cuDestroyExternalMemory, memory);
 }

@@ -123,6 +123,7 @@ EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsig
 static void context_gone(CUcontext context)
 {
 	blocks_drop_context(context);
+	pools_settle();
 	lock_take(&contexts_lock);
 	struct charged *c = charged_find(context);
 	if (c != NULL)

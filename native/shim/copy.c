@@ -7,7 +7,7 @@
 
 #define LARGE (1u << 20)
 
-enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET };
+enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET, BATCH, PREFETCH };
 
 static uint64_t copy_key(enum kind kind, uint64_t bytes)
 {
@@ -70,6 +70,39 @@ SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), (c), KIND_OF, BYTES_3D)
 ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream), (c, stream), KIND_OF, BYTES_3D)
 SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *c), (c), TO_PEER, BYTES_3D)
 ASYNC(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream), (c, stream), TO_PEER, BYTES_3D)
+
+static uint64_t batch_bytes(const size_t *sizes, size_t count)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; sizes != NULL && i < count; i++)
+		bytes += sizes[i];
+	return bytes;
+}
+
+/* Elements of arrays count as bytes here, so what goes between two arrays is taken for less than it is. */
+static uint64_t batch_3d_bytes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; ops != NULL && i < count; i++)
+		bytes += (uint64_t)ops[i].extent.width * ops[i].extent.height * ops[i].extent.depth;
+	return bytes;
+}
+
+ASYNC(cuMemcpyBatchAsync,
+      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *indices, size_t n, size_t *failed,
+       CUstream stream),
+      (dsts, srcs, sizes, count, attrs, indices, n, failed, stream), BATCH, batch_bytes(sizes, count))
+ASYNC(cuMemcpyBatchAsync_v2,
+      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *indices, size_t n,
+       CUstream stream),
+      (dsts, srcs, sizes, count, attrs, indices, n, stream), BATCH, batch_bytes(sizes, count))
+ASYNC(cuMemcpy3DBatchAsync, (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
+      (count, ops, failed, flags, stream), BATCH, batch_3d_bytes(ops, count))
+ASYNC(cuMemcpy3DBatchAsync_v2, (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
+      (count, ops, flags, stream), BATCH, batch_3d_bytes(ops, count))
+ASYNC(cuMemPrefetchAsync, (CUdeviceptr at, size_t n, CUdevice to, CUstream stream), (at, n, to, stream), PREFETCH, n)
+ASYNC(cuMemPrefetchAsync_v2, (CUdeviceptr at, size_t n, CUmemLocation to, unsigned int flags, CUstream stream), (at, n, to, flags, stream),
+      PREFETCH, n)
 
 SYNC(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n), SET, n)
 SYNC(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short v, size_t n), (dst, v, n), SET, 2ull * n)

@@ -17,8 +17,7 @@ uint32_t driver_loaded;
 
 enum { HOOKS = 0
 #define HOOK(name, base, version, per_thread, kind) +1
-#include "hooks.def"
-#undef HOOK
+#include "paths.def"
 };
 
 static const struct hook {
@@ -29,11 +28,10 @@ static const struct hook {
 	size_t at; /* offset of the driver's own in struct driver */
 } hooks[HOOKS] = {
 #define HOOK(name, base, version, per_thread, kind) {#name, base, version, per_thread, (void *)name, offsetof(struct driver, name)},
-#include "hooks.def"
-#undef HOOK
+#include "paths.def"
 };
 
-#define SWAPS 1024 /* a power of two, several times the hooks */
+#define SWAPS 2048 /* a power of two, several times the hooks */
 
 static struct swap {
 	void *theirs, *ours;
@@ -41,7 +39,7 @@ static struct swap {
 
 static struct swap *swap_at(void *theirs)
 {
-	uint64_t i = ((uintptr_t)theirs * 0x9e3779b97f4a7c15ull) >> 54;
+	uint64_t i = ((uintptr_t)theirs * 0x9e3779b97f4a7c15ull) >> 53;
 	while (swaps[i & (SWAPS - 1)].theirs != NULL && swaps[i & (SWAPS - 1)].theirs != theirs)
 		i++;
 	return &swaps[i & (SWAPS - 1)];
@@ -95,15 +93,32 @@ bool driver_load(void)
 	return ready;
 }
 
-/* A function that we know by name, in a variant that we do not: it goes around us, and that is counted. */
-static void unknown_variant(const char *symbol)
+/* The names that pass the shim, with why; see paths.def. */
+static const char *const passed[] = {
+#define HOOK(name, base, version, per_thread, kind)
+#define PASSED(symbol, why) #symbol,
+#include "paths.def"
+};
+
+/* Whether an exported symbol is a variant of the function that a program asks for by name: name, then _v2 and the like, then _ptsz. */
+static bool is_variant(const char *symbol, const char *name)
 {
-	for (int i = 0; i < HOOKS && task_on(); i++) {
-		if (strcmp(hooks[i].base, symbol) == 0) {
-			__atomic_fetch_add(&tel_of(0)->unknown_calls, 1, __ATOMIC_RELAXED);
-			return;
-		}
-	}
+	size_t n = strlen(name);
+	return strncmp(symbol, name, n) == 0 &&
+	       (symbol[n] == '\0' || strncmp(symbol + n, "_v", 2) == 0 || strncmp(symbol + n, "_pt", 3) == 0);
+}
+
+/*
+ * A function newer than this library, or one that we know in a variant that we do not: it goes around us, and that is counted in the task's
+ * page, for the agent to show. Nothing is printed: runtime libraries look up all that a driver has, and call little of it.
+ */
+static void unknown_function(const char *symbol)
+{
+	bool known = false;
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]) && !known; i++)
+		known = is_variant(passed[i], symbol);
+	if (!known && task_on())
+		__atomic_fetch_add(&tel_of(0)->unknown_calls, 1, __ATOMIC_RELAXED);
 }
 
 static void swap_result(const char *symbol, void **pfn)
@@ -114,7 +129,7 @@ static void swap_result(const char *symbol, void **pfn)
 	if (s->theirs != NULL)
 		*pfn = s->ours;
 	else if (symbol != NULL)
-		unknown_variant(symbol);
+		unknown_function(symbol);
 }
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags)

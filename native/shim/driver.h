@@ -18,7 +18,14 @@
 	X(cuEventElapsedTime)                                                                                                      \
 	X(cuEventQuery)                                                                                                            \
 	X(cuEventRecord)                                                                                                           \
-	X(cuEventSynchronize)                                                                                                      \
+	X(cuDeviceGetGraphMemAttribute)                                                                                            \
+	X(cuDeviceGetMemPool)                                                                                                      \
+	X(cuGraphChildGraphNodeGetGraph)                                                                                           \
+	X(cuGraphGetNodes)                                                                                                         \
+	X(cuGraphMemAllocNodeGetParams)                                                                                            \
+	X(cuGraphNodeGetType)                                                                                                      \
+	X(cuMemPoolGetAttribute)                                                                                                   \
+	X(cuStreamGetCtx)                                                                                                          \
 	X(cuMemGetAddressRange_v2)                                                                                                 \
 	X(cuStreamIsCapturing)                                                                                                     \
 	X(cuStreamGetFlags)                                                                                                        \
@@ -29,8 +36,7 @@ struct driver {
 	DRIVER_PLAIN(X)
 #undef X
 #define HOOK(name, base, version, per_thread, kind) __typeof__(name) *name;
-#include "hooks.def"
-#undef HOOK
+#include "paths.def"
 };
 
 extern struct driver driver;

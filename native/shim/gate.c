@@ -191,8 +191,10 @@ static CUresult gate_pass(struct pass *pass, struct context *c, uint64_t key)
 }
 
 /* Inside a capture nothing runs: the launch is only written down. Asked only while a capture may be open. */
-static bool capturing(CUstream stream, bool per_thread)
+bool gate_capturing(CUstream stream, bool per_thread)
 {
+	if (__builtin_expect(get(&captures) == 0, 1))
+		return false;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	if (per_thread && stream == NULL)
 		stream = CU_STREAM_PER_THREAD;
@@ -206,7 +208,7 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 	struct context *c = meter_context();
-	if (c == NULL || (__builtin_expect(get(&captures) != 0, 0) && capturing(stream, per_thread)))
+	if (c == NULL || gate_capturing(stream, per_thread))
 		return CUDA_SUCCESS;
 	struct meter *m = c->meter;
 	bool start = false;

@@ -62,15 +62,6 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gx, un
 		REAL(cuLaunchCooperativeKernel_ptsz, f, gx, gy, gz, bx, by, bz, shared, stream, params));
 }
 
-/* One kernel on several devices: it goes once the current context's device is free; leases of one task are granted together over all its
- * devices, so the others are too. */
-EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices, unsigned int flags)
-{
-	CUfunction f = list == NULL || devices == 0 ? NULL : list[0].function;
-	CUstream stream = list == NULL || devices == 0 ? NULL : list[0].hStream;
-	THROUGH(cost_key(f, devices), stream, false, REAL(cuLaunchCooperativeKernelMultiDevice, list, devices, flags));
-}
-
 EXPORT CUresult cuLaunch(CUfunction f)
 {
 	THROUGH(cost_key(f, 1), NULL, false, REAL(cuLaunch, f));
@@ -94,4 +85,56 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	THROUGH(cost_key(exec, 0), stream, true, REAL(cuGraphLaunch_ptsz, exec, stream));
+}
+
+/* Carries the graph to the device ahead of its launch; learned apart from that. */
+EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+	THROUGH(cost_key(exec, 1), stream, false, REAL(cuGraphUpload, exec, stream));
+}
+
+EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
+{
+	THROUGH(cost_key(exec, 1), stream, true, REAL(cuGraphUpload_ptsz, exec, stream));
+}
+
+/* ------------------------------------------------------------------------------------------- one kernel on several devices */
+
+#define DEVICES_AT_ONCE ALQ_MAX_GRANTS
+
+/* Makes the context of a stream current; streams of such a launch are never default streams. */
+static bool enter_context_of(CUstream stream)
+{
+	CUcontext context = NULL;
+	return driver.cuStreamGetCtx != NULL && driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+	       driver.cuCtxSetCurrent(context) == CUDA_SUCCESS;
+}
+
+/*
+ * Each device's part passes the gate of its own device; the leases of one task are granted together over all its devices, so that
+ * nobody holds one and waits for another for long. What the driver refuses it refuses by itself.
+ */
+EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices, unsigned int flags)
+{
+	struct pass pass[DEVICES_AT_ONCE];
+	unsigned int passed = 0;
+	CUcontext before = NULL;
+	if (!task_on() || list == NULL || devices > DEVICES_AT_ONCE || !driver_ready())
+		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY
+							       : REAL(cuLaunchCooperativeKernelMultiDevice, list, devices, flags);
+	CUresult r = CUDA_SUCCESS;
+	driver.cuCtxGetCurrent(&before);
+	while (passed < devices && r == CUDA_SUCCESS) {
+		const CUDA_LAUNCH_PARAMS *p = &list[passed];
+		if (!enter_context_of(p->hStream))
+			break;
+		r = gate_enter(&pass[passed], p->hStream, false, cost_key(p->function, grid(p->gridDimX, p->gridDimY, p->gridDimZ)));
+		passed += r == CUDA_SUCCESS;
+	}
+	driver.cuCtxSetCurrent(before);
+	if (r == CUDA_SUCCESS)
+		r = REAL(cuLaunchCooperativeKernelMultiDevice, list, devices, flags);
+	for (unsigned int i = 0; i < passed; i++)
+		gate_leave(&pass[i], r);
+	return r;
 }

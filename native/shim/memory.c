@@ -147,6 +147,14 @@ void memory_return_overhead(uint32_t grant, uint64_t bytes)
 		give(grant, &overhead[grant], bytes);
 }
 
+uint64_t memory_own(uint32_t grant)
+{
+	sums_lock();
+	uint64_t own = used[grant] + overhead[grant];
+	sums_unlock();
+	return own;
+}
+
 uint64_t memory_round(uint64_t bytes)
 {
 	uint64_t step = bytes >= 1u << 20 ? 2u << 20 : 512;

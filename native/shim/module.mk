@@ -5,8 +5,8 @@
 
 SHIM := $(NATIVE)/shim
 SHIM_OUT := $(OUT)/shim
-SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/hooks.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
-SHIM_CUDA := page task line cost gate place meter watch memory blocks driver view launch copy alloc context stream overhead
+SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/paths.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
+SHIM_CUDA := page task line cost gate place meter watch memory blocks driver view launch copy alloc pool graph module refused context stream overhead
 SHIM_NVML := page nvml
 
 # 256 characters: a path and as many slashes as it takes.
@@ -81,7 +81,8 @@ $(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/ha
 		$(SHIM_TEST)/lib/libcuda.so.1 $(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE) -lpthread -ldl
 
 .PHONY: shim-test
-shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%)
+shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(OUT)/sim/libcuda.so.1
+	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(ALIQUOT_DRIVER)
 	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
 TESTS += shim-test

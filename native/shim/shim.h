@@ -12,6 +12,11 @@
 #include "cuda.h"
 #include "util.h"
 
+/* What cuda.h does not declare, because nobody may call it under a share. */
+#define HOOK(symbol, base, version, per_thread, kind)
+#define REFUSED(symbol, base, version, why) CUresult symbol(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+#include "paths.def"
+
 #define SHIM_VERSION 1u
 #define EXPORT __attribute__((visibility("default")))
 
@@ -111,6 +116,9 @@ struct pass {
 CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key);
 void gate_leave(struct pass *pass, CUresult result);
 
+/* Whether a call into this stream is only written down. per_thread as above. */
+bool gate_capturing(CUstream stream, bool per_thread);
+
 /* Before a stream, a context go away: what is open in them is closed, nobody touches them afterwards. */
 void meter_stream_gone(CUstream stream, bool per_thread);
 void meter_context_gone(CUcontext context);
@@ -138,15 +146,27 @@ void memory_return_overhead(uint32_t grant, uint64_t bytes);
 void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes);
 /* What all processes of the task hold on a device. */
 uint64_t memory_sum(uint32_t grant);
+/* What this process holds of a grant, overhead included. */
+uint64_t memory_own(uint32_t grant);
 /* What a request costs on the device. */
 uint64_t memory_round(uint64_t bytes);
 /* Makes the slot say again what this process holds, after it changed or was zeroed. */
 void memory_republish(void);
 void memory_forget(void);
 
+/* --------------------------------------------------------------------------------------------------------- pool.c, graph.c */
+
+/* memory_reserve; where it does not fit, what this process' pools keep is given back to the device first. */
+bool pools_reserve(uint32_t grant, uint64_t bytes);
+/* After something at which pools let go: charges what they hold now. */
+void pools_settle(void);
+void pools_forget(void);
+void graphs_forget(void);
+void modules_forget(void);
+
 /* ------------------------------------------------------------------------------------------------------------- blocks.c */
 
-enum block_kind { BLOCK_PLAIN = 1, BLOCK_ASYNC, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP };
+enum block_kind { BLOCK_PLAIN = 1, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP, BLOCK_EXTERNAL, BLOCK_GRAPH, BLOCK_MODULE };
 
 /* One allocation: enough to uncharge it, and, once memory can be parked, to find and move it. */
 struct block {
@@ -178,6 +198,8 @@ int view_count(void);
 CUresult view_device(int ordinal, CUdevice *device);
 /* The grant of a driver's device; -1: none of ours. */
 int view_grant(CUdevice device);
+/* The driver's device of a grant; false: the program does not see it. */
+bool view_grant_device(uint32_t grant, CUdevice *device);
 /* Has CUDA_VISIBLE_DEVICES name the task's devices, while the driver reads it; undone by _end. */
 void view_visible_begin(void);
 void view_visible_end(void);

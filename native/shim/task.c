@@ -60,6 +60,9 @@ static void task_forked(void)
 	meter_forget();
 	memory_forget();
 	blocks_forget();
+	pools_forget();
+	graphs_forget();
+	modules_forget();
 	munmap((void *)(uintptr_t)task.ctl, sizeof(*task.ctl));
 	munmap(task.tel, sizeof(*task.tel));
 	task.ctl = NULL;

@@ -170,6 +170,17 @@ int view_grant(CUdevice device)
 	return -1;
 }
 
+bool view_grant_device(uint32_t grant, CUdevice *device)
+{
+	for (uint32_t i = 0; i < view.count; i++) {
+		if (view.grant[i] == grant) {
+			*device = view.device[i];
+			return true;
+		}
+	}
+	return false;
+}
+
 EXPORT CUresult cuDeviceGetCount(int *count)
 {
 	CUresult r = REAL(cuDeviceGetCount, count);

@@ -25,8 +25,7 @@ EXPORT const char *fake_called(void)
 		return 0;                                                                                                          \
 	}
 #define HOOK(name, base, version, per_thread, kind) NAME(name)
-#include "../hooks.def"
-#undef HOOK
+#include "../paths.def"
 NAME(cuOccupancyMaxActiveClusters) /* one that the shim does not know */
 NAME(cuFromAFutureDriver)
 
@@ -35,8 +34,7 @@ static const struct variant {
 	int version, per_thread;
 } variants[] = {
 #define HOOK(name, base, version, per_thread, kind) {#name, base, version, per_thread},
-#include "../hooks.def"
-#undef HOOK
+#include "../paths.def"
 	{"cuOccupancyMaxActiveClusters", "cuOccupancyMaxActiveClusters", 11070, 0},
 	{"cuFromAFutureDriver", "cuFromAFutureDriver", 12000, 0},
 };

@@ -16,8 +16,7 @@ static const struct name {
 	void *linked;
 } names[] = {
 #define HOOK(name, base, version, per_thread, kind) {#name, base, version, per_thread, (void *)name},
-#include "../hooks.def"
-#undef HOOK
+#include "../paths.def"
 };
 
 #define NAMES (sizeof(names) / sizeof(names[0]))
