@@ -19,6 +19,8 @@ type Config struct {
 	NoBackfill bool `json:"noBackfill,omitempty"`
 	// FirstAction is the ID of the first action; 0: 1. A host that starts its engine anew gives one that was never used.
 	FirstAction ActionID `json:"firstAction,omitempty"`
+	// Placement is the policy that scores places; nil: best fit, the least left first (package place).
+	Placement *place.Policy `json:"placement,omitempty"`
 }
 
 // Engine is the state of all decisions. It is not safe for use by several goroutines at once.
@@ -52,7 +54,7 @@ func New(config Config) *Engine {
 }
 
 func newEngine(config Config, f *fleet.Fleet) *Engine {
-	return &Engine{
+	e := &Engine{
 		config: config,
 		nextID: max(1, config.FirstAction),
 		fleet:  f,
@@ -81,6 +83,10 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 	}
+	if config.Placement != nil {
+		e.placer.UsePolicy(config.Placement)
+	}
+	return e
 }
 
 // Step takes one event in and returns what follows from it, in the order in which it is to be carried out. An event that cannot be

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // A snapshot is one line that names format, version and the checksum (CRC-32C, in hexadecimal) of the rest, and the rest: JSON of
@@ -25,6 +26,7 @@ type savedEngine struct {
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
 	Workloads []savedWorkload `json:"workloads"`
+	Seen      *place.Seen     `json:"seen,omitempty"` // by the placement policy
 }
 
 type savedWorkload struct {
@@ -75,7 +77,7 @@ type savedResizing struct {
 func (e *Engine) Snapshot() []byte {
 	saved := savedEngine{
 		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq,
-		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Workloads: []savedWorkload{},
+		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
@@ -150,8 +152,14 @@ func (s *savedEngine) restore() (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.Config.Placement != nil {
+		if err := s.Config.Placement.Validate(); err != nil {
+			return nil, err
+		}
+	}
 	e := newEngine(s.Config, f)
 	e.now, e.nextID, e.seq = s.Now, s.NextID, s.Seq
+	e.placer.SetSeen(s.Seen)
 	for _, q := range s.Queues {
 		if err := e.queues.Set(q); err != nil {
 			return nil, err

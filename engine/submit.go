@@ -83,6 +83,7 @@ func (e *Engine) submit(ev Submit) bool {
 	if !e.join(w) {
 		return false
 	}
+	e.placer.Saw(&w.shape.Request)
 	e.enqueue(w)
 	return true
 }

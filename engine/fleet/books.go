@@ -30,6 +30,7 @@ func (f *Fleet) Rollback(m Mark) {
 		im := &f.undo[i]
 		if im.device == None {
 			f.nodes[im.node].taken[im.resource] = im.taken
+			f.touch(im.node)
 			continue
 		}
 		f.write(im.device, im.book)
@@ -77,6 +78,9 @@ func (f *Fleet) Give(n NodeID, amounts []Amount) {
 }
 
 func (f *Fleet) adjustResources(n NodeID, amounts []Amount, sign int64) {
+	if len(amounts) > 0 {
+		f.touch(n)
+	}
 	for _, a := range amounts {
 		f.nodes[n].taken = grow(f.nodes[n].taken, a.Resource)
 		row := &f.nodes[n].taken[a.Resource]
@@ -105,4 +109,5 @@ func (f *Fleet) write(d DeviceID, b Book) {
 	f.unindex(d)
 	dev.book = b
 	f.index(d)
+	f.touch(dev.node)
 }

@@ -76,6 +76,7 @@ type node struct {
 	taken     []int64    // by ResourceID
 	untouched int        // devices that are indexed and have no grant
 	listed    bool       // in byUntouched
+	version   uint32     // rises when what is taken changes
 }
 
 // Fleet is all nodes and devices. The zero Fleet is not usable.
@@ -101,6 +102,8 @@ type Fleet struct {
 	undo  []image
 	depth int
 	gave  bool // something was given back inside the open marks
+
+	journal journal
 
 	gains   uint64
 	changes uint64
@@ -166,6 +169,9 @@ func (f *Fleet) Device(d DeviceID) Device { return f.devices[d].Device }
 
 // Memory is a device's memory.
 func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
+
+// ModelOf is a device's model.
+func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
 
 // DeviceGone says that a device was removed and is still held.
 func (f *Fleet) DeviceGone(d DeviceID) bool { return f.devices[d].gone }

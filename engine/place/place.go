@@ -25,6 +25,9 @@ type Request struct {
 	Resources []fleet.Amount // of the node, per task
 	// Avoid, where it is set, rules devices out.
 	Avoid func(fleet.DeviceID) bool
+
+	kind  *kind  // of the workload seen lately
+	cache *cache // of its scores
 }
 
 // Spot is where one task goes.
@@ -42,6 +45,8 @@ type Placer struct {
 	needs []fleet.Need
 	near  []fleet.DeviceID
 	count map[fleet.NodeID][]fleet.DeviceID
+
+	scored *scored // nil: best fit
 }
 
 // New returns a placer for a fleet.
@@ -91,6 +96,9 @@ func (p *Placer) take(r *Request, s Spot, sign int32) {
 
 // one finds the best spot for one task.
 func (p *Placer) one(r *Request) (spot Spot, ok bool) {
+	if p.scored != nil && r.Avoid == nil {
+		return p.scored.one(p, r)
+	}
 	whole := r.Compute == api.WholeDevice
 	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Memory)
 	if len(p.needs) == 0 {

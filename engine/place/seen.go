@@ -1,0 +1,181 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// The workload seen lately: how often each kind of request came, halved each time that halveAt have come. What scores are measured
+// against is what was known at the last look; the next look is when an eighth more has come, at least firstLook. So looks get
+// rarer, and few in all.
+const (
+	halveAt   = 1 << 14
+	firstLook = 16
+	maxKinds  = 256 // popular kinds that scores look at
+	covers    = 95  // percent of all that came which popular kinds make up (as FGD takes them)
+)
+
+// kind is a kind of request.
+type kind struct {
+	Request
+	key   string
+	as    Popular // the same by names: what orders kinds, for numbers differ between runs
+	count int64   // that came
+	known int64   // at the last look
+}
+
+// Seen is the workload seen lately as it is saved. It is part of the state: decisions rest on it.
+type Seen struct {
+	Kinds []SeenKind `json:"kinds"`
+	Total int64      `json:"total"`
+	Next  int64      `json:"next"`
+}
+
+// SeenKind is one kind of request of Seen.
+type SeenKind struct {
+	Popular
+	Known int64 `json:"known,omitempty"`
+}
+
+// keyOf names what makes two requests the same kind: all but the number of tasks.
+func keyOf(r *Request) string {
+	var key strings.Builder
+	fmt.Fprintf(&key, "%d %d %d %q %d %d", r.Compute, r.Memory.Bytes, r.Memory.Part, r.Model, r.Class, r.Devices)
+	for _, a := range r.Resources {
+		fmt.Fprintf(&key, " %d=%d", a.Resource, a.Amount)
+	}
+	return key.String()
+}
+
+// Saw notes that a request came, once for each of its tasks. Placements are scored against what came lately.
+func (p *Placer) Saw(r *Request) {
+	s := p.scored
+	if s == nil || len(s.policy.Workload) > 0 {
+		return
+	}
+	if r.kind == nil {
+		key := keyOf(r)
+		r.kind = s.kinds[key]
+		if r.kind == nil {
+			r.kind = &kind{Request: *r, key: key}
+			r.kind.as = p.export(r.kind)
+			s.kinds[key] = r.kind
+		}
+	} else if s.kinds[r.kind.key] != r.kind { // it was forgotten meanwhile
+		s.kinds[r.kind.key] = r.kind
+	}
+	r.kind.count += int64(r.Tasks)
+	s.seen += int64(r.Tasks)
+	if s.seen < s.nextLook {
+		return
+	}
+	s.look()
+}
+
+// look takes what came as known from here on.
+func (s *scored) look() {
+	if s.seen >= halveAt {
+		s.seen = 0
+		for key, k := range s.kinds {
+			if k.count /= 2; k.count == 0 {
+				delete(s.kinds, key)
+			}
+			s.seen += k.count
+		}
+	}
+	s.nextLook = max(firstLook, s.seen+s.seen/8)
+	for _, k := range s.kinds {
+		k.known = k.count
+	}
+	s.stale = true
+}
+
+// popular are the kinds that make up most of what is known, the most frequent first.
+func (s *scored) popular() []*kind {
+	var all []*kind
+	var sum int64
+	for _, k := range s.kinds {
+		if k.known > 0 {
+			all = append(all, k)
+			sum += k.known
+		}
+	}
+	slices.SortFunc(all, func(a, b *kind) int {
+		return cmp.Or(cmp.Compare(b.known, a.known), comparePopular(&a.as, &b.as))
+	})
+	var covered int64
+	for i, k := range all {
+		if covered*100 >= sum*covers || i == maxKinds {
+			return all[:i]
+		}
+		covered += k.known
+	}
+	return all
+}
+
+// Seen is what came lately, to be saved; nil where nothing is learned.
+func (p *Placer) Seen() *Seen {
+	s := p.scored
+	if s == nil || len(s.policy.Workload) > 0 || len(s.kinds) == 0 {
+		return nil
+	}
+	out := &Seen{Total: s.seen, Next: s.nextLook}
+	for _, k := range s.kinds {
+		out.Kinds = append(out.Kinds, SeenKind{p.export(k), k.known})
+	}
+	slices.SortFunc(out.Kinds, func(a, b SeenKind) int { return comparePopular(&a.Popular, &b.Popular) })
+	return out
+}
+
+func comparePopular(a, b *Popular) int {
+	c := cmp.Or(
+		cmp.Compare(a.Compute, b.Compute), cmp.Compare(a.Devices, b.Devices), cmp.Compare(a.Memory.Bytes, b.Memory.Bytes),
+		cmp.Compare(a.Memory.Part, b.Memory.Part), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Class, b.Class),
+	)
+	if c != 0 {
+		return c
+	}
+	return slices.CompareFunc(a.Resources, b.Resources, func(x, y Resource) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Amount, y.Amount))
+	})
+}
+
+// SetSeen puts back what Seen gave.
+func (p *Placer) SetSeen(seen *Seen) {
+	if p.scored == nil || seen == nil {
+		return
+	}
+	s := p.scored
+	for _, k := range seen.Kinds {
+		entry := p.kindOf(&k.Popular)
+		entry.known = k.Known
+		s.kinds[entry.key] = entry
+	}
+	s.seen, s.nextLook, s.stale = seen.Total, seen.Next, true
+}
+
+func (p *Placer) export(k *kind) Popular {
+	out := Popular{
+		Compute: k.Compute, Memory: k.Memory, Model: k.Model, Class: p.fleet.ClassName(k.Class), Devices: k.Devices, Count: k.count,
+	}
+	for _, a := range k.Resources {
+		out.Resources = append(out.Resources, Resource{p.fleet.ResourceName(a.Resource), a.Amount})
+	}
+	slices.SortFunc(out.Resources, func(x, y Resource) int { return cmp.Compare(x.Name, y.Name) })
+	return out
+}
+
+func (p *Placer) kindOf(w *Popular) *kind {
+	k := &kind{count: w.Count, known: w.Count}
+	k.Request = Request{Compute: w.Compute, Memory: w.Memory, Model: w.Model, Class: p.fleet.Class(w.Class), Devices: w.Devices, Tasks: 1}
+	for _, r := range w.Resources {
+		k.Resources = append(k.Resources, fleet.Amount{Resource: p.fleet.Resource(r.Name), Amount: r.Amount})
+	}
+	k.key = keyOf(&k.Request)
+	k.as = p.export(k)
+	return k
+}
