@@ -115,6 +115,8 @@ enum sim_call {
 	SIM_LOAD = 10,    /* device; answers value[0] busy, value[1] copying, in thousandths of the last second */
 	SIM_LISTEN = 11,  /* device, arg[0] mask; from now on this connection is sent sim_notice for the device's events */
 	SIM_INJECT = 12,  /* device, arg[0] enum sim_fault, arg[1] XID, arg[2] pid or 0 */
+	SIM_SHARE = 14,   /* arg[0] allocation id, arg[1] the number that other processes know its memory by */
+	SIM_IMPORT = 15,  /* arg[0] channel id, arg[1] such a number, arg[2] bytes to take if nobody holds it; answers value[0] allocation id */
 	SIM_STATUS = 13,  /* device; answers value: busy, switch, launches, contexts, memory used, fault, hung */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What programs link against or look up and the simulated devices do not have: sharing memory and events between processes, memory of other
- * drivers, multicast, the linker. They say so: CUDA_ERROR_NOT_SUPPORTED, or CUDA_ERROR_JIT_COMPILER_NOT_FOUND for the linker.
+ * What programs link against or look up and the simulated devices do not have: sharing events and pools between processes, multicast, the
+ * linker. They say so: CUDA_ERROR_NOT_SUPPORTED, or CUDA_ERROR_JIT_COMPILER_NOT_FOUND for the linker.
  */
 #include "simgpu/cuda/internal.h"
 
@@ -14,23 +14,15 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-ABSENT(cuIpcGetMemHandle, (CUipcMemHandle *handle, CUdeviceptr p))
-ABSENT(cuIpcOpenMemHandle_v2, (CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags))
-ABSENT(cuIpcCloseMemHandle, (CUdeviceptr p))
 ABSENT(cuIpcGetEventHandle, (CUipcEventHandle *handle, CUevent e))
 ABSENT(cuIpcOpenEventHandle, (CUevent *e, CUipcEventHandle handle))
-ABSENT(cuMemExportToShareableHandle, (void *out, CUmemGenericAllocationHandle h, CUmemAllocationHandleType type, unsigned long long flags))
-ABSENT(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *out, void *handle, CUmemAllocationHandleType type))
 ABSENT(cuMemGetHandleForAddressRange, (void *out, CUdeviceptr p, size_t size, CUmemRangeHandleType type, unsigned long long flags))
 ABSENT(cuMemPoolExportToShareableHandle, (void *out, CUmemoryPool p, CUmemAllocationHandleType type, unsigned long long flags))
 ABSENT(cuMemPoolImportFromShareableHandle, (CUmemoryPool *out, void *handle, CUmemAllocationHandleType type, unsigned long long flags))
 ABSENT(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr p))
 ABSENT(cuMemPoolImportPointer, (CUdeviceptr *out, CUmemoryPool p, CUmemPoolPtrExportData *data))
-ABSENT(cuImportExternalMemory, (CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc))
 ABSENT(cuMulticastCreate, (CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop))
 ABSENT(cuMulticastGetGranularity, (size_t *out, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option))
-ABSENT(cuGraphAddMemAllocNode, (CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *p))
-ABSENT(cuGraphAddMemFreeNode, (CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t count, CUdeviceptr p))
 
 CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *out)
 {

@@ -109,6 +109,10 @@ static CUresult graph_copy(CUgraph from, CUgraph *out)
 	for (CUgraphNode n = from->nodes; n && r == CUDA_SUCCESS; n = n->next) {
 		struct work w;
 		CUgraphNode made;
+		if (n->work.kind == W_ALLOC || n->work.kind == W_FREE) {
+			r = CUDA_ERROR_NOT_SUPPORTED; /* an address belongs to one graph */
+			break;
+		}
 		if (n->work.kind == W_GRAPH) {
 			w.kind = W_GRAPH;
 			r = graph_copy(n->work.graph, &w.graph);
@@ -352,6 +356,10 @@ CUresult cuGraphAddNode(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, si
 		return cuGraphAddEventRecordNode(out, g, deps, count, p->eventRecord.event);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return cuGraphAddBatchMemOpNode(out, g, deps, count, &p->memOp);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		return cuGraphAddMemAllocNode(out, g, deps, count, &p->alloc);
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return cuGraphAddMemFreeNode(out, g, deps, count, p->free.dptr);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

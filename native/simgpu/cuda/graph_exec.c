@@ -172,6 +172,14 @@ static CUresult run(CUgraphExec x, CUstream s)
 		const struct work *w = &x->node[i].work;
 		if (!x->node[i].enabled)
 			continue;
+		if (w->kind == W_ALLOC) {
+			r = graph_memory_take(w->memory, s->context, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+			continue;
+		}
+		if (w->kind == W_FREE) {
+			graph_memory_give(w->memory);
+			continue;
+		}
 		if (w->kind == W_KERNEL && w->kernel.ns < SIM_NEVER - ns) {
 			ns += w->kernel.ns > api.kernel_min_ns ? w->kernel.ns : api.kernel_min_ns;
 			kernels++;

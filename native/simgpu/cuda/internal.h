@@ -64,7 +64,7 @@ uint64_t now_ns(void);
 
 enum handle {
 	H_CONTEXT = 1, H_STREAM, H_EVENT, H_MODULE, H_FUNCTION, H_LIBRARY, H_KERNEL, H_GRAPH, H_NODE, H_EXEC, H_POOL, H_ARRAY, H_MIPMAP,
-	H_PHYSICAL, H_LINK, H_USER,
+	H_PHYSICAL, H_LINK, H_USER, H_EXTERNAL,
 };
 void handle_add(const void *p, enum handle kind);
 void handle_remove(const void *p);
@@ -74,6 +74,7 @@ bool handle_is(const void *p, enum handle kind);
 
 enum work_kind {
 	W_EMPTY, W_KERNEL, W_COPY, W_SET, W_HOST, W_CALLBACK, W_RECORD, W_WAIT, W_WRITE, W_AWAIT, W_GRAPH, W_BATCH,
+	W_ALLOC, W_FREE, /* only in graphs */
 };
 
 struct region { /* bytes to move: rows of width bytes, height rows, depth slices */
@@ -127,6 +128,7 @@ struct work {
 		CUevent event; /* RECORD, WAIT in a graph */
 		struct value value;
 		CUgraph graph;
+		struct graph_memory *memory; /* ALLOC, FREE */
 		struct {
 			unsigned count, flags;
 			CUcontext context;
@@ -259,7 +261,7 @@ extern struct capture *captures;
 
 /* --------------------------------------------------------------------------------------------------------------- memory */
 
-enum range_kind { R_DEVICE, R_MANAGED, R_HOST, R_REGISTERED, R_MAPPED };
+enum range_kind { R_DEVICE, R_MANAGED, R_HOST, R_REGISTERED, R_MAPPED, R_SHARED, R_GRAPH };
 
 struct range { /* addresses that the driver knows */
 	uintptr_t start;
@@ -271,7 +273,8 @@ struct range { /* addresses that the driver knows */
 	CUcontext context;
 	struct chunk *chunk; /* it is a part of; NULL for host memory and mappings */
 	CUmemoryPool pool;
-	void *owner;         /* mapping: its struct physical; host: NULL */
+	void *owner;         /* mapping: its struct physical; graph: its struct graph_memory; host: NULL */
+	uint64_t shared_id;  /* shared: what the server calls this hold of it; 0: its external memory has one */
 	bool sync_memops;
 };
 
@@ -290,6 +293,7 @@ struct chunk {
 	uint32_t freed_slot;
 	uint64_t freed_seq;
 	uint64_t *map; /* shared: a bit a grain */
+	int fd;        /* of its bytes once other processes may open them; -1 */
 	struct chunk *next;
 };
 #define GRAIN 512u
@@ -313,6 +317,13 @@ uint64_t copy_ns(uint32_t device, const struct region *r);
 uint64_t fill_ns(uint32_t device, const struct fill *f);
 CUresult region_from_3d(const CUDA_MEMCPY3D *c, struct region *r);
 
+/* Memory that several processes hold, by the number of its memfd. */
+uint64_t shared_number(int fd);
+void shared_note(uint64_t id, int fd);                                          /* an allocation of ours may be opened by others */
+CUresult shared_hold(CUcontext c, int fd, uint64_t bytes, uint64_t *id);        /* bytes: to be taken if nobody holds it yet; 0: an error then */
+void shared_let_go(uint64_t id);
+void shared_unmap(struct range *r);
+
 struct CUarray_st {
 	CUcontext context;
 	CUDA_ARRAY3D_DESCRIPTOR desc;
@@ -327,6 +338,12 @@ struct param {
 	size_t offset, size;
 };
 
+struct legacy { /* kept between the calls of an old launch */
+	unsigned block[3], shared;
+	size_t bytes;
+	char params[4096];
+};
+
 struct CUfunc_st {
 	CUmodule module;
 	CUkernel kernel;
@@ -337,6 +354,7 @@ struct CUfunc_st {
 	int ns_param; /* index of the parameter that says the duration; -1: none */
 	uint64_t ns;
 	int dynamic_shared, carveout;
+	struct legacy legacy;
 	CUfunction next;
 };
 
@@ -390,6 +408,14 @@ struct CUgraph_st {
 };
 
 CUresult graph_node_add(CUgraph g, const CUgraphNode *deps, size_t count, struct work *w, CUgraphNode *out);
+/* Memory of graphs. Work made here holds it until it is freed. again: what an earlier launch allocated may be used again. */
+CUresult graph_memory_make(CUDA_MEM_ALLOC_NODE_PARAMS *p, struct work *w);
+CUresult graph_memory_free_work(CUdeviceptr p, struct work *w);
+void graph_memory_ref(struct graph_memory *m);
+void graph_memory_unref(struct graph_memory *m);
+CUresult graph_memory_take(struct graph_memory *m, CUcontext c, bool again);
+void graph_memory_give(struct graph_memory *m);
+void graph_memory_forget(CUcontext c);
 CUgraph graph_new(void);
 void graph_free(CUgraph g);
 

@@ -5,7 +5,7 @@
  */
 #include "simgpu/cuda/internal.h"
 
-#include <errno.h>
+#include <unistd.h>
 
 #include <sys/mman.h>
 
@@ -89,10 +89,15 @@ void ranges_forget(CUcontext c)
 		struct range *r = ranges.at[i];
 		if (r->context != c || r->kind == R_MAPPED)
 			continue;
+		if (r->kind == R_SHARED) {
+			shared_unmap(r);
+			continue;
+		}
 		if (r->kind == R_HOST)
 			munmap((void *)r->start, r->size);
 		range_remove(r->start);
 	}
+	graph_memory_forget(c);
 	pools_forget(c);
 	while (c->chunks)
 		chunk_release(c->chunks);
@@ -124,7 +129,7 @@ CUresult chunk_new(CUcontext c, size_t size, struct chunk **out)
 		munmap(base, (size_t)(aligned - base));
 	if (aligned - base < (ptrdiff_t)SIM_GRANULE)
 		munmap(aligned + size, SIM_GRANULE - (size_t)(aligned - base));
-	*k = (struct chunk){.base = aligned, .size = size, .id = a.value[0], .context = c, .device = c->device};
+	*k = (struct chunk){.base = aligned, .size = size, .id = a.value[0], .context = c, .device = c->device, .fd = -1};
 	*out = k;
 	return CUDA_SUCCESS;
 }
@@ -135,6 +140,8 @@ void chunk_release(struct chunk *k)
 	struct sim_answer a;
 	server_call(&q, &a, NULL);
 	munmap(k->base, k->size);
+	if (k->fd >= 0)
+		close(k->fd);
 	if (!k->pool)
 		for (struct chunk **at = &k->context->chunks; *at; at = &(*at)->next)
 			if (*at == k) {
@@ -296,13 +303,21 @@ CUresult cuMemFree_v2(CUdeviceptr p)
 	if (r != CUDA_SUCCESS)
 		return leave(r);
 	struct range *range = range_find((uintptr_t)p);
-	if (!range || range->start != (uintptr_t)p || (range->kind != R_DEVICE && range->kind != R_MANAGED))
+	bool whole = range && range->start == (uintptr_t)p && (range->kind == R_DEVICE || range->kind == R_MANAGED || range->kind == R_GRAPH);
+	/* A buffer in external memory may begin inside of what is mapped for it. */
+	if (!whole && !(range && range->kind == R_SHARED && !range->shared_id))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	r = await_context(range->context); /* as with the real driver: nothing may still use it */
+	r = await_context(range->context ? range->context : c); /* as with the real driver: nothing may still use it */
 	range = range_find((uintptr_t)p);
 	if (r != CUDA_SUCCESS || !range)
 		return leave(r);
-	return leave(memory_free(range, NULL));
+	if (range->kind == R_SHARED)
+		shared_unmap(range);
+	else if (range->kind == R_GRAPH)
+		graph_memory_give(range->owner);
+	else
+		r = memory_free(range, NULL);
+	return leave(r);
 }
 
 static CUresult memory_of(uint32_t device, size_t *free_bytes, size_t *total)

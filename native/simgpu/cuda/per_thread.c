@@ -315,3 +315,25 @@ CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint6
 {
 	return cuStreamWriteValue64_v2(own(stream), addr, value, flags);
 }
+
+CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrs_idxs,
+		size_t num_attrs, size_t *fail_idx, CUstream stream)
+{
+	return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, own(stream));
+}
+
+CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+		size_t *attrs_idxs, size_t num_attrs, CUstream stream)
+{
+	return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, own(stream));
+}
+
+CUresult cuMemcpy3DBatchAsync_ptsz(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, size_t *fail_idx, unsigned long long flags, CUstream stream)
+{
+	return cuMemcpy3DBatchAsync(num_ops, op_list, fail_idx, flags, own(stream));
+}
+
+CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, unsigned long long flags, CUstream stream)
+{
+	return cuMemcpy3DBatchAsync_v2(num_ops, op_list, flags, own(stream));
+}

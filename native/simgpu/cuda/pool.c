@@ -161,16 +161,23 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
 	r = stream_of(h, &s);
 	if (r != CUDA_SUCCESS)
 		return leave(r);
-	if (s->capture) { /* memory nodes are not simulated */
-		s->capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-		return leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-	}
 	if (!pool)
 		pool = current[s->context->device] ? current[s->context->device] : pool_default(s->context->device);
 	if (!pool || !handle_is(pool, H_POOL))
 		return leave(pool ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY);
 	if (pool->device != s->context->device)
 		return leave(CUDA_ERROR_NOT_SUPPORTED);
+	if (s->capture) { /* becomes a node */
+		CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+							      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)pool->device}},
+						.bytesize = bytes};
+		struct work w;
+		r = graph_memory_make(&p, &w);
+		if (r == CUDA_SUCCESS)
+			r = issue(s, &w);
+		*out = p.dptr;
+		return leave(r);
+	}
 	return leave(memory_alloc(s->context, pool, s, bytes, R_DEVICE, out));
 }
 
@@ -196,11 +203,16 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream h)
 	r = stream_of(h, &s);
 	if (r != CUDA_SUCCESS)
 		return leave(r);
-	if (s->capture) {
-		s->capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-		return leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-	}
 	struct range *range = range_find((uintptr_t)p);
+	if (s->capture) { /* becomes a node, if the memory is a graph's */
+		struct work w;
+		r = graph_memory_free_work(p, &w);
+		return leave(r == CUDA_SUCCESS ? issue(s, &w) : r);
+	}
+	if (range && range->kind == R_GRAPH && range->start == (uintptr_t)p) {
+		graph_memory_give(range->owner);
+		return leave(CUDA_SUCCESS);
+	}
 	if (!range || range->start != (uintptr_t)p || range->kind != R_DEVICE)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!range->pool) { /* plain memory may be freed in stream order too; it goes when the stream has come that far */

@@ -443,6 +443,10 @@ CUresult submit(CUstream s, struct work *w)
 		return w->event->seq ? submit_wait(s, w->event->context, w->event->seq) : CUDA_SUCCESS;
 	case W_BATCH:
 		return submit_batch(s, w);
+	case W_ALLOC:
+	case W_FREE:
+		work_free(w);
+		break;
 	case W_EMPTY:
 	case W_GRAPH:
 		break;
@@ -478,6 +482,8 @@ CUresult work_copy(struct work *to, const struct work *from)
 		if (!to->batch.ops)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		memcpy(to->batch.ops, from->batch.ops, n);
+	} else if (from->kind == W_ALLOC || from->kind == W_FREE) {
+		graph_memory_ref(from->memory);
 	}
 	return CUDA_SUCCESS;
 }
@@ -490,5 +496,7 @@ void work_free(struct work *w)
 	} else if (w->kind == W_BATCH) {
 		free(w->batch.ops);
 		w->batch.ops = NULL;
+	} else if (w->kind == W_ALLOC || w->kind == W_FREE) {
+		graph_memory_unref(w->memory);
 	}
 }

@@ -5,9 +5,11 @@
  */
 #include "simgpu/cuda/internal.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 struct physical {
@@ -143,7 +145,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 	r = check_prop(prop);
 	if (r != CUDA_SUCCESS)
 		return leave(r);
-	if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return leave(CUDA_ERROR_NOT_SUPPORTED);
 	CUcontext c = context_for((uint32_t)prop->location.id);
 	if (!c)
@@ -319,5 +321,54 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemG
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = p->prop;
+	return leave(CUDA_SUCCESS);
+}
+
+/* --------------------------------------------------------------------------------------------------- to other processes */
+
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle h, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	struct physical *p;
+	CUresult r = enter_physical(h, &p);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(p->prop.requestedHandleTypes & type))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return leave(CUDA_ERROR_OPERATING_SYSTEM);
+	shared_note(p->id, fd);
+	*(int *)out = fd;
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *handle, CUmemAllocationHandleType type)
+{
+	CUcontext c;
+	uint64_t id;
+	struct stat st;
+	if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = enter_context(&c);
+	if (r != CUDA_SUCCESS)
+		return r;
+	int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		if (fd >= 0)
+			close(fd);
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	}
+	struct physical *p = calloc(1, sizeof *p);
+	r = p ? shared_hold(c, fd, 0, &id) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS) {
+		close(fd);
+		free(p);
+		return leave(r);
+	}
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)c->device}};
+	*p = (struct physical){.fd = fd, .size = (size_t)st.st_size, .device = c->device, .prop = prop, .context = c, .id = id, .refs = 1, .handles = 1};
+	handle_add(p, H_PHYSICAL);
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)p;
 	return leave(CUDA_SUCCESS);
 }

@@ -29,6 +29,7 @@
 
 struct alloc {
 	uint64_t id, bytes;
+	uint64_t number; /* that other processes know it by; 0: none. Of those that hold one, one has the bytes and the others 0 */
 	uint32_t device, channel;
 	struct alloc *next;
 };
@@ -107,20 +108,53 @@ static int watch(struct source *src, int fd)
 
 /* --------------------------------------------------------------------------------------------------------------- memory */
 
-static void free_alloc(struct client *c, struct alloc **at)
+static void row_add(const struct client *c, uint32_t device, int64_t bytes)
 {
-	struct alloc *a = *at;
-	struct device *d = &server.m->device[a->device];
-	*at = a->next;
-	d->used -= a->bytes;
 	record_begin(server.m->record);
 	for (uint32_t i = 0; i < server.m->record->rows; i++) {
 		struct sim_record_row *r = &server.m->record->row[i];
-		if (r->pid == c->pid && r->device == a->device && r->start_time == c->start_time)
-			r->bytes -= a->bytes;
+		if (r->pid == c->pid && r->device == device && r->start_time == c->start_time)
+			r->bytes += (uint64_t)bytes;
 	}
 	record_end(server.m->record, server.m->record->updated_ns);
+}
+
+/* Who else holds memory of that number on a device; *of is whose it is. NULL: nobody. */
+static struct alloc *shared_find(uint64_t number, uint32_t device, struct client **of)
+{
+	for (struct client *c = server.clients; c && number; c = c->next)
+		for (struct alloc *a = c->allocs; a; a = a->next)
+			if (a->number == number && a->device == device) {
+				*of = c;
+				return a;
+			}
+	return NULL;
+}
+
+static void free_alloc(struct client *c, struct alloc **at)
+{
+	struct alloc *a = *at;
+	struct client *heir;
+	*at = a->next;
+	struct alloc *other = shared_find(a->number, a->device, &heir);
+	row_add(c, a->device, -(int64_t)a->bytes);
+	if (other) {
+		other->bytes += a->bytes;
+		row_add(heir, a->device, (int64_t)a->bytes);
+	} else {
+		server.m->device[a->device].used -= a->bytes;
+	}
 	free(a);
+}
+
+static uint32_t share_memory(struct client *c, uint64_t id, uint64_t number)
+{
+	for (struct alloc *a = c->allocs; a; a = a->next)
+		if (a->id == id) {
+			a->number = number;
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 static uint32_t take_memory(struct client *c, struct channel *ch, uint64_t bytes, uint64_t *id)
@@ -140,6 +174,21 @@ static uint32_t take_memory(struct client *c, struct channel *ch, uint64_t bytes
 	record_end(server.m->record, server.m->record->updated_ns);
 	*id = a->id;
 	return CUDA_SUCCESS;
+}
+
+/* One more holder of memory that has a number. bytes: to be taken if it has none yet; 0: then it is an error. */
+static uint32_t import_memory(struct client *c, struct channel *ch, uint64_t number, uint64_t bytes, uint64_t *id)
+{
+	struct client *of;
+	if (!ch || !number || bytes % SIM_GRANULE)
+		return CUDA_ERROR_INVALID_VALUE;
+	bool held = shared_find(number, ch->device->index, &of);
+	if (!held && !bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint32_t status = take_memory(c, ch, held ? 0 : bytes, id);
+	if (status == CUDA_SUCCESS)
+		c->allocs->number = number;
+	return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- contexts */
@@ -346,7 +395,7 @@ static void answer(struct client *c, const struct sim_request *r, struct sim_ans
 {
 	struct device *d = r->device < server.m->devices ? &server.m->device[r->device] : NULL;
 	struct channel *ch;
-	bool wants_device = r->call != SIM_HELLO && r->call != SIM_DESTROY && r->call != SIM_ALLOC && r->call != SIM_FREE && r->call != SIM_SYNC;
+	bool wants_device = r->call != SIM_HELLO && r->call != SIM_DESTROY && r->call != SIM_ALLOC && r->call != SIM_FREE && r->call != SIM_SYNC && r->call != SIM_SHARE && r->call != SIM_IMPORT;
 	if (wants_device && !d) {
 		a->status = CUDA_ERROR_INVALID_DEVICE;
 		return;
@@ -388,6 +437,12 @@ static void answer(struct client *c, const struct sim_request *r, struct sim_ans
 				return;
 			}
 		a->status = CUDA_ERROR_INVALID_VALUE;
+		return;
+	case SIM_SHARE:
+		a->status = share_memory(c, r->arg[0], r->arg[1]);
+		return;
+	case SIM_IMPORT:
+		a->status = import_memory(c, client_channel(c, (uint32_t)r->arg[0]), r->arg[1], r->arg[2], &a->value[0]);
 		return;
 	case SIM_MEMORY:
 		a->value[0] = d->info.memory - d->info.reserved;
