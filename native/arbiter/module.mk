@@ -20,16 +20,24 @@ $(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
-$(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/virtual.c $(ARBITER_HEADERS)
+$(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/judge.c $(ARBITER)/test/virtual.c \
+		$(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
+
+# Reads tel pages as the arbiter does.
+ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(addprefix $(ARBITER)/test/,world.c judge.c tel.c admissions.c)
+$(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARBITER_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
 $(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(ARBITER)/test/rig.h $(NATIVE)/abi.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: test-arbiter
-test-arbiter: $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
+test-arbiter: $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 4)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* virtual.c: the rule of core.h judged under virtual time by what the device ran, against water-filling computed here. */
-#include "world.h"
+#include "judge.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,56 +11,11 @@
 
 static bool verbose;
 
-/* What each lane should get of a device, in parts of it: floors first, the rest by weight up to ceilings, by bisection of the level. */
-static void oracle(int n, const double *floor, const double *ceiling, const double *weight, const double *demand, double *out)
-{
-	double low = 0, high = 1e6;
-	for (int round = 0; round < 200; round++) {
-		double level = (low + high) / 2, sum = 0;
-		for (int i = 0; i < n; i++)
-			sum += fmin(fmin(demand[i], ceiling[i]), fmin(demand[i], floor[i]) + level * weight[i]);
-		*(sum > 1 ? &high : &low) = level;
-	}
-	for (int i = 0; i < n; i++)
-		out[i] = fmin(fmin(demand[i], ceiling[i]), fmin(demand[i], floor[i]) + low * weight[i]);
-}
-
-static void check_rows(struct world *w, const char *name)
-{
-	for (int d = 0; d < w->devices; d++) {
-		core_settle(w->core, w->device[d], w->now);
-		const struct core_device *device = &w->core->device[w->device[d]];
-		uint64_t rows = device->unreserved_idle_ns + device->down_ns, lent = device->ended.lent_ns, borrowed = device->ended.burst_lent_ns;
-		rows += device->ended.own_ns + device->ended.lent_ns + device->ended.reserved_idle_ns + device->ended.burst_free_ns;
-		for (int i = 0; i < device->grants; i++) {
-			const struct alq_split *s = &w->core->grant[device->grant[i]].books.split;
-			rows += s->own_ns + s->lent_ns + s->reserved_idle_ns + s->burst_free_ns;
-			lent += s->lent_ns;
-			borrowed += s->burst_lent_ns;
-		}
-		check(rows == w->now - device->since, "%s: rows of device %d add up to %llu of %llu ns", name, d,
-			(unsigned long long)rows, (unsigned long long)(w->now - device->since));
-		check(lent == borrowed, "%s: device %d: %llu ns lent, %llu borrowed", name, d, (unsigned long long)lent,
-			(unsigned long long)borrowed);
-	}
-}
-
-struct limits {
-	uint32_t floor, ceiling, weight;
-	double demand; /* as a part of the device; 1: saturating */
-};
-
 /* Runs `windows` windows after a second of settling in and compares each lane on device 0 with the oracle. */
 static void compare(struct world *w, const char *name, int n, const struct limits *limits, int windows, double allowed, double busy_wanted)
 {
-	double floor[MAX_LANES], ceiling[MAX_LANES], weight[MAX_LANES], demand[MAX_LANES], want[MAX_LANES], sum = 0;
-	for (int i = 0; i < n; i++) {
-		floor[i] = limits[i].floor / 1000.0;
-		ceiling[i] = limits[i].ceiling / 1000.0;
-		weight[i] = limits[i].weight;
-		demand[i] = limits[i].demand;
-	}
-	oracle(n, floor, ceiling, weight, demand, want);
+	double want[MAX_LANES], sum = 0;
+	oracle(n, limits, want);
 	for (int i = 0; i < n; i++)
 		sum += want[i];
 	world_run(w, w->now + SECOND);
@@ -79,7 +34,7 @@ static void compare(struct world *w, const char *name, int n, const struct limit
 					(double)w->core->grant[w->lane[i].grant].credit / 1e9,
 					(double)w->core->grant[w->lane[i].grant].bucket / 1e9);
 			worst = fmax(worst, fabs(got - want[i]));
-			over = fmax(over, got - ceiling[i]);
+			over = fmax(over, got - limits[i].ceiling / 1000.0);
 		}
 		least_busy = fmin(least_busy, (double)(w->busy[0] - busy) / (double)WINDOW / sum);
 	}

@@ -34,6 +34,24 @@ uint64_t world_random(struct world *w, uint64_t below)
 	return below ? (w->seed >> 33) % below : 0;
 }
 
+uint64_t lane_queued(const struct lane *l)
+{
+	return l->launched - l->heard;
+}
+
+/* How long the lane's kernel of this number lasts: the same in every world in which the lane is the same. */
+static uint64_t lasts(const struct world *w, const struct lane *l, uint64_t number)
+{
+	uint64_t draw = (number + 1) * 0x9e3779b97f4a7c15ull + (uint64_t)(l - w->lane) * 0xd1342543de82ef95ull;
+	draw ^= draw >> 29;
+	draw *= 0xbf58476d1ce4e5b9ull;
+	draw ^= draw >> 32;
+	uint64_t ns = l->kernel;
+	if (l->spread)
+		ns = ns * (1000 - l->spread + draw % (2 * l->spread + 1)) / 1000;
+	return l->tail_one_in && (draw >> 32) % l->tail_one_in == 0 ? ns + l->tail : ns;
+}
+
 static void observe(void *context, int grant, uint64_t now, struct core_observation *out)
 {
 	struct world *w = context;
@@ -44,12 +62,12 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 			continue;
 		out->waiting = l->wait_since != 0;
 		out->wait_since_ns = l->wait_since;
-		out->outstanding = l->outstanding > 0;
+		out->outstanding = lane_queued(l) > 0;
 		out->launched = l->launched;
-		out->completed = l->completed;
+		out->completed = l->heard;
 		out->launched_ns = l->launched * l->estimate;
-		out->outstanding_ns = l->outstanding * l->estimate;
-		out->busy_until_ns = l->outstanding ? l->busy_until : 0;
+		out->outstanding_ns = lane_queued(l) * l->estimate;
+		out->busy_until_ns = lane_queued(l) ? l->busy_until : 0;
 		out->measured_ns = l->truth;
 	}
 }
@@ -122,6 +140,24 @@ static void ring(struct world *w, struct lane *l)
 		l->bell_at = at;
 }
 
+/* Whether what is queued leaves room for one more, as in the shim: nothing goes behind work that fills the lease, and long kernels go one
+ * behind the other, the next when the one that runs should end soon. */
+static bool room(const struct world *w, struct lane *l, uint64_t end)
+{
+	uint64_t queued = lane_queued(l);
+	if (queued == 0)
+		return true;
+	if (queued >= QUEUE || l->busy_until >= end)
+		return false;
+	if ((queued + 1) * l->estimate <= RUN_AHEAD)
+		return true;
+	if (queued > 1)
+		return false;
+	if (l->busy_until > w->now + RUN_AHEAD / 2)
+		l->pump_at = l->busy_until - RUN_AHEAD / 2;
+	return l->busy_until <= w->now + RUN_AHEAD / 2;
+}
+
 /* What the shim does when its program wants to launch. */
 static void pump(struct world *w, struct lane *l)
 {
@@ -136,14 +172,12 @@ static void pump(struct world *w, struct lane *l)
 			return;
 		}
 		l->wait_since = 0;
-		if (l->outstanding && (l->outstanding + 1) * l->estimate > RUN_AHEAD)
+		if (!room(w, l, g->end_ns))
 			return;
-		if (l->outstanding >= QUEUE)
-			return;
-		if (l->outstanding++ == 0) {
-			l->remaining = l->kernel;
+		if (lane_queued(l) == 0)
 			l->busy_until = w->now;
-		}
+		if (l->outstanding++ == 0)
+			l->remaining = lasts(w, l, l->completed);
 		l->arrived[l->launched++ % QUEUE] = w->now;
 		l->busy_until = (l->busy_until > w->now ? l->busy_until : w->now) + l->estimate;
 		if (!saturating(l))
@@ -153,19 +187,18 @@ static void pump(struct world *w, struct lane *l)
 		l->wait_since = 0;
 }
 
-static void completed(struct world *w, struct lane *l)
+/* The lane's shim hears that a kernel has ended. */
+static void hear(struct world *w, struct lane *l)
 {
-	l->outstanding--;
-	l->completed++;
-	l->remaining = l->outstanding ? l->kernel : 0;
-	l->busy_until = w->now + l->outstanding * l->estimate;
+	l->measured += lasts(w, l, l->heard++);
+	l->busy_until = w->now + lane_queued(l) * l->estimate;
 	if (l->gap) {
 		l->backlog++;
 		l->pump_at = w->now + l->gap;
 	} else if (l->group) {
 		bool all = true;
 		for (int i = 0; i < w->lanes; i++)
-			all &= w->lane[i].group != l->group || w->lane[i].completed >= l->completed;
+			all &= w->lane[i].group != l->group || w->lane[i].heard >= l->heard;
 		for (int i = 0; all && i < w->lanes; i++) {
 			if (w->lane[i].group != l->group)
 				continue;
@@ -175,8 +208,17 @@ static void completed(struct world *w, struct lane *l)
 	} else {
 		pump(w, l);
 	}
-	if (l->outstanding == 0)
+	if (lane_queued(l) == 0)
 		ring(w, l); /* drained */
+}
+
+static void completed(struct world *w, struct lane *l)
+{
+	l->outstanding--;
+	l->heard_at[l->completed++ % QUEUE] = w->now + l->notice;
+	l->remaining = l->outstanding ? lasts(w, l, l->completed) : 0;
+	if (!l->notice)
+		hear(w, l);
 }
 
 static uint64_t first_arrived(const struct lane *l)
@@ -257,6 +299,8 @@ static uint64_t lane_event(const struct lane *l)
 		at = l->bell_at;
 	if (l->period && l->next_arrival < at)
 		at = l->next_arrival;
+	if (l->heard < l->completed && l->heard_at[l->heard % QUEUE] < at)
+		at = l->heard_at[l->heard % QUEUE];
 	return at;
 }
 
@@ -268,6 +312,8 @@ static void step_lane(struct world *w, struct lane *l)
 		if (!l->pump_at)
 			pump(w, l);
 	}
+	while (l->heard < l->completed && l->heard_at[l->heard % QUEUE] <= w->now)
+		hear(w, l);
 	if (l->pump_at && l->pump_at <= w->now)
 		pump(w, l);
 	if (l->bell_at && l->bell_at <= w->now) {

@@ -24,6 +24,10 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t period;       /* >0: brings `batch` kernels each period, else it always has more */
 	uint64_t batch;
 	uint64_t jitter;       /* of the period */
+	uint64_t notice;       /* how late its shim hears that a kernel has ended, ns */
+	uint64_t spread;       /* kernels last kernel × (1000 ± spread) / 1000 ns */
+	uint64_t tail;         /* one in tail_one_in lasts so much longer, ns */
+	uint64_t tail_one_in;
 	int group;             /* >0: lanes that go on together, a kernel each */
 	bool off;
 
@@ -31,7 +35,10 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t pump_at, bell_at;
 	uint64_t outstanding, remaining; /* kernels; ns of the first */
 	uint64_t arrived[QUEUE]; /* when each outstanding kernel was launched, by its count */
+	uint64_t heard_at[QUEUE]; /* when its shim hears of the end of each completed kernel, by its count */
 	uint64_t launched, completed, busy_until, wait_since;
+	uint64_t heard;        /* of completed, what its shim knows of */
+	uint64_t measured;     /* ns that those lasted */
 	uint64_t truth;        /* ns the device ran for it */
 	bool waited_for_drain;
 };
@@ -58,6 +65,8 @@ struct lane *world_add(struct world *world, uint32_t floor, uint32_t ceiling, ui
 /* A task with a lane on each of the first n devices, whose kernels go on together. Returns the first lane. */
 struct lane *world_add_gang(struct world *world, int first, int n, uint32_t floor, uint32_t ceiling, uint64_t kernel);
 void world_run(struct world *world, uint64_t until);
+/* Kernels that the lane's shim takes for outstanding. */
+uint64_t lane_queued(const struct lane *lane);
 uint64_t world_random(struct world *world, uint64_t below);
 void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int check_failures(void);

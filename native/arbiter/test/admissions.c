@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admissions.c: tenants whose work overlaps at the changes of leases, and tenants that lie, judged under virtual time by what the device ran.
+ *
+ *   admissions [-n SEEDS] [-s SEED] [-v]
+ *
+ * A failure names its seed; `-s SEED` runs that one alone, `-v` shows each tenant.
+ *
+ * Overlap comes from shims that hear late that work has ended, kernels that last other than estimated, and rare ones that outlive their
+ * leases by so much that they are overlapped. Each place is run with all tenants honest, with nobody admitting (all say LEARNING, which
+ * voids admissions and nothing else), and with one liar for each lie. A liar may get no more than an honest one in its place gets in
+ * the better of the first two runs, since not to admit is always open to it, and may make no neighbour miss its floor.
+ */
+#include "judge.h"
+#include "tel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TENANTS 8 /* on a device */
+#define LIARS_EACH 4  /* one place in so many is also run with liars */
+#define SETTLING SECOND
+#define WINDOW (20 * SECOND)
+
+#define FAIR 0.01         /* of a device: what honest tenants may be off by, and what a lie may bring or cost */
+#define FAIR_TAILS 0.025  /* where one tenant's rare kernels outlive their leases: what it complains of fades before others have paid it */
+#define BELIEVED 0.035    /* brought by claims of less: a holder pays for time that it shares with late work what it says it launched */
+#define PRESENT 0.20      /* brought by saying that work has ended which has not: nothing else tells the arbiter */
+#define PRESENT_COSTS 0.05
+#define CLAIM_NS 50000000 /* the most that a claim is carried on */
+#define DEBT_NS 200000000ll /* the most that a grant owes, */
+#define DEBT_PRESENT_NS 2000000000ll /* and the most that the core carries: of one whose words are random */
+
+struct tenant {
+	int first, devices;
+	struct limits limits;
+	uint64_t kernel, estimate, spread, notice, tail, tail_one_in;
+};
+
+struct place { /* what a seed stands for */
+	uint64_t seed;
+	int devices, tenants, liar;
+	bool gang;
+	struct tenant tenant[MAX_LANES];
+};
+
+struct run {
+	struct world *world;
+	struct tel *tel;
+	struct lane *lane[MAX_LANES]; /* the first of each tenant */
+	double got[MAX_LANES];        /* of a device, by the device's own record */
+	uint64_t overlapped;
+	int64_t debt;                 /* the most that anyone owed, ns */
+};
+
+static bool verbose;
+static struct {
+	double virtual_ns, honest, silent, gain[LIES], cost[LIES];
+	uint64_t runs, overlapped, gain_seed[LIES];
+	int64_t debt[LIES];
+} sums;
+
+static const uint64_t kernels[] = {50 * US, 200 * US, 500 * US, 1 * MS, 2 * MS, 5 * MS, 20 * MS};
+
+static uint64_t draw(uint64_t *seed, uint64_t below)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return below ? (*seed >> 33) % below : 0;
+}
+
+static struct tenant draw_tenant(uint64_t *seed, int device, uint32_t *room)
+{
+	struct tenant t = {.first = device, .devices = 1, .kernel = kernels[draw(seed, sizeof kernels / sizeof kernels[0])]};
+	uint32_t floor = (uint32_t)draw(seed, *room / 2 + 1);
+	*room -= floor;
+	uint32_t ceiling = floor + (uint32_t)draw(seed, 1001 - floor);
+	t.limits = (struct limits){floor, draw(seed, 2) ? 1000 : ceiling > 50 ? ceiling : 50, 1 + (uint32_t)draw(seed, 10), 1};
+	t.spread = draw(seed, 2) ? draw(seed, 300) : 0;
+	t.notice = draw(seed, 50 * US);
+	if (draw(seed, 4) == 0) {
+		t.tail = 1 * MS + draw(seed, 14 * MS);
+		t.tail_one_in = 1 + 20 * t.tail / t.kernel;
+	}
+	t.estimate = t.kernel + (t.tail_one_in ? t.tail / t.tail_one_in : 0);
+	return t;
+}
+
+static struct place draw_place(uint64_t number)
+{
+	struct place p = {.seed = number};
+	uint64_t seed = number * 0x9e3779b97f4a7c15ull + 1;
+	p.devices = 1 + (int)draw(&seed, 4);
+	for (int d = 0; d < p.devices; d++) {
+		int n = 2 + (int)draw(&seed, p.devices == 1 ? MAX_TENANTS - 1 : 3);
+		uint32_t room = d < 2 ? 900 : 1000;
+		for (int i = 0; i < n; i++)
+			p.tenant[p.tenants++] = draw_tenant(&seed, d, &room);
+	}
+	p.liar = (int)draw(&seed, (uint64_t)p.tenants);
+	p.gang = p.devices > 1 && draw(&seed, 3) == 0;
+	if (p.gang) {
+		uint32_t room = 200;
+		p.tenant[p.tenants] = draw_tenant(&seed, 0, &room);
+		p.tenant[p.tenants++].devices = 2;
+	}
+	return p;
+}
+
+/* The place with its liar saying `lie` and all others saying `rest`. */
+static struct run build(const struct place *p, enum lie lie, enum lie rest)
+{
+	struct run r = {.world = world_new(p->seed, p->devices)};
+	r.tel = tel_new(r.world);
+	for (int i = 0; i < p->tenants; i++) {
+		const struct tenant *t = &p->tenant[i];
+		struct lane *l = r.lane[i] = world_add_gang(r.world, t->first, t->devices, t->limits.floor, t->limits.ceiling, t->kernel);
+		for (int k = 0; k < t->devices; k++) {
+			struct core_policy policy = {.floor = t->limits.floor, .ceiling = t->limits.ceiling, .weight = t->limits.weight};
+			core_set_policy(r.world->core, l[k].grant, r.world->now, &policy);
+			l[k].estimate = t->estimate;
+			l[k].spread = t->spread;
+			l[k].notice = t->notice;
+			l[k].tail = t->tail;
+			l[k].tail_one_in = t->tail_one_in;
+		}
+		tel_join(r.tel, l, t->devices, i == p->liar ? lie : rest);
+	}
+	return r;
+}
+
+/* What anyone owes or claims is bounded, at any time. */
+static void check_bounds(struct run *r, const char *name, int64_t most)
+{
+	const struct world *w = r->world;
+	for (int i = 0; i < w->lanes; i++) {
+		const struct core_grant *g = &w->core->grant[w->lane[i].grant];
+		int64_t owed = -g->credit / CORE_MILLI;
+		r->debt = owed > r->debt ? owed : r->debt;
+		check(g->claim_ns <= CLAIM_NS && g->claim_ns >= -CLAIM_NS, "%s: lane %d carries a claim of %.1f ms", name, i,
+			(double)g->claim_ns / 1e6);
+		check(owed <= most, "%s: lane %d owes %.1f ms", name, i, (double)owed / 1e6);
+	}
+}
+
+/* Runs the place for a window after a second of settling in, looking at it each second. */
+static void judge(struct run *r, const struct place *p, const char *name, int64_t debt)
+{
+	uint64_t before[MAX_LANES];
+	struct world *w = r->world;
+	world_run(w, w->now + SETTLING);
+	for (int i = 0; i < p->tenants; i++)
+		before[i] = r->lane[i]->truth;
+	for (uint64_t t = 0; t < WINDOW; t += SECOND) {
+		world_run(w, w->now + SECOND);
+		check_bounds(r, name, debt);
+	}
+	check_rows(w, name);
+	for (int i = 0; i < p->tenants; i++) {
+		r->got[i] = (double)(r->lane[i]->truth - before[i]) / (double)WINDOW;
+		check(r->got[i] <= p->tenant[i].limits.ceiling / 1000.0 + PRESENT, "%s: tenant %d got %.2f %% with a ceiling of %.1f", name, i,
+			r->got[i] * 100, p->tenant[i].limits.ceiling / 10.0);
+	}
+	for (int i = 0; i < w->lanes; i++)
+		r->overlapped += w->core->grant[w->lane[i].grant].books.overlapped;
+	sums.virtual_ns += (double)(SETTLING + WINDOW);
+	sums.runs++;
+	sums.overlapped += r->overlapped;
+	tel_free(r->tel);
+	world_free(w);
+	r->world = NULL;
+}
+
+static struct run run(const struct place *p, enum lie lie, enum lie rest)
+{
+	char name[96];
+	snprintf(name, sizeof name, "admissions -s %llu, %s", (unsigned long long)p->seed, lie_names[lie]);
+	struct run r = build(p, lie, rest);
+	judge(&r, p, name, lie == SCRIBBLE ? DEBT_PRESENT_NS : DEBT_NS);
+	sums.debt[lie] = r.debt > sums.debt[lie] ? r.debt : sums.debt[lie];
+	return r;
+}
+
+/* The tenants of one device against `divide`, where no task holds several and the device is wanted in full. Returns the worst error. */
+static double compare(const struct place *p, int device, const struct run *r, double *allowed)
+{
+	struct limits limits[MAX_LANES] = {0};
+	double want[MAX_LANES] = {0}, sum = 0, worst = 0;
+	int n = 0, tenant[MAX_LANES];
+	*allowed = FAIR;
+	for (int i = 0; i < p->tenants; i++) {
+		if (p->tenant[i].first != device)
+			continue;
+		tenant[n] = i;
+		limits[n++] = p->tenant[i].limits;
+		if (p->tenant[i].tail)
+			*allowed = FAIR_TAILS;
+	}
+	oracle(n, limits, want);
+	for (int i = 0; i < n; i++)
+		sum += want[i];
+	for (int i = 0; i < n; i++) {
+		const struct tenant *t = &p->tenant[tenant[i]];
+		if (verbose)
+			printf("  device %d tenant %2d: %4u..%4u weight %2u, kernels of %5llu us, tail %5llu us, heard %2llu us late: want %5.2f %%, got %5.2f\n",
+				device, tenant[i], t->limits.floor, t->limits.ceiling, t->limits.weight, (unsigned long long)(t->kernel / US),
+				(unsigned long long)(t->tail / US), (unsigned long long)(t->notice / US), want[i] * 100, r->got[tenant[i]] * 100);
+		worst = fmax(worst, fabs(r->got[tenant[i]] - want[i]));
+	}
+	return sum < 0.999 ? 0 : worst;
+}
+
+/* Honest tenants get what `divide` says, also where their work overlaps. */
+static void honest(const struct place *p, const struct run *truth, const struct run *silent)
+{
+	for (int d = 0; d < p->devices && !p->gang; d++) {
+		double allowed, error = compare(p, d, truth, &allowed), without = compare(p, d, silent, &allowed);
+		sums.honest = fmax(sums.honest, error);
+		sums.silent = fmax(sums.silent, without);
+		check(error <= allowed, "admissions -s %llu, truth: device %d: worst error %.2f points, %.2f allowed", (unsigned long long)p->seed, d,
+			error * 100, allowed * 100);
+	}
+}
+
+static double may_bring(enum lie lie)
+{
+	switch (lie) {
+	case LESS: case NOTHING: case HUGE_TIME: case WRAP: case OTHERS: return BELIEVED;
+	case SCRIBBLE: case DONE: return PRESENT;
+	default: return FAIR;
+	}
+}
+
+static void liar(const struct place *p, enum lie lie, const struct run *truth, const struct run *silent)
+{
+	struct run r = run(p, lie, TRUTH);
+	double best = fmax(truth->got[p->liar], silent->got[p->liar]), gain = r.got[p->liar] - best;
+	if (gain > sums.gain[lie]) {
+		sums.gain[lie] = gain;
+		sums.gain_seed[lie] = p->seed;
+	}
+	check(gain <= may_bring(lie), "admissions -s %llu, %s: brought its author %.2f points, %.2f allowed", (unsigned long long)p->seed,
+		lie_names[lie], gain * 100, may_bring(lie) * 100);
+	for (int i = 0; i < p->tenants; i++) {
+		if (i == p->liar)
+			continue;
+		double floor = fmin(p->tenant[i].limits.floor / 1000.0, fmin(truth->got[i], silent->got[i])), missed = floor - r.got[i];
+		sums.cost[lie] = fmax(sums.cost[lie], missed);
+		check(missed <= (may_bring(lie) == PRESENT ? PRESENT_COSTS : FAIR), "admissions -s %llu, %s: cost tenant %d %.2f points of its floor",
+			(unsigned long long)p->seed, lie_names[lie], i, missed * 100);
+	}
+}
+
+static void place(uint64_t seed, bool lies)
+{
+	struct place p = draw_place(seed);
+	if (verbose)
+		printf("seed %llu: %d devices, %d tenants, the liar is %d\n", (unsigned long long)seed, p.devices, p.tenants, p.liar);
+	struct run truth = run(&p, TRUTH, TRUTH), silent = run(&p, LEARNING, LEARNING);
+	honest(&p, &truth, &silent);
+	for (int lie = TRUTH + 1; lie < LIES && lies; lie++)
+		liar(&p, (enum lie)lie, &truth, &silent);
+}
+
+static void report(void)
+{
+	for (int lie = TRUTH + 1; lie < LIES; lie++)
+		if (sums.runs > 1)
+			printf("lie %-9s brought at most %5.2f points (seed %llu), cost a neighbour %5.2f of its floor, debt up to %4.0f ms\n",
+				lie_names[lie], sums.gain[lie] * 100, (unsigned long long)sums.gain_seed[lie], sums.cost[lie] * 100,
+				(double)sums.debt[lie] / 1e6);
+	printf("admissions: %llu runs, %.2f hours of virtual time, %llu leases overlapped; honest tenants within %.2f points, %.2f where nobody "
+	       "admits, who owe up to %.0f ms\n", (unsigned long long)sums.runs, sums.virtual_ns / 3600e9,
+		(unsigned long long)sums.overlapped, sums.honest * 100, sums.silent * 100, (double)sums.debt[TRUTH] / 1e6);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seeds = 40, only = 0;
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "-v"))
+			verbose = true;
+		else if (!strcmp(argv[i], "-n") && i + 1 < argc)
+			seeds = strtoull(argv[++i], NULL, 10);
+		else if (!strcmp(argv[i], "-s") && i + 1 < argc)
+			only = strtoull(argv[++i], NULL, 10);
+	}
+	if (only)
+		place(only, true);
+	for (uint64_t seed = 1; !only && seed <= seeds; seed++)
+		place(seed, seed % LIARS_EACH == 0);
+	if (!only) {
+		check(sums.overlapped > 0, "admissions: no lease was ever overlapped: these places test nothing");
+		check(sums.silent > 3 * FAIR, "admissions: at most %.2f points off where nobody admits: these places test nothing", sums.silent * 100);
+	}
+	report();
+	if (check_failures())
+		fprintf(stderr, "%d checks failed\n", check_failures());
+	return check_failures() ? 1 : 0;
+}
