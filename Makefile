@@ -8,7 +8,7 @@ SANITIZERS ?= address,undefined thread
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share chaos clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,20 @@ lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors 
 
 bench-share: build examples ## measure shares on simulated devices: a table and build/bench/share.json
 	$(GO) run ./bench/share $(ARGS)
+
+# With the named points of arbiter and shim in, which what is shipped does not have.
+POINTS := $(CURDIR)/build/native-points
+POINTED := bin/aliquot-arbiter shim/libcuda.so.1 shim/libnvidia-ml.so.1
+EACH ?= 200
+FOR ?= 3h
+SEED ?= $(shell date +%s)
+
+chaos: examples ## kill everything at each named point EACH=200 times and at any moment, for at most FOR=3h
+	@$(MAKE) --no-print-directory -C native OUT=$(POINTS) CFLAGS=-DALQ_POINTS $(POINTED:%=$(POINTS)/%)
+	@printf '{"Replace":{%s}}\n' "$$(printf '"$(CURDIR)/native/dist/%s":"$(POINTS)/%s",' \
+		$(foreach part,$(POINTED),$(part) $(part)) | sed 's/,$$//')" >$(POINTS)/overlay.json
+	$(GO) test -race -count=1 -timeout 0 -overlay $(POINTS)/overlay.json ./host/local -run 'TestChaos$$' -v \
+		-args -chaos.each=$(EACH) -chaos.for=$(FOR) -chaos.seed=$(SEED)
 
 clean: ## remove what was built
 	rm -rf build

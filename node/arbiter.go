@@ -20,6 +20,11 @@ import (
 // startWithin is how long a program that was started may take until it answers.
 const startWithin = 10 * time.Second
 
+// startTries is how often an agent starts the arbiter before it says that it cannot.
+const startTries = 3
+
+var errEndedAtOnce = errors.New("it ended at once")
+
 // arbiter keeps the arbiter of a run folder running: it finds the one that an earlier agent left, replaces one of another build,
 // and starts a new one at once when it dies. It never ends one, but on shutdown.
 type arbiter struct {
@@ -45,7 +50,12 @@ func (a *arbiter) open(ctx context.Context) (found bool, err error) {
 	}
 	found = p != nil
 	if !found {
-		if p, err = a.launch(ctx, os.Environ()); err != nil {
+		p, err = a.launch(ctx, os.Environ())
+		for tries := 1; errors.Is(err, errEndedAtOnce) && tries < startTries; tries++ { // killed, perhaps, while it took over
+			a.log.Warn("the arbiter ended while it started; trying again", "error", err)
+			p, err = a.launch(ctx, replacement())
+		}
+		if err != nil {
 			return false, err
 		}
 		point.Here("node.arbiter.started")
@@ -145,7 +155,7 @@ func ready(ctx context.Context, p *process, log string, answers func(context.Con
 		}
 		select {
 		case <-gone:
-			return fmt.Errorf("it ended at once; it said: %s", lastLine(log))
+			return fmt.Errorf("%w; it said: %s", errEndedAtOnce, lastLine(log))
 		case <-ctx.Done():
 			return fmt.Errorf("it does not answer (%w); see %s", err, log)
 		case <-again.C:
@@ -192,15 +202,8 @@ func (a *arbiter) watch(ctx context.Context) {
 
 // relaunch starts arbiters until one answers: at once, then more and more rarely. Nil when the agent closes first.
 func (a *arbiter) relaunch(ctx context.Context) *process {
-	// A replacement is not asked to die where its predecessor was.
-	var environment []string
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "ALIQUOT_KILL_AT=") {
-			environment = append(environment, variable)
-		}
-	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		p, err := a.launch(ctx, environment)
+		p, err := a.launch(ctx, replacement())
 		if err == nil {
 			return p
 		}
@@ -211,6 +214,16 @@ func (a *arbiter) relaunch(ctx context.Context) *process {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// replacement is the environment of an arbiter that follows one that died: it is not asked to die where that did.
+func replacement() (environment []string) {
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "ALIQUOT_KILL_AT=") {
+			environment = append(environment, variable)
+		}
+	}
+	return environment
 }
 
 // request asks the arbiter and outlasts its being replaced. Without a deadline of the caller's it gives up after startWithin.

@@ -140,3 +140,16 @@ func TestArbiterThatCannotStart(t *testing.T) {
 		t.Errorf("started: %v", err)
 	}
 }
+
+// TestArbiterDiesWhileItStarts: one that is killed before it answers is started again, and the agent opens.
+func TestArbiterDiesWhileItStarts(t *testing.T) {
+	folder := fakeRun(t)
+	setMode(t, folder, "die ping")
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	if known(t, a) != "w.0" {
+		t.Errorf("the arbiter knows %q", known(t, a))
+	}
+}

@@ -1,15 +1,12 @@
 package local
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +15,6 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
-	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -279,7 +275,7 @@ func takeOver(t *testing.T, root, at string) {
 			fail("what ran was stopped: %v is %+v, %v", promise, work.Status, err)
 		}
 	}
-	checkBooks(t, host, agent, at)
+	checkBooks(host, agent, fail)
 	accepted := recorded(root, "accepted")
 	for _, one := range accepted {
 		if work, err := host.Workload(ctx, one[1]); err != nil || work.Spec.Name != one[0] {
@@ -304,7 +300,7 @@ func takeOver(t *testing.T, root, at string) {
 		fail("%d workloads of %d accepted are known, %v", len(all), len(accepted), err)
 	} else {
 		for _, work := range all {
-			checkEnd(t, host, root, work, at)
+			checkEnd(host, root, work, fail)
 		}
 	}
 	if left := agent.Prepared(); len(left) != 0 {
@@ -330,85 +326,19 @@ func shutDown(t *testing.T, root string) {
 	}
 }
 
-// checkBooks holds the engine's books, the API's word and the pages against one another.
-func checkBooks(t *testing.T, host *Host, agent Agent, at string) {
-	t.Helper()
-	pages := map[string]node.Task{}
-	for _, task := range agent.Prepared() {
-		pages[task.UID] = task
-	}
-	err := host.look(context.Background(), func() {
-		granted := map[string]bool{}
-		for _, book := range host.engine.Devices() {
-			if book.ComputeFree < 0 || book.MemoryFree < 0 {
-				t.Errorf("%s: more is granted than there is: %+v", at, book)
-			}
-			for _, uid := range book.Grants {
-				granted[uid] = true
-			}
-		}
-		for uid, w := range host.work {
-			page, prepared := pages[uid]
-			if prepared != w.running() {
-				t.Errorf("%s: %s is %s and prepared: %v", at, w.now.Spec.Name, w.now.Status.Phase, prepared)
-			}
-			delete(pages, uid)
-			if !w.running() {
-				continue
-			}
-			if !reflect.DeepEqual(page.Grants, nodeGrants(w.keep.Placing.Grants)) {
-				t.Errorf("%s: the page of %s says %+v, the books %+v", at, w.now.Spec.Name, page.Grants, w.keep.Placing.Grants)
-			}
-			for _, grant := range w.now.Status.Grants {
-				if !granted[grant.UID] {
-					t.Errorf("%s: %s is not in the books: %+v", at, grant.UID, granted)
-				}
-				delete(granted, grant.UID)
-			}
-		}
-		if len(granted) > 0 || len(pages) > 0 {
-			t.Errorf("%s: granted to nobody: %v; prepared for nobody: %v", at, granted, pages)
-		}
-	})
-	if err != nil {
-		t.Errorf("%s: %v", at, err)
-	}
-}
-
-// checkEnd checks that a workload's end is known, that it ran at most once, and that its log is whole.
-func checkEnd(t *testing.T, host *Host, root string, work api.Workload, at string) {
-	t.Helper()
-	status := work.Status
-	if status.Phase != api.Ended || status.Outcome == "" {
-		t.Errorf("%s: %s has no known end: %+v", at, work.Spec.Name, status)
-	}
-	if status.Outcome == api.Unknown && !strings.Contains(status.Reason, "its exit status is unknown: ") {
-		t.Errorf("%s: %s does not say why its status is unknown: %q", at, work.Spec.Name, status.Reason)
-	}
-	if status.Outcome == api.Failed && work.Spec.Name == "exits" && (status.ExitCode == nil || *status.ExitCode != 3) {
-		t.Errorf("%s: %s ended with %+v", at, work.Spec.Name, status)
-	}
-	if runs := recorded(root, "ran-"+work.UID); len(runs) > 1 {
-		t.Errorf("%s: %s was started %d times", at, work.Spec.Name, len(runs))
-	}
-	if _, err := os.Stat(filepath.Join(root, "done-"+work.UID)); err == nil {
-		var out bytes.Buffer
-		if err := host.Logs(context.Background(), me, work.UID, false, &out); err != nil || bytes.Count(out.Bytes(), []byte("\n")) != storyLines {
-			t.Errorf("%s: %d of %d lines are in the log of %s, %v", at, bytes.Count(out.Bytes(), []byte("\n")), storyLines, work.Spec.Name, err)
-		}
-	}
-	if left, err := supervise.Leftover(work.UID, nil); err != nil || len(left) > 0 {
-		t.Errorf("%s: processes of %s are left: %v, %v", at, work.Spec.Name, left, err)
-	}
-}
-
 // pointsInSource lists the points named in the source of this package and of the supervisor.
 func pointsInSource(t *testing.T) []string {
 	t.Helper()
-	named := regexp.MustCompile(`point\.Here\("([^"]+)"\)`)
+	return pointsIn(t, `point\.Here\("([^"]+)"\)`, "*.go", "supervise/*.go")
+}
+
+// pointsIn lists the points that are named, in calls of a form, in the sources that patterns match, tests left out.
+func pointsIn(t *testing.T, call string, patterns ...string) []string {
+	t.Helper()
+	named := regexp.MustCompile(call)
 	var points []string
-	for _, folder := range []string{".", "supervise"} {
-		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,16 +346,13 @@ func pointsInSource(t *testing.T) []string {
 			if strings.HasSuffix(path, "_test.go") {
 				continue
 			}
-			file, err := os.Open(path)
+			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for scanner := bufio.NewScanner(file); scanner.Scan(); {
-				if found := named.FindStringSubmatch(scanner.Text()); found != nil {
-					points = append(points, found[1])
-				}
+			for _, found := range named.FindAllSubmatch(text, -1) {
+				points = append(points, string(found[1]))
 			}
-			_ = file.Close()
 		}
 	}
 	slices.Sort(points)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,13 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 3 && os.Args[1] == "daemon" {
 		os.Exit(daemon(os.Args[2], os.Args[3]))
+	}
+	if len(os.Args) == 5 && os.Args[1] == "live" {
+		seed, err := strconv.ParseUint(os.Args[3], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		os.Exit(live(os.Args[2], seed, os.Args[4] == "true"))
 	}
 	os.Exit(m.Run())
 }

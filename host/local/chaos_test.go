@@ -1,0 +1,321 @@
+package local
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/native"
+)
+
+// The test of chaos: users do things at random, on simulated devices with an arbiter and programs under the shim, while daemons,
+// supervisors, arbiters and programs are killed: at each named point, and beside that at any moment. After each death of a daemon the
+// next one checks that everything is as it was promised. `make chaos` has it go on for hundreds of deaths at each point.
+
+var (
+	chaosEach = flag.Int("chaos.each", 1, "how often the test of chaos kills at each named point")
+	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the test of chaos")
+	chaosFor  = flag.Duration("chaos.for", time.Hour, "how long the test of chaos may go on: then it says how often each point was reached")
+)
+
+// What a life finds in its environment, beside what it is to die of.
+const (
+	trainerSetting = "ALIQUOT_TEST_TRAINER"
+	tenantSetting  = "ALIQUOT_TEST_TENANT_KILL_AT" // what some of its programs are to die of
+)
+
+// chaos is the test: one world after the other, each of many lives.
+type chaos struct {
+	*testing.T
+	dice    *rand.Rand
+	trainer string
+	root    string
+	lives   int            // in this world
+	deaths  map[string]int // by point, and by what was killed at any moment
+	past    []string       // what the lives of this world were to die of
+}
+
+func TestChaos(t *testing.T) {
+	trainer, err := filepath.Abs(filepath.Join("..", "..", "build", "examples", "trainer"))
+	if _, missing := os.Stat(trainer); err != nil || missing != nil {
+		t.Fatal("the example programs are not built: run `make examples` first: ", errors.Join(err, missing))
+	}
+	c := &chaos{T: t, dice: rand.New(rand.NewPCG(*chaosSeed, 0)), trainer: trainer, deaths: map[string]int{}}
+	c.begin()
+	defer c.cleanUp()
+	points := c.points()
+	end := time.Now().Add(*chaosFor)
+	for tries := 0; tries < 12**chaosEach && !t.Failed(); tries++ {
+		open := slices.DeleteFunc(slices.Clone(points), func(point string) bool { return c.deaths[point] >= *chaosEach })
+		if len(open) == 0 || time.Now().After(end) {
+			break
+		}
+		c.dice.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+		for _, point := range open {
+			if time.Now().Before(end) && !t.Failed() {
+				c.aimAt(point, tries)
+			}
+		}
+	}
+	c.finish()
+	for _, point := range points {
+		if c.deaths[point] == 0 {
+			t.Errorf("%s is never reached", point)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(c.deaths)) {
+		t.Logf("%4d deaths: %s", c.deaths[what], what)
+	}
+}
+
+// points are those of this package, the supervisor and the node; and those of arbiter and shim, if the ones in this binary have them.
+func (c *chaos) points() []string {
+	points := pointsIn(c.T, `point\.Here\("([^"]+)"\)`, "*.go", "supervise/*.go", "../../node/*.go", "../../node/page/*.go")
+	probe := filepath.Join(c.root, "probe")
+	if err := native.Install(probe); err != nil {
+		c.Fatal(err)
+	}
+	arbiter, err := os.ReadFile(filepath.Join(probe, native.Arbiter))
+	if err != nil {
+		c.Fatal(err)
+	}
+	if strings.Contains(string(arbiter), "ALIQUOT_KILL_AT") {
+		points = append(points, pointsIn(c.T, `ALQ_POINT\("([^"]+)"\)`, "../../native/arbiter/*.c", "../../native/shim/*.c")...)
+	}
+	return points
+}
+
+// begin makes a new world.
+func (c *chaos) begin() { c.root, c.lives, c.past = crashFolder(c.T), 0, nil }
+
+// finish ends a world: nothing may be left of it.
+func (c *chaos) finish() {
+	if c.lives > 0 && !c.Failed() {
+		c.live(fate{last: true})
+	}
+}
+
+// worldLives is how many lives a world has before everything is ended and must be gone.
+const worldLives = 25
+
+// aimAt has a life end at a point. The more often that failed, the earlier it is to die there.
+func (c *chaos) aimAt(point string, tries int) {
+	if c.lives >= worldLives || point == "node.simulator.started" || point == "node.device.made" {
+		c.finish()
+		c.begin()
+	}
+	at := point
+	if tries%2 == 0 {
+		at = fmt.Sprintf("%s:%d", point, 1+c.dice.IntN(4))
+	}
+	switch layer, _, _ := strings.Cut(point, "."); {
+	case point == "local.recover.again" || point == "local.orphan.found":
+		c.live(fate{at: fmt.Sprintf("local.task.prepared:%d", 1+c.dice.IntN(2))}) // so that there is something to find
+		c.live(fate{at: point})
+	case point == "arbiter.quit.written":
+		c.killArbiter()
+		c.live(fate{at: point, last: true})
+		c.begin()
+	case layer == "arbiter" || point == "node.arbiter.started":
+		c.killArbiter() // the next daemon starts the one that is to die
+		c.live(fate{at: at})
+	case layer == "shim":
+		c.live(fate{tenants: at})
+	default:
+		c.live(fate{at: at})
+	}
+}
+
+// fate is what a life is to end of, if it comes to that.
+type fate struct {
+	at      string // point of the daemon, and of what it starts
+	tenants string // point of some of its programs
+	last    bool   // it ends everything
+}
+
+// lifeLasts is how long a life may take, at most, on a busy machine.
+const lifeLasts = 3 * time.Minute
+
+// live has a daemon live, kills what else is killed meanwhile, and kills it in the end, unless its fate was faster.
+func (c *chaos) live(f fate) {
+	c.Helper()
+	c.lives++
+	seed := c.dice.Uint64()
+	c.past = append(c.past, fmt.Sprintf("%+v seed %d", f, seed))
+	killed := filepath.Join(c.root, "killed")
+	before := len(recorded(c.root, "killed"))
+	command := exec.Command(os.Args[0], "live", c.root, fmt.Sprint(seed), fmt.Sprint(f.last))
+	command.Env = append(os.Environ(), "ALIQUOT_KILL_AT="+f.at, "ALIQUOT_KILL_LOG="+killed, trainerSetting+"="+c.trainer, tenantSetting+"="+f.tenants)
+	report, writer, err := os.Pipe()
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer func() { _ = report.Close() }()
+	said, err := os.OpenFile(filepath.Join(c.root, "said"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer func() { _ = said.Close() }()
+	command.Stdout, command.Stderr, command.ExtraFiles = said, said, []*os.File{writer}
+	err = command.Start()
+	_ = writer.Close()
+	if err != nil {
+		c.Fatal(err)
+	}
+	patience := time.AfterFunc(lifeLasts, func() { _ = command.Process.Signal(unix.SIGQUIT) }) // it says where it stands
+	defer patience.Stop()
+	c.listen(report, command.Process, f)
+	err = command.Wait()
+	for _, name := range recorded(c.root, "killed")[before:] {
+		c.deaths[name[0]]++
+	}
+	status := command.ProcessState.Sys().(syscall.WaitStatus)
+	if c.Failed() || err != nil && !(status.Signaled() && status.Signal() == unix.SIGKILL) {
+		c.Errorf("it ended with %v; lives: %s", err, strings.Join(c.past, "; "))
+	}
+}
+
+// listen follows a life's report, kills others once it has checked what it found, and it once it has acted.
+func (c *chaos) listen(report *os.File, daemon *os.Process, f fate) {
+	var side chan struct{}
+	for lines := bufio.NewScanner(report); lines.Scan(); {
+		switch line := lines.Text(); {
+		case line == saysChecked && !f.last:
+			side = make(chan struct{})
+			plan := c.plan()
+			go func() {
+				defer close(side)
+				c.carryOut(plan, daemon)
+			}()
+		case line == saysActed:
+			<-side
+			side = nil
+			how := unix.SIGKILL
+			if c.dice.IntN(4) == 0 {
+				how = unix.SIGTERM
+			}
+			_ = daemon.Signal(how)
+		case strings.HasPrefix(line, saysWrong):
+			c.Error(line)
+		}
+	}
+	if side != nil {
+		<-side
+	}
+}
+
+// blow kills something after a while.
+type blow struct {
+	after time.Duration
+	what  string
+	dice  uint64
+}
+
+// What is killed at any moment.
+const (
+	anArbiter    = "the arbiter at any moment"
+	aSupervisor  = "a supervisor at any moment"
+	aProgram     = "a process of a program at any moment"
+	theDaemon    = "the daemon at any moment"
+	longestPause = 250 * time.Millisecond
+)
+
+// plan draws what is killed while a life goes on.
+func (c *chaos) plan() []blow {
+	var plan []blow
+	for range c.dice.IntN(4) {
+		what := []string{anArbiter, aSupervisor, aProgram, aProgram, theDaemon}[c.dice.IntN(5)]
+		plan = append(plan, blow{time.Duration(c.dice.Int64N(int64(longestPause))), what, c.dice.Uint64()})
+	}
+	slices.SortFunc(plan, func(a, b blow) int { return cmp.Compare(a.after, b.after) })
+	return plan
+}
+
+// carryOut kills as planned.
+func (c *chaos) carryOut(plan []blow, daemon *os.Process) {
+	began := time.Now()
+	for _, one := range plan {
+		time.Sleep(one.after - time.Since(began)) // what it hits is left to chance
+		hit := false
+		switch one.what {
+		case theDaemon:
+			process, err := supervise.Find(daemon.Pid)
+			hit = err == nil && process.Alive() && daemon.Signal(unix.SIGKILL) == nil
+		case anArbiter:
+			hit = c.killArbiter()
+		default:
+			hit = c.killOfTask(one)
+		}
+		if hit {
+			c.deaths[one.what]++
+		}
+	}
+}
+
+// killArbiter kills the world's arbiter, if one runs.
+func (c *chaos) killArbiter() bool { return killRunning(filepath.Join(c.root, "run", native.Arbiter)) }
+
+// killRunning kills every process that runs a file.
+func killRunning(path string) (hit bool) {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		if at, err := os.Readlink(link); err != nil || at != path {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(link, "/proc/%d/exe", &pid); err == nil {
+			hit = unix.Kill(pid, unix.SIGKILL) == nil || hit
+		}
+	}
+	return hit
+}
+
+// killOfTask kills the supervisor or any process of one task.
+func (c *chaos) killOfTask(one blow) bool {
+	folders, _ := filepath.Glob(filepath.Join(c.root, "state", "tasks", "*"))
+	if len(folders) == 0 {
+		return false
+	}
+	folder := folders[one.dice%uint64(len(folders))]
+	uid := filepath.Base(folder)
+	if one.what == aSupervisor {
+		found, err := supervise.Folder(folder).Look()
+		return err == nil && found.Supervisor.Alive() && found.Supervisor.Send(unix.SIGKILL) == nil
+	}
+	list, err := supervise.Leftover(uid, nil)
+	if err != nil || len(list) == 0 {
+		return false
+	}
+	(&story{nil, c.root}).record("victims", "%s", uid) // before it is: a daemon may see its end at once
+	return list[one.dice/7%uint64(len(list))].Send(unix.SIGKILL) == nil
+}
+
+// cleanUp leaves no process behind, also where the test has failed.
+func (c *chaos) cleanUp() {
+	if !c.Failed() {
+		return
+	}
+	if _, err := EndTasks(context.Background(), filepath.Join(c.root, "state"), 0); err != nil {
+		c.Log(err)
+	}
+	killRunning(filepath.Join(c.root, "run", native.Arbiter))
+	killRunning(filepath.Join(c.root, "run", native.SimGPU))
+	said, _ := os.ReadFile(filepath.Join(c.root, "said"))
+	c.Logf("the daemons said:\n%s", said[max(0, len(said)-20_000):])
+}
