@@ -176,7 +176,7 @@ static bool run(const struct test *t, const char *folder)
 
 int main(int argc, char **argv)
 {
-	static const struct test *const all[] = {time_tests, memory_tests, graph_tests, process_tests, api_tests, nvml_tests};
+	static const struct test *const all[] = {time_tests, memory_tests, graph_tests, process_tests, api_tests, nvml_tests, shared_tests};
 	char folder[] = "/tmp/simgpu-test-XXXXXX";
 	int failed = 0, passed = 0;
 	if (argc < 2 || !mkdtemp(folder)) {

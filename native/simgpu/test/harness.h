@@ -24,7 +24,7 @@ struct test {
 };
 
 /* The tests of each file, ended by one without a name. */
-extern const struct test time_tests[], memory_tests[], graph_tests[], process_tests[], api_tests[], nvml_tests[];
+extern const struct test time_tests[], memory_tests[], graph_tests[], process_tests[], api_tests[], nvml_tests[], shared_tests[];
 
 /* Where this test's server is, and its record. */
 extern char test_socket[256], test_record[256];
