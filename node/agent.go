@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -118,7 +119,8 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.done.Go(func() { a.watchDevices(watching) })
-	a.done.Go(func() { a.watchStrays(watching) })
+	took := slices.Sorted(maps.Keys(a.tasks))
+	a.done.Go(func() { a.watchStrays(watching, took) })
 	if a.sim != nil {
 		a.done.Go(func() { a.watchSimulator(watching) })
 	}

@@ -252,3 +252,36 @@ func TestUnenforced(t *testing.T) {
 		t.Errorf("after the last process without a share has gone: %+v, want that w.0 is held again", n)
 	}
 }
+
+// TestEvasionThatEndedWithoutAnAgent: of the tasks that an agent takes over it says which are held to their shares, and only of those.
+func TestEvasionThatEndedWithoutAnAgent(t *testing.T) {
+	folder := fakeRun(t)
+	devices := newFakeDevices("GPU-a", "GPU-b")
+	a := openFake(t, folder, devices)
+	for _, uid := range []string{"over.0", "still.0"} {
+		if _, err := a.Prepare(testContext(t), aTask(uid, 250, 800, "GPU-a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tel, _ := pages(t, folder, "still.0")
+	register(tel, 0, os.Getpid())
+	devices.compute("GPU-b", os.Getpid())
+	if n := nextNotice(t, a, Unenforced); n.Task != "still.0" { // although nobody samples
+		t.Errorf("notice %+v", n)
+	}
+	closeAgent(t, a)
+	next := newFakeDevices("GPU-a", "GPU-b")
+	next.compute("GPU-b", os.Getpid())
+	b := openFake(t, folder, next)
+	ctx := testContext(t)
+	for told := []Notice{}; len(told) < 2; {
+		select {
+		case n := <-b.Notices():
+			if told = append(told, n); n.Kind == Enforced && n.Task != "over.0" || n.Kind == Unenforced && n.Task != "still.0" || n.Kind != Enforced && n.Kind != Unenforced {
+				t.Errorf("notice %+v", n)
+			}
+		case <-ctx.Done():
+			t.Fatalf("told only %+v", told)
+		}
+	}
+}

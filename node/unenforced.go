@@ -14,16 +14,12 @@ import (
 // lookEvery is how often processes that no share covers are looked for while nobody reads the meters.
 const lookEvery = 3 * time.Second
 
-// watchStrays looks for processes that no share covers, so that they are noticed although nobody samples.
-func (a *Agent) watchStrays(ctx context.Context) {
+// watchStrays looks for processes that no share covers, so that they are noticed although nobody samples. Of the tasks that it took over
+// it says once which are held to their shares: whoever knows otherwise from an earlier agent knows what is over.
+func (a *Agent) watchStrays(ctx context.Context, took []string) {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
 		readings := a.readDevices()
 		known := registered{}
 		for _, t := range a.listTasks() {
@@ -32,6 +28,42 @@ func (a *Agent) watchStrays(ctx context.Context) {
 		for uuid, reading := range readings {
 			list, keys, tasks := strays(uuid, reading.Processes, known)
 			a.noticeStrays(uuid, list, keys, tasks)
+		}
+		if len(took) > 0 && a.allRead(readings) {
+			a.noticeHeld(took)
+			took = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// allRead says that every device that is not down was read.
+func (a *Agent) allRead(readings map[string]device.Reading) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uuid, d := range a.devices {
+		if _, read := readings[uuid]; !read && d.Health != api.Down {
+			return false
+		}
+	}
+	return true
+}
+
+// noticeHeld says of each task of a list of which no process is past its share that it is so.
+func (a *Agent) noticeHeld(list []string) {
+	a.mu.Lock()
+	evading := map[string]bool{}
+	for _, task := range a.seen {
+		evading[task] = true
+	}
+	a.mu.Unlock()
+	for _, task := range list {
+		if !evading[task] {
+			a.notices.add(Notice{Kind: Enforced, Task: task, Message: fmt.Sprintf("Every process of task %s that computes is held to its share.", task)})
 		}
 	}
 }

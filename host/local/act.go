@@ -207,7 +207,7 @@ func (h *Host) noticed(notice node.Notice) {
 		h.say("device", nil, notice.Message)
 		h.faulted(notice, false)
 	case node.Enforced:
-		if w := h.work[notice.Task]; w != nil && !w.over && w.evaded {
+		if w := h.work[notice.Task]; w != nil && !w.over && w.evaded() {
 			h.heldAgain(w)
 		}
 	case node.Unenforced:

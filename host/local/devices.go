@@ -101,7 +101,7 @@ func (h *Host) addUsage(list []api.Device, old, latest node.Sample) {
 			key := grantKey{uid, grant.Device}
 			metered, known := now[key]
 			if !known {
-				device.Grants = append(device.Grants, api.Usage{Workload: w.shown.Spec.Name, Grant: grant, Enforced: !w.evaded})
+				device.Grants = append(device.Grants, api.Usage{Workload: w.shown.Spec.Name, Grant: grant, Enforced: !w.evaded()})
 				continue
 			}
 			var earlier *node.Usage
@@ -109,7 +109,7 @@ func (h *Host) addUsage(list []api.Device, old, latest node.Sample) {
 				earlier = &one
 			}
 			shown := usageOf(grant, w.shown.Spec.Name, earlier, metered, over)
-			shown.Enforced = !w.evaded
+			shown.Enforced = !w.evaded()
 			device.Grants = append(device.Grants, shown)
 		}
 	}

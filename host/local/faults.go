@@ -53,15 +53,16 @@ func (h *Host) faulted(notice node.Notice, lost bool) {
 
 // evades notes that a process of a workload uses a device around its share.
 func (h *Host) evades(w *work, message string) {
-	w.evaded = true
-	w.evasions = append(w.evasions, message)
+	if !slices.Contains(w.keep.Evasions, message) { // else known from before a restart
+		w.keep.Evasions = append(slices.Clone(w.keep.Evasions), message)
+	}
 	h.addNotes(w, message)
 }
 
 // heldAgain notes that no process of a workload does so any more: what is said of it in its notes is over, and stays in its history.
 func (h *Host) heldAgain(w *work) {
-	over := w.evasions
-	w.evaded, w.evasions = false, nil
+	over := w.keep.Evasions
+	w.keep.Evasions = nil
 	w.now.Status.Notes = slices.DeleteFunc(slices.Clone(w.now.Status.Notes), func(note string) bool { return slices.Contains(over, note) })
 	h.note(w, "every process of it that computes is held to its share again")
 	h.touch(w)

@@ -46,6 +46,11 @@ func TestEvasionIsOverWhenTheNodeSaysSo(t *testing.T) {
 	const message = "Process 7 computes past the shim."
 	s.agent.notices <- node.Notice{Kind: node.Unenforced, Task: uid, Message: message}
 	until(t, "it is shown", func() bool { return !enforced() })
+	s.restart() // the process may have ended meanwhile: until the node says so, it counts as there
+	if enforced() {
+		t.Error("the restart forgot it")
+	}
+	s.agent.notices <- node.Notice{Kind: node.Unenforced, Task: uid, Message: message} // told of again, it is noted once
 	if notes := s.wait("one").Status.Notes; len(notes) != 1 || notes[0] != message {
 		t.Errorf("notes %q", notes)
 	}

@@ -152,7 +152,7 @@ func TestResizeAgainstMemoryThatIsHeld(t *testing.T) {
 func TestMoreThanItsQueueMayEverHoldIsRefused(t *testing.T) {
 	s := newSite(t, nil)
 	ctx := context.Background()
-	for _, queue := range []api.QueueSpec{{Name: "org", Quota: 500}, {Name: "team", Parent: "org", Quota: 1000}} {
+	for _, queue := range []api.QueueSpec{{Name: "org", Quota: 500}, {Name: "team", Parent: "org", Quota: api.Unlimited}} {
 		if _, err := s.SetQueue(ctx, me, queue); err != nil {
 			t.Fatal(err)
 		}

@@ -32,8 +32,6 @@ type work struct {
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
 	over     bool             // it has ended; it is forgotten once that is stored
-	evaded   bool             // a process of its uses a device around its share
-	evasions []string         // what was noted of that
 }
 
 // keep is what the host must know of a workload after a restart, beside what everyone may see.
@@ -42,6 +40,8 @@ type keep struct {
 	User    *supervise.User `json:"user,omitempty"`
 	Placing *engine.Placing `json:"placing,omitempty"`
 	Stop    *order          `json:"stop,omitempty"`
+	// What was noted of processes of it that use a device around its share; none do where this is empty.
+	Evasions []string `json:"evasions,omitempty"`
 }
 
 // order is why a workload is being ended, and how.
@@ -80,6 +80,9 @@ func (w *work) row() store.Workload {
 func (w *work) running() bool {
 	return w.now.Status.Phase != api.Waiting && w.now.Status.Phase != api.Ended
 }
+
+// evaded says that a process of it uses a device around its share.
+func (w *work) evaded() bool { return len(w.keep.Evasions) > 0 }
 
 func (w *work) isStopping() bool {
 	select {
@@ -125,6 +128,7 @@ func engineWorkload(w *work) engine.Workload {
 	return engine.Workload{
 		ID: w.now.UID, Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
+		Preemptible: spec.Preemptible,
 	}
 }
 

@@ -75,8 +75,49 @@ func (f *faults) set(uuid string, condition Condition, reason string) (Condition
 	return condition, reason, true
 }
 
+// errors takes in that a GPU has memory errors which only a reset clears.
+func (f *faults) errors(uuid, reason string) (changed bool) {
+	if f.condition[uuid] != Well {
+		return false
+	}
+	_, _, changed = f.set(uuid, Sick, reason)
+	return changed
+}
+
+// standing says what memory errors a GPU has had since it was last reset; empty: none, or it does not tell. The driver reports an
+// XID only to those who listen when it happens; what it counts is there also for those who come later.
+func (b *nvmlBackend) standing(handle nvml.Device) string {
+	if b.has("nvmlDeviceGetRemappedRows") {
+		_, _, pending, failed, ret := handle.GetRemappedRows()
+		switch {
+		case ret != nvml.SUCCESS:
+		case failed:
+			return "a row of memory could not be remapped: the GPU should be replaced"
+		case pending:
+			return "a row of memory is being remapped and needs a reset"
+		}
+	}
+	if b.has("nvmlDeviceGetTotalEccErrors") {
+		count, ret := handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+		if ret == nvml.SUCCESS && count > 0 {
+			return fmt.Sprintf("uncorrectable memory errors since its last reset: %d", count)
+		}
+	}
+	return ""
+}
+
+// askStanding tells of every GPU that has memory errors from before anybody listened.
+func (b *nvmlBackend) askStanding() {
+	for uuid, handle := range b.wholes() {
+		if reason := b.standing(handle); reason != "" && b.faults.errors(uuid, reason) {
+			b.tell(uuid, Sick, reason)
+		}
+	}
+}
+
 // watch listens for faults until Close.
 func (b *nvmlBackend) watch() {
+	b.askStanding()
 	if b.listens {
 		defer b.listening.Free()
 	}

@@ -108,3 +108,47 @@ func TestOldLibrary(t *testing.T) {
 		t.Errorf("devices %+v", got)
 	}
 }
+
+// TestErrorsBeforeAnybodyListened: memory errors that the driver reported while no agent ran are told of when one comes, for the whole GPU;
+// what an older library cannot tell is not asked.
+func TestErrorsBeforeAnybodyListened(t *testing.T) {
+	device := func(uuid string, count uint64, pending, failed bool, parts ...nvml.Device) *mock.Device {
+		d := mockDevice(uuid, 80<<20, parts...)
+		d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 0, 0, pending, failed, nvml.SUCCESS }
+		d.GetTotalEccErrorsFunc = func(of nvml.MemoryErrorType, since nvml.EccCounterType) (uint64, nvml.Return) {
+			if of != nvml.MEMORY_ERROR_TYPE_UNCORRECTED || since != nvml.VOLATILE_ECC {
+				return 99, nvml.SUCCESS // what was corrected, or is older than the last reset
+			}
+			return count, nvml.SUCCESS
+		}
+		return d
+	}
+	parted := device("GPU-d", 0, true, false, mockDevice("MIG-d", 10<<20))
+	devices := []nvml.Device{device("GPU-a", 0, false, false), device("GPU-b", 2, false, false), device("GPU-c", 0, true, true), parted}
+	b := mocked(t, "", devices...)
+	b.library.(*mock.Interface).DeviceGetHandleByUUIDFunc = func(string) (nvml.Device, nvml.Return) { return parted, nvml.SUCCESS }
+	b.askStanding()
+	b.askStanding() // told once
+	told := map[string]Event{}
+	for len(b.events) > 0 {
+		e := <-b.events
+		if _, again := told[e.UUID]; again || e.Condition != Sick {
+			t.Errorf("event %+v", e)
+		}
+		told[e.UUID] = e
+	}
+	for uuid, reason := range map[string]string{"GPU-b": "last reset: 2", "GPU-c": "replaced", "MIG-d": "needs a reset"} {
+		if !strings.Contains(told[uuid].Reason, reason) {
+			t.Errorf("of %s: %+v, want %q", uuid, told[uuid], reason)
+		}
+	}
+	if len(told) != 3 {
+		t.Errorf("told of %v", told)
+	}
+
+	old := mockDevice("GPU-a", 16<<20) // the mock panics when it is asked what it has no function for
+	b = mocked(t, "nvmlDeviceGet", old)
+	if b.askStanding(); len(b.events) > 0 {
+		t.Errorf("told of %+v", <-b.events)
+	}
+}
