@@ -80,11 +80,28 @@ $(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/ha
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed \
 		$(SHIM_TEST)/lib/libcuda.so.1 $(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE) -lpthread -ldl
 
+# Every path on simulated devices: the program is linked to their driver and finds the shim, which finds that driver, as with a real one.
+SHIM_SIM := $(SHIM_TEST)/simulated
+SHIM_SIM_LIBS := $(SHIM_SIM)/driver/libcuda-real.so.1 $(SHIM_SIM)/driver/libnvidia-ml-real.so.1 $(SHIM_SIM)/lib/libcuda.so.1 \
+	$(SHIM_SIM)/lib/libnvidia-ml.so.1
+
+$(SHIM_SIM)/driver/lib%-real.so.1: $(OUT)/sim/lib%.so.1
+	@mkdir -p $(@D)
+	cp $< $@
+
+$(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
+	@mkdir -p $(@D)
+	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
+
+$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_launch harness) $(SHIM_SIM_LIBS)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 -lpthread -ldl
+
 .PHONY: shim-test
-shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(OUT)/sim/libcuda.so.1
+shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
 	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(ALIQUOT_DRIVER)
 	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
+	$(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
 TESTS += shim-test
 
 # Not a test: what a launch through the gate costs on this machine.

@@ -323,6 +323,18 @@ static void test_arbiter_lost(void)
 	drain();
 }
 
+/* What the shim has never heard of is counted for the agent to see; what it lets pass knowingly is not. */
+static void test_unknown(void)
+{
+	void *f;
+	uint64_t before = get(&tel_of(0)->unknown_calls);
+	CHECK_EQ(cuGetProcAddress("cuLaunchKernel", &f, 12060, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGetProcAddress("cuOccupancyMaxActiveClusters", &f, 12060, 0), CUDA_SUCCESS);
+	CHECK_EQ(get(&tel_of(0)->unknown_calls), before);
+	CHECK_EQ(cuGetProcAddress("cuFromAFutureDriver", &f, 12060, 0), CUDA_SUCCESS);
+	CHECK_EQ(get(&tel_of(0)->unknown_calls), before + 1);
+}
+
 int main(void)
 {
 	arbiter_make(&arbiter, 1, 1ull << 30, 2ull << 30);
@@ -339,6 +351,7 @@ int main(void)
 	test_capture();
 	test_copies();
 	test_ungated();
+	test_unknown();
 	test_stopped();
 	test_contexts();
 	test_arbiter_lost();

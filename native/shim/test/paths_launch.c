@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* paths_launch.c: every launch, copy and set through the gate on simulated devices. */
+#include "paths.h"
+
+#include <string.h>
+
+const char tenant_ptx[] = ".version 7.0\n"
+			  ".target sm_50\n"
+			  ".address_size 64\n"
+			  ".global .align 8 .b8 table[4096];\n"
+			  ".visible .entry busy_2ms() { ret; }\n";
+
+static CUgraphExec graph_of_two(void)
+{
+	CUgraph g;
+	CUgraphExec x;
+	CUgraphNode a, b;
+	CUDA_KERNEL_NODE_PARAMS p = {.func = tenant.kernel[0], .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
+				     .blockDimZ = 1};
+	CHECK_EQ(cuGraphCreate(&g, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddKernelNode_v2(&a, g, NULL, 0, &p), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddKernelNode_v2(&b, g, &a, 1, &p), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphInstantiateWithFlags(&x, g, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+	return x;
+}
+
+/* Inside a capture nothing is gated: it is only written down. */
+static void test_captured(CUfunction f, CUstream s)
+{
+	CUgraph g;
+	come_to_rest();
+	struct said before = said_now();
+	CHECK_EQ(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+	CHECK_EQ(cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamEndCapture(s, &g), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+	struct said after = said_now();
+	CHECK_EQ(after.launched, before.launched);
+	CHECK_EQ(after.busy_ns, before.busy_ns);
+}
+
+void test_launches(void)
+{
+	CUfunction f = tenant.kernel[0];
+	CUstream s = tenant.stream[0];
+	CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1, .hStream = s};
+	CUDA_LAUNCH_PARAMS list[GRANTS] = {{0}};
+	GATED(cuLaunchKernel, 1, f, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL);
+	GATED(cuLaunchKernel_ptsz, 1, f, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+	GATED(cuLaunchKernelEx, 1, &config, f, NULL, NULL);
+	config.hStream = NULL;
+	GATED(cuLaunchKernelEx_ptsz, 1, &config, f, NULL, NULL);
+	GATED(cuLaunchCooperativeKernel, 1, f, 2, 1, 1, 32, 1, 1, 0, s, NULL);
+	GATED(cuLaunchCooperativeKernel_ptsz, 1, f, 2, 1, 1, 32, 1, 1, 0, NULL, NULL);
+	for (int g = 0; g < GRANTS; g++)
+		list[g] = (CUDA_LAUNCH_PARAMS){.function = tenant.kernel[g], .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1,
+					       .blockDimZ = 1, .hStream = tenant.stream[g]};
+	GATED(cuLaunchCooperativeKernelMultiDevice, GRANTS, list, GRANTS, 0);
+	CHECK_EQ(cuFuncSetBlockShape(f, 32, 1, 1), CUDA_SUCCESS);
+	GATED(cuLaunch, 1, f);
+	GATED(cuLaunchGrid, 1, f, 2, 2);
+	GATED(cuLaunchGridAsync, 1, f, 4, 1, s);
+	CUgraphExec x = graph_of_two();
+	GATED(cuGraphUpload, 1, x, s);
+	GATED(cuGraphUpload_ptsz, 1, x, NULL);
+	GATED(cuGraphLaunch, 1, x, s);
+	GATED(cuGraphLaunch_ptsz, 1, x, NULL);
+	CHECK_EQ(cuGraphExecDestroy(x), CUDA_SUCCESS);
+	test_captured(f, s);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- copies */
+
+#define N ((size_t)(16 * MI))
+#define ROW ((size_t)4096)
+
+static CUdeviceptr to, from, managed;
+static void *host;
+static CUarray array, array2;
+
+static void buffers_make(void)
+{
+	CUDA_ARRAY_DESCRIPTOR d = {.Width = N, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+	CHECK_EQ(cuMemAlloc_v2(&to, N), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAlloc_v2(&from, N), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAllocManaged(&managed, N, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+	CHECK_EQ(cuMemHostAlloc(&host, N, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuArrayCreate_v2(&array, &d), CUDA_SUCCESS);
+	CHECK_EQ(cuArrayCreate_v2(&array2, &d), CUDA_SUCCESS);
+}
+
+/* A call that waits, with its variant for threads' own streams; one in a stream, with its. */
+#define SYNC(name, ...)                             \
+	do {                                        \
+		GATED_FOR(name, 1, true, __VA_ARGS__);\
+		GATED_FOR(name##_ptds, 1, true, __VA_ARGS__);\
+	} while (0)
+#define ASYNC(name, ...)                                                                                                           \
+	do {                                                                                                                       \
+		GATED(name, 1, __VA_ARGS__, tenant.stream[0]);                                                                     \
+		GATED(name##_ptsz, 1, __VA_ARGS__, NULL);                                                                          \
+	} while (0)
+
+static void test_lines(void)
+{
+	CUcontext c = tenant.context[0];
+	SYNC(cuMemcpy, to, from, N);
+	ASYNC(cuMemcpyAsync, to, from, N);
+	SYNC(cuMemcpyPeer, to, c, from, c, N);
+	ASYNC(cuMemcpyPeerAsync, to, c, from, c, N);
+	SYNC(cuMemcpyHtoD_v2, to, host, N);
+	ASYNC(cuMemcpyHtoDAsync_v2, to, host, N);
+	SYNC(cuMemcpyDtoH_v2, host, from, N);
+	ASYNC(cuMemcpyDtoHAsync_v2, host, from, N);
+	SYNC(cuMemcpyDtoD_v2, to, from, N);
+	ASYNC(cuMemcpyDtoDAsync_v2, to, from, N);
+	SYNC(cuMemcpyDtoA_v2, array, 0, from, N);
+	SYNC(cuMemcpyAtoD_v2, to, array, 0, N);
+	SYNC(cuMemcpyHtoA_v2, array, 0, host, N);
+	SYNC(cuMemcpyAtoH_v2, host, array, 0, N);
+	SYNC(cuMemcpyAtoA_v2, array2, 0, array, 0, N);
+	ASYNC(cuMemcpyHtoAAsync_v2, array, 0, host, N);
+	ASYNC(cuMemcpyAtoHAsync_v2, host, array, 0, N);
+}
+
+static void test_shapes(void)
+{
+	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .srcPitch = ROW, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .dstDevice = to, .dstPitch = ROW, .WidthInBytes = ROW, .Height = N / ROW};
+	CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .srcPitch = ROW, .srcHeight = N / ROW / 4,
+			       .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = host, .dstPitch = ROW, .dstHeight = N / ROW / 4, .WidthInBytes = ROW,
+			       .Height = N / ROW / 4, .Depth = 4};
+	CUDA_MEMCPY3D_PEER peer;
+	memcpy(&peer, &three, sizeof(peer));
+	peer.srcContext = peer.dstContext = tenant.context[0];
+	SYNC(cuMemcpy2D_v2, &two);
+	SYNC(cuMemcpy2DUnaligned_v2, &two);
+	ASYNC(cuMemcpy2DAsync_v2, &two);
+	SYNC(cuMemcpy3D_v2, &three);
+	ASYNC(cuMemcpy3DAsync_v2, &three);
+	SYNC(cuMemcpy3DPeer, &peer);
+	ASYNC(cuMemcpy3DPeerAsync, &peer);
+}
+
+static void test_batches(void)
+{
+	CUdeviceptr dst[2] = {to, to + N / 2}, src[2] = {from, (CUdeviceptr)(uintptr_t)host};
+	size_t sizes[2] = {N / 2, N / 2}, index = 0;
+	CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	CUDA_MEMCPY3D_BATCH_OP op = {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = from},
+				     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = (CUdeviceptr)(uintptr_t)host},
+				     .extent = {ROW, N / ROW / 2, 2},
+				     .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	ASYNC(cuMemcpyBatchAsync, dst, src, sizes, 2, &how, &index, 1, NULL);
+	ASYNC(cuMemcpyBatchAsync_v2, dst, src, sizes, 2, &how, &index, 1);
+	ASYNC(cuMemcpy3DBatchAsync, 1, &op, NULL, 0);
+	ASYNC(cuMemcpy3DBatchAsync_v2, 1, &op, 0);
+	ASYNC(cuMemPrefetchAsync, managed, N, 0);
+	ASYNC(cuMemPrefetchAsync_v2, managed, N, here, 0);
+}
+
+static void test_sets(void)
+{
+	SYNC(cuMemsetD8_v2, to, 1, N);
+	SYNC(cuMemsetD16_v2, to, 1, N / 2);
+	SYNC(cuMemsetD32_v2, to, 1, N / 4);
+	SYNC(cuMemsetD2D8_v2, to, ROW, 1, ROW, N / ROW);
+	SYNC(cuMemsetD2D16_v2, to, ROW, 1, ROW / 2, N / ROW);
+	SYNC(cuMemsetD2D32_v2, to, ROW, 1, ROW / 4, N / ROW);
+	ASYNC(cuMemsetD8Async, to, 1, N);
+	ASYNC(cuMemsetD16Async, to, 1, N / 2);
+	ASYNC(cuMemsetD32Async, to, 1, N / 4);
+	ASYNC(cuMemsetD2D8Async, to, ROW, 1, ROW, N / ROW);
+	ASYNC(cuMemsetD2D16Async, to, ROW, 1, ROW / 2, N / ROW);
+	ASYNC(cuMemsetD2D32Async, to, ROW, 1, ROW / 4, N / ROW);
+}
+
+/* A small copy is not worth a lease. */
+static void test_small(void)
+{
+	struct said before = said_now();
+	CHECK_EQ(cuMemcpyDtoD_v2(to, from, 4096), CUDA_SUCCESS);
+	come_to_rest();
+	CHECK_EQ(said_now().launched, before.launched);
+}
+
+void test_copies(void)
+{
+	buffers_make();
+	test_lines();
+	test_shapes();
+	test_batches();
+	test_sets();
+	test_small();
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* paths_memory.c: every family of allocations on simulated devices: what is charged is what the device holds. */
+#include "paths.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+static const CUmemAllocationProp exported = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+
+static void test_plain(void)
+{
+	CUdeviceptr p;
+	size_t pitch;
+	ACCOUNTED(cuMemAlloc_v2, 4 * MI, &p, 3 * MI);
+	ACCOUNTED(cuMemFree_v2, -4ll * (int64_t)MI, p);
+	ACCOUNTED(cuMemAllocPitch_v2, 8 * MI, &p, &pitch, 4000, 2048, 4);
+	ACCOUNTED(cuMemFree_v2, -8ll * (int64_t)MI, p);
+	ACCOUNTED(cuMemAllocManaged, 2 * MI, &p, 2 * MI, CU_MEM_ATTACH_GLOBAL);
+	ACCOUNTED(cuMemFree_v2, -2ll * (int64_t)MI, p);
+}
+
+static void test_arrays(void)
+{
+	CUDA_ARRAY_DESCRIPTOR two = {.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUDA_ARRAY3D_DESCRIPTOR three = {.Width = 1024, .Height = 512, .Depth = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUDA_ARRAY3D_DESCRIPTOR mip = {.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUarray a;
+	CUmipmappedArray m;
+	ACCOUNTED(cuArrayCreate_v2, 4 * MI, &a, &two);
+	ACCOUNTED(cuArrayDestroy, -4ll * (int64_t)MI, a);
+	ACCOUNTED(cuArray3DCreate_v2, 8 * MI, &a, &three);
+	ACCOUNTED(cuArrayDestroy, -8ll * (int64_t)MI, a);
+	ACCOUNTED(cuMipmappedArrayCreate, 4 * MI, &m, &mip, 1);
+	ACCOUNTED(cuMipmappedArrayDestroy, -4ll * (int64_t)MI, m);
+}
+
+static void test_handles(void)
+{
+	CUmemGenericAllocationHandle h, again;
+	CUdeviceptr at;
+	int fd;
+	CHECK_EQ(cuMemAddressReserve(&at, 8 * MI, 0, 0, 0), CUDA_SUCCESS);
+	ACCOUNTED(cuMemCreate, 8 * MI, &h, 8 * MI, &exported, 0);
+	ACCOUNTED(cuMemMap, 0, at, 8 * MI, 0, h, 0);
+	ACCOUNTED(cuMemRetainAllocationHandle, 0, &again, (void *)(uintptr_t)at);
+	CHECK_EQ(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	close(fd);
+	ACCOUNTED(cuMemRelease, 0, h);
+	ACCOUNTED(cuMemUnmap, 0, at, 8 * MI); /* the retained handle still holds it */
+	ACCOUNTED(cuMemRelease, -8ll * (int64_t)MI, again);
+}
+
+static uint64_t reserved(CUmemoryPool pool)
+{
+	cuuint64_t bytes;
+	CHECK_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes), CUDA_SUCCESS);
+	return bytes;
+}
+
+/* What a pool keeps is charged until it lets go of it. */
+static void test_pools(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool, other;
+	CUdeviceptr p;
+	CUstream s = tenant.stream[0];
+	CHECK_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+	ACCOUNTED(cuMemAllocAsync, 4 * MI, &p, 3 * MI, s);
+	ACCOUNTED(cuMemFreeAsync, 0, p, s);
+	ACCOUNTED(cuMemAllocAsync_ptsz, 6 * MI, &p, 6 * MI, NULL);
+	ACCOUNTED(cuMemFreeAsync_ptsz, 0, p, NULL);
+	CHECK_EQ(bytes_used(), reserved(pool));
+	CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), CUDA_SUCCESS);
+	ACCOUNTED(cuMemAllocAsync, 64 * MI, &p, 64 * MI, s);
+	ACCOUNTED(cuMemFreeAsync, 0, p, s);
+	CHECK_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 64 * MI);
+	ACCOUNTED(cuMemAllocAsync, 0, &p, 64 * MI, s); /* out of what was kept */
+	CHECK_EQ(cuMemFreeAsync(p, s), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+	ACCOUNTED(cuMemPoolTrimTo, -64ll * (int64_t)MI, pool, 0);
+	ACCOUNTED(cuMemPoolCreate, 0, &other, &props);
+	ACCOUNTED(cuMemAllocFromPoolAsync, 10 * MI, &p, 10 * MI, other, s);
+	ACCOUNTED(cuMemAllocFromPoolAsync_ptsz, 2 * MI, &p, MI, other, NULL);
+	ACCOUNTED(cuMemPoolDestroy, -12ll * (int64_t)MI, other);
+}
+
+/* Near the limit pools are made to let go first, and the limit holds. */
+static void test_pool_limit(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr p, q;
+	CUstream s = tenant.stream[0];
+	cuuint64_t all = UINT64_MAX, none = 0;
+	uint64_t room = (LIMIT - bytes_charged()) / (2 * MI) * (2 * MI);
+	CHECK_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAllocAsync(&p, room, s), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAllocAsync(&q, 2 * MI, s), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(cuMemFreeAsync(p, s), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), room);
+	CHECK_EQ(cuMemAlloc_v2(&q, room), CUDA_SUCCESS);
+	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
+	CHECK(bytes_held(getpid()) <= LIMIT);
+	CHECK_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
+	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &none), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+}
+
+static CUgraph graph_with_memory(uint64_t bytes)
+{
+	CUgraph g;
+	CUgraphNode alloc, release;
+	CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+					.bytesize = bytes};
+	CHECK_EQ(cuGraphCreate(&g, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddMemAllocNode(&alloc, g, NULL, 0, &p), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddMemFreeNode(&release, g, &alloc, 1, p.dptr), CUDA_SUCCESS);
+	return g;
+}
+
+/* A graph is charged before its first launch can take the memory, and once. */
+#define INSTANTIATED(name, ...)                                                                                                    \
+	do {                                                                                                                       \
+		CUgraph g = graph_with_memory(10 * MI);                                                                            \
+		CUgraphExec x;                                                                                                     \
+		name_called(#name);                                                                                                \
+		CHECK_EQ(name(&x, g, ##__VA_ARGS__), CUDA_SUCCESS);                                                                \
+		CHECK_EQ(bytes_used(), 10 * MI);                                                                                   \
+		CHECK_EQ(cuGraphLaunch(x, tenant.stream[0]), CUDA_SUCCESS);                                                        \
+		CHECK_EQ(cuStreamSynchronize(tenant.stream[0]), CUDA_SUCCESS);                                                     \
+		CHECK_EQ(bytes_used(), 10 * MI);                                                                                   \
+		CHECK_EQ(bytes_charged(), bytes_held(getpid()));                                                                   \
+		ACCOUNTED(cuGraphExecDestroy, -10ll * (int64_t)MI, x);                                                             \
+		CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);                                                                         \
+	} while (0)
+
+static void test_graphs(void)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+	INSTANTIATED(cuGraphInstantiate, NULL, NULL, 0);
+	INSTANTIATED(cuGraphInstantiate_v2, NULL, NULL, 0);
+	INSTANTIATED(cuGraphInstantiateWithFlags, 0);
+	INSTANTIATED(cuGraphInstantiateWithParams, &params);
+	INSTANTIATED(cuGraphInstantiateWithParams_ptsz, &params);
+	ACCOUNTED(cuDeviceGraphMemTrim, 0, 0);
+	CUgraph large = graph_with_memory(LIMIT);
+	CUgraphExec x;
+	CHECK_EQ(cuGraphInstantiateWithFlags(&x, large, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(bytes_used(), 0);
+	CHECK_EQ(cuGraphDestroy(large), CUDA_SUCCESS);
+}
+
+/* A captured allocation is a node of the graph, and charged with it; what a launch of it leaves allocated stays charged after the graph is gone. */
+static void test_captured(void)
+{
+	CUstream s = tenant.stream[0];
+	CUgraph g;
+	CUgraphExec x;
+	CUdeviceptr p;
+	CHECK_EQ(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+	ACCOUNTED(cuMemAllocAsync, 0, &p, 20 * MI, s);
+	CHECK_EQ(cuStreamEndCapture(s, &g), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphInstantiateWithFlags(&x, g, 0), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 20 * MI);
+	CHECK_EQ(cuGraphLaunch(x, s), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphExecDestroy(x), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 20 * MI);
+	CHECK_EQ(cuMemFreeAsync(p, s), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+	ACCOUNTED(cuDeviceGraphMemTrim, -20ll * (int64_t)MI, 0);
+}
+
+static void test_external(void)
+{
+	CUexternalMemory m;
+	int fd = (int)syscall(SYS_memfd_create, "elsewhere", 1u /* MFD_CLOEXEC */);
+	CHECK(fd >= 0 && ftruncate(fd, 6 * (off_t)MI) == 0);
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC d = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = 6 * MI};
+	ACCOUNTED(cuImportExternalMemory, 6 * MI, &m, &d);
+	ACCOUNTED(cuDestroyExternalMemory, -6ll * (int64_t)MI, m);
+}
+
+/* A module whose variables do not fit into what small allocations share already takes memory of its own. */
+static const char large_ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 8 .b8 large[6291456];\n"
+				".visible .entry plain() { ret; }\n";
+
+static void test_modules(void)
+{
+	CUmodule m;
+	char path[300];
+	snprintf(path, sizeof(path), "%s/module.ptx", arbiter.folder);
+	FILE *f = fopen(path, "w");
+	CHECK(f != NULL && fputs(large_ptx, f) >= 0 && fclose(f) == 0);
+	ACCOUNTED(cuModuleLoad, 6 * MI, &m, path);
+	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
+	unlink(path);
+	ACCOUNTED(cuModuleLoadData, 6 * MI, &m, large_ptx);
+	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
+	ACCOUNTED(cuModuleLoadDataEx, 6 * MI, &m, large_ptx, 0, NULL, NULL);
+	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
+	/* Simulated devices run no machine code: a module that does not load leaves nothing behind. */
+	uint64_t used = bytes_used();
+	name_called("cuModuleLoadFatBinary");
+	CHECK_EQ(cuModuleLoadFatBinary(&m, "\x50\xed"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+	CHECK_EQ(bytes_used(), used);
+}
+
+/* Memory that another process opens is charged once, to the one that allocated it. */
+static void test_ipc(void)
+{
+	struct other o = other_start("opens");
+	CUipcMemHandle h;
+	CUdeviceptr p;
+	char byte;
+	CHECK_EQ(cuMemAlloc_v2(&p, 32 * MI), CUDA_SUCCESS);
+	CHECK_EQ(cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
+	CHECK(write(o.to, &h, sizeof(h)) == (ssize_t)sizeof(h));
+	CHECK(read(o.from, &byte, 1) == 1);
+	CHECK_EQ(bytes_used(), 32 * MI);
+	CHECK_EQ(get_seq(&arbiter.tel->slot[1].grant[0].mem_used), 0);
+	CHECK_EQ(get_seq(&arbiter.tel->slot[1].grant[0].mem_overhead), bytes_held(o.pid));
+	other_end(&o);
+	CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+}
+
+void test_memory(void)
+{
+	/* So that small pieces do not need a new chunk in the middle of a count. */
+	uint64_t base = bytes_used();
+	test_modules();
+	CHECK_EQ(bytes_used(), base);
+	CHECK_EQ(cuModuleUnload(tenant.module[0]), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+	test_plain();
+	test_arrays();
+	test_handles();
+	test_pools();
+	test_pool_limit();
+	test_graphs();
+	test_captured();
+	test_external();
+	test_ipc();
+	CHECK_EQ(cuModuleLoadData(&tenant.module[0], tenant_ptx), CUDA_SUCCESS);
+	CHECK_EQ(cuModuleGetFunction(&tenant.kernel[0], tenant.module[0], "busy_2ms"), CUDA_SUCCESS);
+}
+
+/* Each under a share says that it is not to be had, whatever it is called with. Looked up, as the simulated driver has none of them. */
+static void refused(const char *symbol)
+{
+	typedef CUresult call(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+	call *f = (call *)dlsym(RTLD_DEFAULT, symbol);
+	name_called(symbol);
+	CHECK(f != NULL);
+	CHECK_EQ(f(0, 0, 0, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+void test_refused(void)
+{
+#define HOOK(symbol, base, version, per_thread, kind)
+#define REFUSED(symbol, base, version, why) refused(#symbol);
+#include "../paths.def"
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paths_test.c: every function that paths.def calls gated or accounted is called through the finished shim on simulated devices, and what the
+ * task's page says of it (launches, device time, bytes) is held against what the simulated devices record. A name that no test here
+ * calls fails.
+ */
+#include "paths.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+static const char *simgpu_path;
+static char *self;
+static const struct sim_record *record;
+struct arbiter arbiter;
+struct tenant tenant;
+
+static struct name {
+	const char *symbol, *kind;
+	bool called;
+} names[] = {
+#define HOOK(name, base, version, per_thread, kind) {#name, #kind, false},
+#include "../paths.def"
+};
+
+void name_called(const char *symbol)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(names[i].symbol, symbol) == 0) {
+			names[i].called = true;
+			return;
+		}
+	}
+	fprintf(stderr, "%s is called here and is not in paths.def\n", symbol);
+	exit(1);
+}
+
+/* ------------------------------------------------------------------------------------------------- what is and what is said */
+
+struct said said_now(void)
+{
+	struct said s = {0};
+	for (int g = 0; g < GRANTS; g++) {
+		const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[g];
+		s.launched += get_acquire(&t->launched);
+		s.measured += get_acquire(&t->device_launches);
+		s.device_ns += get_acquire(&t->device_ns);
+		s.busy_ns += __atomic_load_n(&record->device[g].busy_ns, __ATOMIC_ACQUIRE);
+	}
+	return s;
+}
+
+/* Until everything launched has ended and been counted. */
+void come_to_rest(void)
+{
+	for (int g = 0; g < GRANTS; g++) {
+		const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[g];
+		CHECK_EQ(cuCtxSetCurrent(tenant.context[g]), CUDA_SUCCESS);
+		CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+		WAIT(get_acquire(&t->completed) == get_acquire(&t->launched));
+	}
+	CHECK_EQ(cuCtxSetCurrent(tenant.context[0]), CUDA_SUCCESS);
+}
+
+/* The host's delays fall between the events that measure, so one try in many must come near: to a tenth and 200 µs. */
+bool charged_right(const char *symbol, const struct said *before, uint64_t launches, uint64_t host_ns, int tries)
+{
+	struct said now = said_now();
+	name_called(symbol);
+	if (now.launched - before->launched != launches) {
+		fprintf(stderr, "%s: %llu launches were counted, not %llu\n", symbol, (unsigned long long)(now.launched - before->launched),
+			(unsigned long long)launches);
+		exit(1);
+	}
+	uint64_t is = now.busy_ns - before->busy_ns, charged = now.device_ns - before->device_ns;
+	uint64_t near = is / 10 + 200 * NS_PER_US;
+	if (now.measured - before->measured == launches && charged + near >= is && charged <= is + near + host_ns)
+		return true;
+	if (tries < 200)
+		return false;
+	fprintf(stderr, "%s: the device was busy for %llu ns, charged were %llu ns for %llu launches\n", symbol, (unsigned long long)is,
+		(unsigned long long)charged, (unsigned long long)(now.measured - before->measured));
+	exit(1);
+}
+
+uint64_t bytes_used(void)
+{
+	return get_seq(&arbiter.tel->slot[0].grant[0].mem_used);
+}
+
+uint64_t bytes_charged(void)
+{
+	return bytes_used() + get_seq(&arbiter.tel->slot[0].grant[0].mem_overhead);
+}
+
+uint64_t bytes_held(pid_t pid)
+{
+	for (uint32_t i = 0; i < __atomic_load_n(&record->rows, __ATOMIC_ACQUIRE); i++) {
+		const struct sim_record_row *r = &record->row[i];
+		if (r->pid == pid && r->device == 0 && r->ended_ns == 0)
+			return __atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE);
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- processes */
+
+struct other other_start(const char *role)
+{
+	int to[2], from[2];
+	char in[16], out[16];
+	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	snprintf(in, sizeof(in), "%d", to[0]);
+	snprintf(out, sizeof(out), "%d", from[1]);
+	struct other o = {.pid = fork(), .to = to[1], .from = from[0]};
+	CHECK(o.pid >= 0);
+	if (o.pid == 0) {
+		close(to[1]);
+		close(from[0]);
+		execl(self, self, role, in, out, (char *)NULL);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	return o;
+}
+
+void other_end(struct other *o)
+{
+	int status;
+	close(o->to);
+	CHECK(waitpid(o->pid, &status, 0) == o->pid);
+	CHECK_EQ(status, 0);
+	close(o->from);
+}
+
+/* Opens memory of the process that started it, and says so; closes it when that lets go of the line. */
+static int role_opens(int in, int out)
+{
+	CUipcMemHandle h;
+	CUcontext ctx;
+	CUdeviceptr p;
+	char byte;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 0), CUDA_SUCCESS);
+	CHECK(read(in, &h, sizeof(h)) == (ssize_t)sizeof(h));
+	CHECK_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_SUCCESS);
+	CHECK(write(out, "", 1) == 1);
+	CHECK(read(in, &byte, 1) == 0);
+	CHECK_EQ(cuIpcCloseMemHandle(p), CUDA_SUCCESS);
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the machine */
+
+static pid_t devices_start(void)
+{
+	static char socket[300], file[300];
+	char line[128];
+	int out[2];
+	snprintf(socket, sizeof(socket), "%s/simgpu.sock", arbiter.folder);
+	snprintf(file, sizeof(file), "%s/record", arbiter.folder);
+	CHECK(pipe(out) == 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(out[1], STDOUT_FILENO);
+		execl(simgpu_path, simgpu_path, "serve", "--devices", "h200x2", "--socket", socket, "--record", file, (char *)NULL);
+		_exit(127);
+	}
+	close(out[1]);
+	CHECK(read(out[0], line, sizeof(line)) > 0); /* it says that it serves */
+	close(out[0]);
+	setenv("ALIQUOT_SIMGPU", socket, 1);
+	int fd = open(file, O_RDONLY);
+	CHECK(fd >= 0);
+	record = mmap(NULL, sizeof(*record), PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(record != MAP_FAILED);
+	close(fd);
+	return pid;
+}
+
+static void devices_end(pid_t pid)
+{
+	char path[300];
+	int status;
+	kill(pid, SIGTERM);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQ(status, 0);
+	snprintf(path, sizeof(path), "%s/record", arbiter.folder);
+	unlink(path);
+}
+
+static void tenant_open(void)
+{
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	for (int g = GRANTS - 1; g >= 0; g--) {
+		CHECK_EQ(cuCtxCreate_v2(&tenant.context[g], 0, g), CUDA_SUCCESS);
+		CHECK_EQ(cuModuleLoadData(&tenant.module[g], tenant_ptx), CUDA_SUCCESS);
+		CHECK_EQ(cuModuleGetFunction(&tenant.kernel[g], tenant.module[g], "busy_2ms"), CUDA_SUCCESS);
+		CHECK_EQ(cuStreamCreate(&tenant.stream[g], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	}
+	/* Contexts and modules: nothing that the device holds for us is charged to nobody. */
+	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
+	CHECK(get_seq(&arbiter.tel->slot[0].grant[0].mem_overhead) >= 256 * MI);
+}
+
+static void all_called(void)
+{
+	int missing = 0, called = 0;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const struct name *n = &names[i];
+		bool wanted = strcmp(n->kind, "GATED") == 0 || strcmp(n->kind, "ACCOUNTED") == 0 || strcmp(n->kind, "REFUSED") == 0;
+		called += n->called;
+		if (wanted && !n->called) {
+			fprintf(stderr, "paths.def calls %s %s, and nothing here calls it\n", n->symbol, n->kind);
+			missing++;
+		}
+	}
+	CHECK_EQ(missing, 0);
+	printf("paths on simulated devices: ok (%d functions)\n", called);
+}
+
+int main(int argc, char **argv)
+{
+	self = argv[0];
+	if (argc == 4)
+		return role_opens(atoi(argv[2]), atoi(argv[3]));
+	CHECK(argc == 2);
+	simgpu_path = argv[1];
+	arbiter_make(&arbiter, GRANTS, LIMIT, LIMIT);
+	pid_t devices = devices_start();
+	for (int g = 0; g < GRANTS; g++)
+		snprintf(arbiter.ctl->grant[g].device, sizeof(arbiter.ctl->grant[g].device), "%s", record->device[g].uuid);
+	arbiter_serve(&arbiter);
+	for (uint32_t g = 0; g < GRANTS; g++)
+		gate_open(&arbiter, g, UINT64_MAX - 1);
+	setenv("ALIQUOT_TASK", arbiter.folder, 1);
+	tenant_open();
+	test_memory();
+	test_launches();
+	test_copies();
+	test_refused();
+	all_called();
+	arbiter_remove(&arbiter);
+	devices_end(devices);
+	rmdir(arbiter.folder);
+	return 0;
+}
