@@ -189,7 +189,7 @@ func (c *invocation) root() *cobra.Command {
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		groupWork:   {c.runCommand(), c.submitCommand(), c.stopCommand(), c.resizeCommand(), c.queueCommand()},
-		groupSee:    {c.devicesCommand(), c.psCommand(), c.showCommand(), c.whyCommand(), c.logsCommand(), c.topCommand()},
+		groupSee:    {c.devicesCommand(), c.psCommand(), c.showCommand(), c.whyCommand(), c.logsCommand(), c.topCommand(), c.simCommand()},
 		groupServer: {c.upCommand(), c.downCommand(), c.doctorCommand()},
 		"":          {c.versionCommand(), c.completionCommand(root), c.debugCommand(), c.superviseCommand()},
 	} {

@@ -2,55 +2,77 @@ package place
 
 import "github.com/aliquot-dev/aliquot/api"
 
-// patience is how many of those that come a device may choose among for PatientOutlook.
-const patience = 12
+// The outlooks of a profile: in the order of coming, and with patience: how many of those that come a device may choose among.
+const (
+	inOrder = iota
+	hasty
+	patient
+	distant
+	outlooks
+)
 
-// outlooks works out, for each amount that a device of a profile may have free, how much of it is expected to stay unused.
+var patience = [outlooks]int{hasty: 3, patient: 12, distant: 48}
+
+// look works out, for each amount that a device of a profile may have free, how much of it is expected to stay unused, in
+// sixteenths of a milli.
 //
-// In the order of its coming: U(f) = f where no kind fits, else the mean of U(f-need) over the kinds that fit, by their shares. With
+// In the order of coming: U(f) = f where no kind fits, else the mean of U(f-need) over the kinds that fit, by their shares. With
 // patience: U0(f) = f; Ui+1(f) = the mean over all kinds of the lesser of Ui(f) and, where it fits, Ui(f-need).
-func (t *terrain) outlooks(p *profile) {
-	step, needs, shares := t.wants(p)
+func (t *terrain) look(p *profile) {
 	const unit = 16
-	inOrder, patient := &p.outlook[0], &p.outlook[1]
-	for f := int64(0); f <= whole; f += step {
-		inOrder[f] = int32(f * unit)
-		patient[f] = int32(f * unit)
-		var sum, weight int64
-		for i, need := range needs {
-			if need <= f {
-				sum += shares[i] * int64(inOrder[f-need])
-				weight += shares[i]
-			}
-		}
-		if weight > 0 {
-			inOrder[f] = int32(sum / weight)
-		}
-	}
+	step, needs, shares := t.wants(p)
 	var weight int64
 	for _, share := range shares {
 		weight += share
 	}
-	for range patience {
-		if weight == 0 {
-			break
-		}
-		for f := whole - whole%step; f >= 0; f -= step { // from the top: what is below is still the round before
-			var sum int64
-			for i, need := range needs {
-				best := patient[f]
-				if need <= f {
-					best = min(best, patient[f-need])
-				}
-				sum += shares[i] * int64(best)
-			}
-			patient[f] = int32(sum / weight)
+	for which := range p.outlook {
+		for f := range whole + 1 {
+			p.outlook[which][f] = int32(f * unit)
 		}
 	}
-	for f := range whole + 1 { // between the steps no kind fits that does not fit at the step below
-		base := f - f%step
-		inOrder[f] = inOrder[base] + int32((f-base)*unit)
-		patient[f] = patient[base] + int32((f-base)*unit)
+	if weight == 0 {
+		return
+	}
+	fillInOrder(&p.outlook[inOrder], step, needs, shares)
+	rounds := p.outlook[hasty]
+	for i := range patience[distant] {
+		for f := whole; f >= 0; f -= step { // from the top: what is below is still the round before
+			var sum int64
+			for k, need := range needs {
+				best := rounds[f]
+				if need <= f {
+					best = min(best, rounds[f-need])
+				}
+				sum += shares[k] * int64(best)
+			}
+			rounds[f] = int32(sum / weight)
+		}
+		for which, of := range patience {
+			if of == i+1 {
+				p.outlook[which] = rounds
+			}
+		}
+	}
+	for which := range p.outlook {
+		u := &p.outlook[which]
+		for f := range whole + 1 { // between the steps no kind fits that does not fit at the step below
+			u[f] = u[f-f%step] + int32(f%step*unit)
+		}
+	}
+}
+
+func fillInOrder(u *[whole + 1]int32, step int64, needs, shares []int64) {
+	for f := int64(0); f <= whole; f += step {
+		var sum, weight int64
+		for i, need := range needs {
+			if need <= f {
+				sum += shares[i] * int64(u[f-need])
+				weight += shares[i]
+			}
+		}
+		if weight > 0 {
+			u[f] = int32(sum / weight)
+		}
 	}
 }
 

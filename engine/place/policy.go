@@ -27,7 +27,7 @@ const (
 	// Outlook is the decrease of what is expected to stay unused of the device if the workload seen lately fills it in the order of
 	// its coming, less what is taken, in sixteenths of a milli.
 	Outlook
-	// PatientOutlook is the same if the device may wait for the best of a few that come.
+	// PatientOutlook is the same if the device may choose among the next dozen that come.
 	PatientOutlook
 	// NodeDevices is what is left of the node's devices, in thousandths of the largest node's, negated.
 	NodeDevices
@@ -44,13 +44,17 @@ const (
 	Fitness
 	// Whole is the number of wholly free devices that the node would have left, negated.
 	Whole
+	// HastyOutlook is Outlook if the device may choose among the next few that come.
+	HastyOutlook
+	// DistantOutlook is Outlook if the device may choose among the next four dozen that come.
+	DistantOutlook
 
 	featureCount
 )
 
 var featureNames = [featureCount]string{
 	"fragmentation_step", "fragmentation", "remainder", "exact", "untouched", "outlook", "patient_outlook", "node_devices",
-	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole",
+	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole", "hasty_outlook", "distant_outlook",
 }
 
 // String is the feature's name in a policy.
@@ -177,5 +181,7 @@ func FGD(workload []Popular) Policy {
 
 // Default is the policy with the weights that `aliquot sim tune` found.
 func Default() Policy {
-	return Policy{Name: "default", Weights: Weights{FragmentationStep: 100, Fragmentation: 1}}
+	return Policy{Name: "default", Weights: Weights{
+		FragmentationStep: 100_000, DistantOutlook: 30, StrandedCPU: 50, StrandedDevice: 20,
+	}}
 }

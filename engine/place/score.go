@@ -34,8 +34,13 @@ func (s *scored) ofDevice(p *profile, before, left int64) int64 {
 	if before == whole && left > 0 && left < whole {
 		score -= int64(w[Untouched]) * 1000
 	}
-	return score + int64(w[Outlook])*int64(p.outlook[0][before]-p.outlook[0][left]) +
-		int64(w[PatientOutlook])*int64(p.outlook[1][before]-p.outlook[1][left])
+	for which, f := range [outlooks]Feature{inOrder: Outlook, hasty: HastyOutlook, patient: PatientOutlook, distant: DistantOutlook} {
+		if w[f] != 0 {
+			u := &p.outlook[which]
+			score += int64(w[f]) * int64(u[before]-u[left])
+		}
+	}
+	return score
 }
 
 // ofChange is the part that rests on the node's fragmentation and on its wholly free devices.

@@ -10,7 +10,7 @@ import (
 )
 
 // The workload seen lately: how often each kind of request came, halved each time that halveAt have come. What scores are measured
-// against is what was known at the last look; the next look is when an eighth more has come, at least firstLook. So looks get
+// against is what was known at the last look; the next look is when half as many more have come, at least firstLook. So looks get
 // rarer, and few in all.
 const (
 	halveAt   = 1 << 14
@@ -87,7 +87,7 @@ func (s *scored) look() {
 			s.seen += k.count
 		}
 	}
-	s.nextLook = max(firstLook, s.seen+s.seen/8)
+	s.nextLook = max(firstLook, s.seen+s.seen/2)
 	for _, k := range s.kinds {
 		k.known = k.count
 	}

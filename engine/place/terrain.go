@@ -39,11 +39,11 @@ type terrain struct {
 type profile struct {
 	may     []bool // by popular kind
 	needs   []int16
-	of      []int16             // by popular kind: what it needs of each device, in milli, memory included
-	rank    [whole + 1]uint8    // by what is free: how many of the needs are no more
-	outlook [2][whole + 1]int32 // by what is free: what is expected to stay unused, in sixteenths of a milli
-	pull    int64               // what is wanted of such nodes against how much of them there is, in thousandths
-	size    int64               // compute of all such nodes, in milli
+	of      []int16                    // by popular kind: what it needs of each device, in milli, memory included
+	rank    [whole + 1]uint8           // by what is free: how many of the needs are no more
+	outlook [outlooks][whole + 1]int32 // by what is free: what is expected to stay unused, in sixteenths of a milli
+	pull    int64                      // what is wanted of such nodes against how much of them there is, in thousandths
+	size    int64                      // compute of all such nodes, in milli
 }
 
 // table is, for nodes of one profile with so much free of the ranked resources, which share of the popular kinds a device serves.
@@ -93,7 +93,7 @@ func (s *scored) survey() *terrain {
 	t.layTables()
 	t.pull()
 	for _, p := range t.profiles {
-		t.outlooks(p)
+		t.look(p)
 	}
 	return t
 }

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+func (c *invocation) simCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Run traces in virtual time: the same engine, no server needed",
+		Args:  unknownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.simRunCommand(), c.simTuneCommand())
+	return cmd
+}
+
+const traceHelp = "openb:FOLDER/LIST, or generated:NODES for a made one"
+
+func (c *invocation) simRunCommand() *cobra.Command {
+	var trace, seeds string
+	var policies []string
+	cmd := &cobra.Command{
+		Use:   "run --trace TRACE",
+		Short: "Run a trace and say how much of the devices was allocated",
+		Long: `Runs a trace by the protocol that FGD was measured with: its pods in a random order, some drawn twice, come one by one until they
+want 130 % of all devices; none leaves, and what does not fit when it comes is given up. The table says how much of the devices
+was allocated when 50, 80, 100 and 130 % had come, in percent, as the mean over the seeds.`,
+		Example: `  aliquot sim run --trace openb:traces/openb/default --policy default,fgd --seeds 42..51
+  aliquot sim run --trace generated:100 -o json`,
+		Args: none,
+	}
+	cmd.Flags().StringVar(&trace, "trace", "generated:60", traceHelp)
+	cmd.Flags().StringSliceVar(&policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON")
+	cmd.Flags().StringVar(&seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := sim.ParseSeeds(seeds)
+		if err != nil {
+			return usagef("--seeds: %w", err)
+		}
+		o, err := sim.Open(trace)
+		if err != nil {
+			return err
+		}
+		var all []*sim.Series
+		for _, name := range policies {
+			policyFor, err := simPolicy(name, o)
+			if err != nil {
+				return err
+			}
+			series, err := sim.RunSeries(cmd.Context(), o, name, list, c.Now, policyFor)
+			if err != nil {
+				return err
+			}
+			all = append(all, series)
+		}
+		return c.print(*format, all, func(bool) table { return seriesTable(all) })
+	}
+	return cmd
+}
+
+// simPolicy is a policy by name, or what a file has.
+func simPolicy(name string, o *sim.Openb) (func(uint64) (*place.Policy, error), error) {
+	if slices.Contains(sim.Policies(), name) {
+		return func(seed uint64) (*place.Policy, error) { return sim.Policy(name, seed, o.Pods) }, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("there is no placement policy %q, and no such file: use one of %s or a file", name, strings.Join(sim.Policies(), ", "))
+	}
+	var policy place.Policy
+	if err := json.Unmarshal(text, &policy); err != nil {
+		return nil, fmt.Errorf("placement policy %s: %w", name, err)
+	}
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	return func(seed uint64) (*place.Policy, error) {
+		seeded := policy
+		seeded.Seed = seed
+		return &seeded, nil
+	}, nil
+}
+
+func seriesTable(all []*sim.Series) table {
+	out := table{head: []string{"POLICY", ">AT 50", ">AT 80", ">AT 100", ">AT 130", ">± 130", ">DECISIONS/S"}}
+	for _, s := range all {
+		row := []cell{{s.Policy, bold}}
+		for _, m := range s.At {
+			row = append(row, text(points(m.Mean)))
+		}
+		row = append(row, text(points(s.At[len(s.At)-1].Deviation)), text(strconv.Itoa(int(s.Speed))))
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+func points(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
+
+// tuned is what `sim tune` found.
+type tuned struct {
+	Policy place.Policy `json:"policy"`
+	Score  float64      `json:"score"`   // on the seeds it was trained on
+	Held   float64      `json:"heldOut"` // on others
+	Start  float64      `json:"heldOutBefore"`
+}
+
+func (c *invocation) simTuneCommand() *cobra.Command {
+	var traces []string
+	var seeds, held, start string
+	var evaluations int
+	var seed uint64
+	cmd := &cobra.Command{
+		Use:   "tune --trace TRACE",
+		Short: "Look for weights of the placement score that allocate more",
+		Long: `Looks for weights by an evolution strategy: each evaluation runs every trace with every seed. The score is by how many points the
+weights are ahead of FGD, at 100 and 130 % of capacity alike, on average and again by half on the worst trace. What was found is
+scored once more with seeds that it was not trained on. It stops at Ctrl-C with the best so far.`,
+		Example: `  aliquot sim tune --trace openb:traces/openb/default,openb:traces/openb/cpu250 --seeds 100,101 --held-out 200..203 -o json`,
+		Args:    none,
+	}
+	cmd.Flags().StringSliceVar(&traces, "trace", []string{"generated:60"}, "the traces, with commas: "+traceHelp)
+	cmd.Flags().StringVar(&seeds, "seeds", "100,101", "the seeds to train on")
+	cmd.Flags().StringVar(&held, "held-out", "200,201", "the seeds to judge on what was found")
+	cmd.Flags().StringVar(&start, "start", "default", "the policy to begin with: a name, or a file in JSON")
+	cmd.Flags().IntVar(&evaluations, "evaluations", 100, "how many weights to try")
+	cmd.Flags().Uint64Var(&seed, "seed", 1, "of the search itself")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		train, err := openCases(traces, seeds)
+		if err != nil {
+			return err
+		}
+		judge, err := openCases(traces, held)
+		if err != nil {
+			return err
+		}
+		from, err := simPolicy(start, train.first)
+		if err != nil {
+			return err
+		}
+		policy, err := from(0)
+		if err != nil {
+			return err
+		}
+		search := sim.Tuning{Cases: train.cases, Start: *policy, Seed: seed, Evaluations: evaluations, Told: c.tell}
+		out := tuned{}
+		if out.Policy, out.Score, err = search.Run(cmd.Context()); err != nil {
+			return err
+		}
+		search.Cases = judge.cases
+		if out.Start, err = search.Score(policy); err != nil {
+			return err
+		}
+		if out.Held, err = search.Score(&out.Policy); err != nil {
+			return err
+		}
+		return c.print(*format, out, func(bool) table { return out.table() })
+	}
+	return cmd
+}
+
+// tell says on standard error how far the search is.
+func (c *invocation) tell(evaluation int, score float64, _ place.Weights) {
+	_, _ = fmt.Fprintf(c.Err, "%s evaluation %d: %.3f points\n", c.Now().Format(time.TimeOnly), evaluation, score)
+}
+
+func (t tuned) table() table {
+	out := table{head: []string{"FEATURE", ">WEIGHT"}}
+	for _, f := range place.Features() {
+		if w := t.Policy.Weights[f]; w != 0 {
+			out.rows = append(out.rows, []cell{text(f.String()), text(strconv.Itoa(int(w)))})
+		}
+	}
+	for _, line := range []struct {
+		name  string
+		value float64
+	}{{"(score, trained)", t.Score}, {"(score, held out)", t.Held}, {"(score before, held out)", t.Start}} {
+		out.rows = append(out.rows, []cell{{line.name, dim}, text(strconv.FormatFloat(line.value, 'f', 3, 64))})
+	}
+	return out
+}
+
+// caseSet are the cases of several traces.
+type caseSet struct {
+	cases []*sim.Case
+	first *sim.Openb
+}
+
+func openCases(traces []string, seeds string) (*caseSet, error) {
+	list, err := sim.ParseSeeds(seeds)
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	set := &caseSet{}
+	for _, name := range traces {
+		o, err := sim.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		if set.first == nil {
+			set.first = o
+		}
+		for _, seed := range list {
+			one, err := sim.NewCase(o, name, seed)
+			if err != nil {
+				return nil, err
+			}
+			set.cases = append(set.cases, one)
+		}
+	}
+	return set, nil
+}

@@ -1,0 +1,189 @@
+package sim
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// Options are how a run goes.
+type Options struct {
+	Config engine.Config
+	// GiveUp cancels what does not start in the step in which it comes; else it waits.
+	GiveUp bool
+	// Clock measures how long deciding takes; nil: not measured.
+	Clock func() time.Time
+}
+
+// Result is what a run came to.
+type Result struct {
+	Jobs     int   `json:"jobs"`
+	Placed   int   `json:"placed"`
+	GivenUp  int   `json:"givenUp"`
+	Waiting  int   `json:"waiting"`  // at the end
+	Capacity int64 `json:"capacity"` // thousandths of a device
+	// Curve is what was allocated (percent of capacity) when so many percent of capacity had arrived: entry i is for i percent.
+	Curve    []float64     `json:"curve"`
+	Deciding time.Duration `json:"decidingNanoseconds,omitempty"`
+}
+
+// At is what was allocated when percent of capacity had arrived, or at the end if less arrived in all.
+func (r *Result) At(percent int) float64 {
+	if len(r.Curve) == 0 {
+		return 0
+	}
+	return r.Curve[min(percent, len(r.Curve)-1)]
+}
+
+// ending is a job's end to come.
+type ending struct {
+	at  engine.Time
+	seq int
+	job *Job
+}
+
+type endings []ending
+
+func (e endings) Len() int { return len(e) }
+func (e endings) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].seq, e[j].seq)) < 0
+}
+func (e endings) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *endings) Push(x any)   { *e = append(*e, x.(ending)) }
+func (e *endings) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+// run is the state of a run.
+type run struct {
+	Options
+	engine    *engine.Engine
+	jobs      map[string]*Job
+	ends      endings
+	seq       int
+	arrived   int64
+	allocated int64
+	out       Result
+}
+
+// Run runs a trace from its first job to its last coming or end, whichever is later. It fails where the engine rejects what
+// the trace has, or proposes something that the trace knows nothing of.
+func Run(t *Trace, o Options) (*Result, error) {
+	r := &run{Options: o, engine: engine.New(o.Config), jobs: make(map[string]*Job, len(t.Jobs))}
+	r.out.Capacity = t.Capacity()
+	r.out.Jobs = len(t.Jobs)
+	for _, n := range t.Nodes {
+		if err := r.step(n); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range t.Classes {
+		if err := r.step(c); err != nil {
+			return nil, err
+		}
+	}
+	start := r.now()
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		if err := r.endUntil(j.Submit); err != nil {
+			return nil, err
+		}
+		if err := r.submit(j); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.endUntil(engine.Never); err != nil {
+		return nil, err
+	}
+	if o.Clock != nil {
+		r.out.Deciding = o.Clock().Sub(start)
+	}
+	r.out.Waiting = r.out.Jobs - r.out.Placed - r.out.GivenUp
+	return &r.out, nil
+}
+
+func (r *run) now() time.Time {
+	if r.Clock == nil {
+		return time.Time{}
+	}
+	return r.Clock()
+}
+
+// endUntil ends what has run its time.
+func (r *run) endUntil(t engine.Time) error {
+	for len(r.ends) > 0 && r.ends[0].at <= t {
+		e := heap.Pop(&r.ends).(ending)
+		r.allocated -= e.job.Compute()
+		for task := range e.job.Tasks {
+			if err := r.step(engine.Ended{At: engine.At{At: e.at}, ID: e.job.ID, Task: task}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) submit(j *Job) error {
+	r.jobs[j.ID] = j
+	r.arrived += j.Compute()
+	if err := r.step(engine.Submit{At: engine.At{At: j.Submit}, Workload: j.Workload}); err != nil {
+		return err
+	}
+	if r.GiveUp && r.engine.Phase(j.ID) == "waiting" {
+		r.out.GivenUp++
+		delete(r.jobs, j.ID)
+		if err := r.step(engine.Cancel{At: engine.At{At: j.Submit}, ID: j.ID}); err != nil {
+			return err
+		}
+	}
+	for int64(len(r.out.Curve))*r.out.Capacity <= r.arrived*100 {
+		r.out.Curve = append(r.out.Curve, float64(r.allocated)*100/float64(r.out.Capacity))
+	}
+	return nil
+}
+
+// step feeds the engine an event and carries out what it proposes.
+func (r *run) step(event engine.Event) error {
+	for _, a := range r.engine.Step(event) {
+		switch a := a.(type) {
+		case engine.Place:
+			if err := r.start(event.When(), a); err != nil {
+				return err
+			}
+		case engine.Reject:
+			return fmt.Errorf("the engine rejects an event of the trace: %s", a.Reason)
+		default:
+			return fmt.Errorf("the simulator does not carry out %T: action %d", a, a.Action())
+		}
+	}
+	return nil
+}
+
+func (r *run) start(now engine.Time, a engine.Place) error {
+	j := r.jobs[a.Workload]
+	if j == nil {
+		return fmt.Errorf("the engine places workload %s, which is not in the trace", a.Workload)
+	}
+	at := engine.At{At: now}
+	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
+		return err
+	}
+	for _, t := range a.Tasks {
+		if err := r.step(engine.Started{At: at, ID: j.ID, Task: t.Task}); err != nil {
+			return err
+		}
+	}
+	r.out.Placed++
+	r.allocated += j.Compute()
+	if j.Duration > 0 {
+		r.seq++
+		heap.Push(&r.ends, ending{now + j.Duration, r.seq, j})
+	}
+	return nil
+}

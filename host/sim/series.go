@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// Open reads the trace that a word names: `openb:FOLDER/LIST`, or `generated:NODES` for a made one.
+func Open(name string) (*Openb, error) {
+	kind, rest, _ := strings.Cut(name, ":")
+	switch kind {
+	case "openb":
+		folder, list := filepath.Split(rest)
+		if list == "" {
+			return nil, fmt.Errorf("trace %q names no pod list: write openb:FOLDER/LIST, for example openb:traces/openb/default", name)
+		}
+		return ReadOpenb(folder, list)
+	case "generated":
+		nodes, err := strconv.Atoi(rest)
+		if err != nil || nodes < 1 || nodes > 100_000 {
+			return nil, fmt.Errorf("trace %q: write generated:NODES with 1 to 100000 nodes", name)
+		}
+		return Generate(nodes, 1), nil
+	}
+	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST or generated:NODES", name)
+}
+
+// ParseSeeds reads `42`, `42..51` or a list of these with commas.
+func ParseSeeds(text string) ([]uint64, error) {
+	var seeds []uint64
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(part, "..")
+		if !ranged {
+			last = first
+		}
+		a, err := strconv.ParseUint(first, 10, 63)
+		b, err2 := strconv.ParseUint(last, 10, 63)
+		if err != nil || err2 != nil || b < a || b-a >= 1000 {
+			return nil, fmt.Errorf("seeds %q: write numbers or ranges of at most 1000 like 42..51, with commas between them", text)
+		}
+		for s := a; s <= b; s++ {
+			seeds = append(seeds, s)
+		}
+	}
+	return seeds, nil
+}
+
+// Series is a trace run under a policy once for each seed.
+type Series struct {
+	Policy string    `json:"policy"`
+	Runs   []SeedRun `json:"runs"`
+	At     []Mean    `json:"allocated"` // when 50, 80, 100 and 130 percent of capacity had arrived
+	Speed  float64   `json:"decisionsPerSecond,omitempty"`
+}
+
+// SeedRun is one run of a series.
+type SeedRun struct {
+	Seed    uint64    `json:"seed"`
+	Jobs    int       `json:"jobs"`
+	Placed  int       `json:"placed"`
+	GivenUp int       `json:"givenUp"`
+	At      []float64 `json:"allocated"`
+}
+
+// Mean is a mean over the seeds with its standard deviation, in percent of capacity.
+type Mean struct {
+	Arrived   int     `json:"arrivedPercent"`
+	Mean      float64 `json:"mean"`
+	Deviation float64 `json:"deviation"`
+}
+
+// Arrivals are the percentages of capacity at which a series is looked at.
+var arrivals = []int{50, 80, 100, 130}
+
+// RunSeries runs a trace by FGD's protocol under a policy, which policyFor makes for each seed.
+func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock func() time.Time, policyFor func(uint64) (*place.Policy, error)) (*Series, error) {
+	s := &Series{Policy: name}
+	var decisions int
+	var took time.Duration
+	for _, seed := range seeds {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		policy, err := policyFor(seed)
+		if err != nil {
+			return nil, err
+		}
+		r, err := Run(o.Inflated(seed, 130), Options{Config: engine.Config{Placement: policy}, GiveUp: true, Clock: clock})
+		if err != nil {
+			return nil, err
+		}
+		one := SeedRun{Seed: seed, Jobs: r.Jobs, Placed: r.Placed, GivenUp: r.GivenUp}
+		for _, percent := range arrivals {
+			one.At = append(one.At, r.At(percent))
+		}
+		s.Runs = append(s.Runs, one)
+		decisions += r.Jobs
+		took += r.Deciding
+	}
+	if took > 0 {
+		s.Speed = float64(decisions) / took.Seconds()
+	}
+	for i, percent := range arrivals {
+		s.At = append(s.At, s.mean(i, percent))
+	}
+	return s, nil
+}
+
+func (s *Series) mean(i, percent int) Mean {
+	var sum, squares float64
+	n := float64(len(s.Runs))
+	for _, r := range s.Runs {
+		sum += r.At[i]
+	}
+	for _, r := range s.Runs {
+		squares += (r.At[i] - sum/n) * (r.At[i] - sum/n)
+	}
+	return Mean{percent, sum / n, math.Sqrt(squares / n)}
+}
+
+// MeanAt is the mean when percent of capacity had arrived; percent is one of 50, 80, 100, 130.
+func (s *Series) MeanAt(percent int) float64 {
+	for _, m := range s.At {
+		if m.Arrived == percent {
+			return m.Mean
+		}
+	}
+	return math.NaN()
+}

@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// Trace is the input of a run.
+type Trace struct {
+	Name  string
+	Nodes []engine.NodeSet
+	// Classes say which nodes the feasibility classes that jobs name may use.
+	Classes []engine.Feasibility
+	Jobs    []Job // by Submit
+}
+
+// Job is a workload of a trace.
+type Job struct {
+	engine.Workload
+	Submit   engine.Time // µs
+	Duration engine.Time // µs of running; 0: it never ends
+}
+
+// Compute is what the job takes while it runs, in thousandths of a device.
+func (j *Job) Compute() int64 {
+	return int64(j.Share.Compute.Floor) * int64(j.Devices) * int64(j.Tasks)
+}
+
+// Capacity is what all devices of the trace's nodes have, in thousandths of a device.
+func (t *Trace) Capacity() int64 {
+	var sum int64
+	for _, n := range t.Nodes {
+		sum += int64(len(n.Devices)) * 1000
+	}
+	return sum
+}
+
+// random draws numbers that are the same on every machine and with every version of the language: splitmix64 (Steele, Lea, Flood:
+// Fast splittable pseudorandom number generators, 2014).
+type random struct{ state uint64 }
+
+func newRandom(seed uint64) *random { return &random{seed * 0x9e3779b97f4a7c15} }
+
+func (r *random) next() uint64 {
+	r.state += 0x9e3779b97f4a7c15
+	x := r.state
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below draws a number from 0 to n-1; n must be positive. The bias is under n in 2^64.
+func (r *random) below(n int) int { return int(r.next() % uint64(n)) }
+
+// unit draws a number from 0 to 1, 1 excluded.
+func (r *random) unit() float64 { return float64(r.next()>>11) / (1 << 53) }
+
+func shuffle[T any](r *random, list []T) {
+	for i := len(list) - 1; i > 0; i-- {
+		k := r.below(i + 1)
+		list[i], list[k] = list[k], list[i]
+	}
+}
