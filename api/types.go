@@ -53,20 +53,22 @@ const (
 
 // WorkloadSpec is what a user submits.
 type WorkloadSpec struct {
-	Name      string            `json:"name,omitempty"` // unique among live workloads; made up when empty
-	Queue     string            `json:"queue,omitempty"`
-	Class     Class             `json:"class,omitempty"`
-	Priority  int32             `json:"priority,omitempty"`
-	Share     Share             `json:"share"`
-	Devices   int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
-	Model     string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
-	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
-	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
-	Memory    Bytes             `json:"hostMemory,omitempty"`
-	Command   []string          `json:"command"`
-	Dir       string            `json:"dir"`
-	Env       map[string]string `json:"env,omitempty"`
-	Attach    bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
+	Name     string `json:"name,omitempty"` // unique among live workloads; made up when empty
+	Queue    string `json:"queue,omitempty"`
+	Class    Class  `json:"class,omitempty"`
+	Priority int32  `json:"priority,omitempty"`
+	// Preemptible lets it hold what others are guaranteed and do not use; it is evicted when they want it.
+	Preemptible bool              `json:"preemptible,omitempty"`
+	Share       Share             `json:"share"`
+	Devices     int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
+	Model       string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
+	TimeLimit   Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
+	CPU         Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
+	Memory      Bytes             `json:"hostMemory,omitempty"`
+	Command     []string          `json:"command"`
+	Dir         string            `json:"dir"`
+	Env         map[string]string `json:"env,omitempty"`
+	Attach      bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
 }
 
 // Duration is a time.Duration that reads and prints as text, `2h30m`.
@@ -188,12 +190,42 @@ type Process struct {
 	Memory *Bytes `json:"memory"`
 }
 
-// QueueSpec is a tenant in the tree of queues. Quota is the compute that its workloads together may hold as floors, in
-// thousandths of a device; Unlimited means no quota is set.
+// QueueSpec is a tenant in the tree of queues. Its quota is what it is guaranteed and its limit what it may never pass, for the
+// floors of its workloads together, those of the queues under it included. Work that is not preemptible fits in the quota only;
+// preemptible work may go over it, up to the limit, and gives way when the owner of the quota wants it back. What is over all
+// quotas goes by weight. Amounts that are not set are no bound: without a quota nothing is guaranteed.
 type QueueSpec struct {
-	Name   string `json:"name"`
-	Parent string `json:"parent,omitempty"`
-	Quota  Quota  `json:"quota"`
+	Name         string       `json:"name"`
+	Parent       string       `json:"parent,omitempty"`
+	Quota        Quota        `json:"quota"` // of compute; Unlimited: none is set
+	QuotaMemory  *Bytes       `json:"quotaMemory,omitempty"`
+	QuotaDevices *int64       `json:"quotaDevices,omitempty"` // shares, each on one device
+	Limit        QueueAmounts `json:"limit,omitzero"`
+	Weight       QueueWeight  `json:"weight,omitzero"`
+	Models       []QueueModel `json:"models,omitempty"`
+}
+
+// QueueAmounts are amounts that a quota or limit is set to; nil: not set.
+type QueueAmounts struct {
+	Compute *Quota `json:"compute,omitempty"` // thousandths of a device
+	Memory  *Bytes `json:"memory,omitempty"`
+	Devices *int64 `json:"devices,omitempty"` // shares, each on one device
+}
+
+// QueueWeight divides what is over the quotas among the queues under one parent. All (default 1) is for each resource that has
+// no weight of its own.
+type QueueWeight struct {
+	All     int32 `json:"all,omitempty"`
+	Compute int32 `json:"compute,omitempty"`
+	Memory  int32 `json:"memory,omitempty"`
+	Devices int32 `json:"devices,omitempty"`
+}
+
+// QueueModel is the quota and limit of a queue on devices of one model. They count beside those overall.
+type QueueModel struct {
+	Model string       `json:"model"`
+	Quota QueueAmounts `json:"quota,omitzero"`
+	Limit QueueAmounts `json:"limit,omitzero"`
 }
 
 // Quota is a limit in thousandths of a device, or Unlimited. Its text form is a number of devices (`2`, `0.5`) or `none`.

@@ -52,8 +52,10 @@ func (e *Engine) change(ev Change) bool {
 			return e.reject(w.ID, "conflict", "%v", err)
 		}
 	}
-	if err := e.checkQuota(w, q, plan); err != nil {
-		return e.reject(w.ID, "quota", "%v", err)
+	if plan != nil || q != w.queue {
+		if err := e.checkQuota(w, q, plan); err != nil {
+			return e.reject(w.ID, "quota", "%v", err)
+		}
 	}
 	if ev.Priority != nil {
 		w.Priority = *ev.Priority
@@ -84,11 +86,15 @@ func (e *Engine) changeWaiting(w *workload, ev Change, q *queue.Node) {
 }
 
 func (e *Engine) moveHeld(w *workload, q *queue.Node) {
-	sum := w.heldCompute()
-	w.queue.Hold(-sum)
+	held, firm := w.uses(nil), !w.Preemptible
+	for _, u := range held {
+		w.queue.Hold(u.model, u.amounts, firm, -1)
+	}
 	w.queue.Holds--
 	w.queue, w.Queue = q, q.Name
-	w.queue.Hold(sum)
+	for _, u := range held {
+		w.queue.Hold(u.model, u.amounts, firm, 1)
+	}
 	w.queue.Holds++
 }
 
@@ -143,38 +149,6 @@ func (e *Engine) roomFor(w *workload, plan *resize) error {
 		}
 	}
 	return nil
-}
-
-// checkQuota says which quota a change of a running workload would pass.
-func (e *Engine) checkQuota(w *workload, q *queue.Node, plan *resize) error {
-	held, want := w.heldCompute(), w.heldCompute()
-	if plan != nil {
-		want = 0
-		for i, t := range w.tasks {
-			for k := range plan.tasks[i].grants {
-				want += int64(max(t.grants[k].compute, plan.tasks[i].grants[k].Compute.Floor))
-			}
-		}
-	}
-	if q == w.queue && want <= held {
-		return nil
-	}
-	w.queue.Hold(-held)
-	over := q.Over(want)
-	w.queue.Hold(held)
-	if over == nil || q.Within(over) && w.queue.Within(over) && want <= held {
-		return nil // under that quota nothing more is held than before
-	}
-	return fmt.Errorf("workload %s would hold %s in queue %s, which has a quota of %s and %s held by others: ask for less or raise the quota",
-		w.ID, countDevices(want), over.Name, over.Quota, api.Quota(others(w, over, held)))
-}
-
-// others is what a queue holds apart from a workload.
-func others(w *workload, q *queue.Node, held int64) int64 {
-	if w.queue.Within(q) {
-		return q.Held - held
-	}
-	return q.Held
 }
 
 // propose books the larger of old and new and tells the host.

@@ -29,6 +29,10 @@ func clean(event Event) Event {
 		return ev
 	case QueueSet:
 		ev.Queue.Name, ev.Queue.Parent = text(ev.Queue.Name), text(ev.Queue.Parent)
+		ev.Queue.Models = slices.Clone(ev.Queue.Models)
+		for i := range ev.Queue.Models {
+			ev.Queue.Models[i].Model = text(ev.Queue.Models[i].Model)
+		}
 		return ev
 	case QueueGone:
 		ev.Queue = text(ev.Queue)

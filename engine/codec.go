@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
 )
 
 // tagged is how events and actions are written: a kind and, beside it, the fields of that kind.
@@ -100,8 +102,19 @@ func exact(event Event) error {
 			return fmt.Errorf("grant %s holds less than no memory", ev.Grants[i].UID)
 		}
 	case QueueSet:
-		if ev.Queue.Quota < -1 {
-			return fmt.Errorf("queue %s has a quota of less than nothing", ev.Queue.Name)
+		return exactQueue(ev.Queue)
+	}
+	return nil
+}
+
+func exactQueue(q api.QueueSpec) error {
+	amounts := []api.QueueAmounts{{Compute: &q.Quota, Memory: q.QuotaMemory, Devices: q.QuotaDevices}, q.Limit}
+	for _, m := range q.Models {
+		amounts = append(amounts, m.Quota, m.Limit)
+	}
+	for _, a := range amounts {
+		if a.Compute != nil && *a.Compute < api.Unlimited || a.Memory != nil && *a.Memory < 0 || a.Devices != nil && *a.Devices < 0 {
+			return fmt.Errorf("queue %s has a quota or limit of less than nothing", q.Name)
 		}
 	}
 	return nil

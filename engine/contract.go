@@ -85,6 +85,7 @@ type Workload struct {
 	Resources   []Resource `json:"resources,omitempty"`   // of the node, per task
 	Feasibility string     `json:"feasibility,omitempty"` // class; empty: every node
 	TimeLimit   Time       `json:"timeLimit,omitempty"`   // µs of running; 0: not known
+	Preemptible bool       `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
 }
 
 // Submit adds a workload.

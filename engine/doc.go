@@ -9,12 +9,14 @@
 //
 // The rules, and where they are:
 //
-//   - The line goes by priority, then first come (schedule.go). Floors decide what fits; ceilings may overlap.
+//   - What is within a quota of its queue goes first; then priority; then the queue furthest below its fair share, by decayed use
+//     where that is the same; then first come (order.go, package queue). Floors decide what fits; ceilings may overlap.
 //   - The first that has quota and could run but does not fit is the head. What is behind it starts only if it ends before the
 //     head's reserved start or fits beside it; where that start is not known, only on what could never serve the head
 //     (reserve.go).
-//   - Who waits for a quota holds back those behind it under the same quota, and nobody else. What asks for more than its quota,
-//     or than any node has, holds nobody back.
+//   - Work that is not preemptible fits in the quotas of its queue and those above, preemptible work in their limits (quota.go).
+//     Who waits for one of these holds back those behind it under the same, and nobody else. What asks for more than its quota, or
+//     than any node has, holds nobody back.
 //   - A device has free what is under no floor and held by nobody: memory that a grant holds above its floor is taken (usage.go).
 //   - A start is assumed until it is answered; a refusal that names a node bars it, one that does not is tried again later
 //     (answers.go). A resize holds the larger of old and new until it is over (change.go).

@@ -19,6 +19,8 @@ type Config struct {
 	NoBackfill bool `json:"noBackfill,omitempty"`
 	// FirstAction is the ID of the first action; 0: 1. A host that starts its engine anew gives one that was never used.
 	FirstAction ActionID `json:"firstAction,omitempty"`
+	// HalfLife is how long it takes until use counts half in the order of queues, in µs; 0: a week.
+	HalfLife Time `json:"halfLife,omitempty"`
 	// Placement is the policy that scores places; nil: best fit, the least left first (package place).
 	Placement *place.Policy `json:"placement,omitempty"`
 }
@@ -44,8 +46,10 @@ type Engine struct {
 	grants  map[string]grantAt         // by UID
 	pending map[ActionID]*proposal
 
-	heap []*group // of a pass, to use its memory again
-	out  []Action
+	sized   queue.Amounts // of the fleet, as of sizedAt
+	sizedAt uint64        // Changes, plus 1
+
+	out []Action
 }
 
 // New returns an engine with no nodes, no work and the default queue.
@@ -83,6 +87,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 	}
+	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {
 		e.placer.UsePolicy(config.Placement)
 	}
@@ -93,6 +98,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 // applied changes nothing and gives one Reject.
 func (e *Engine) Step(event Event) []Action {
 	e.now = max(e.now, event.When())
+	e.queues.Now = int64(e.now)
 	e.out = nil
 	if might := e.apply(event); might || e.Next() <= e.now {
 		e.unpark()

@@ -112,23 +112,62 @@ func (e *Engine) checkGrants() error {
 	return nil
 }
 
+// checkQueues holds what each queue holds and wants, overall and by model, against its workloads.
 func (e *Engine) checkQueues() error {
-	held, holds, waiting := map[*queue.Node]int64{}, map[*queue.Node]int{}, map[*queue.Node]int{}
+	type sums struct {
+		own, wants     queue.Amounts
+		parts          int64
+		holds, waiting int
+	}
+	type row struct {
+		queue *queue.Node
+		model string
+	}
+	held, firm, all := map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[*queue.Node]*sums{}
+	for _, q := range e.queues.All() {
+		all[q] = &sums{}
+	}
 	for _, w := range e.byID() {
-		for q := w.queue; q != nil; q = q.Parent() {
-			held[q] += w.heldCompute()
-		}
+		d := w.demand()
 		if w.waiting() {
-			waiting[w.queue]++
+			all[w.queue].waiting++
 		} else {
-			holds[w.queue]++
+			all[w.queue].holds++
+		}
+		for _, u := range w.uses(nil) {
+			all[w.queue].own = all[w.queue].own.Plus(u.amounts, 1)
+		}
+		for q := w.queue; q != nil; q = q.Parent() {
+			if w.waiting() {
+				all[q].wants = all[q].wants.Plus(d.Amounts, 1)
+				all[q].parts += int64(d.Part) * d.Shares
+			}
+			for _, u := range w.uses(nil) {
+				for _, r := range slices.Compact([]row{{q, ""}, {q, u.model}}) {
+					held[r] = held[r].Plus(u.amounts, 1)
+					if d.Firm {
+						firm[r] = firm[r].Plus(u.amounts, 1)
+					}
+				}
+			}
 		}
 	}
-	for _, q := range e.queues.All() {
-		if q.Held != held[q] || q.Holds != holds[q] || q.Waiting != waiting[q] {
-			return fmt.Errorf("queue %s holds %d in %d workloads with %d waiting; its workloads say %d, %d and %d",
-				q.Name, q.Held, q.Holds, q.Waiting, held[q], holds[q], waiting[q])
+	for q, want := range all {
+		wants, parts := q.Wants()
+		if q.Holds != want.holds || q.Waiting != want.waiting || q.Own.Held != want.own || wants != want.wants || parts != want.parts {
+			return fmt.Errorf("queue %s counts %d workloads and %d waiting, holds %v itself and wants %v and %d; its workloads say %+v",
+				q.Name, q.Holds, q.Waiting, q.Own.Held, wants, parts, *want)
 		}
+		for _, model := range append(q.Models(), "") {
+			gotHeld, gotFirm := q.Count(model)
+			if r := (row{q, model}); gotHeld != held[r] || gotFirm != firm[r] || model == "" && q.All.Held != gotHeld {
+				return fmt.Errorf("queue %s counts %v and %v of it firm on model %q; its workloads say %v and %v", q.Name, gotHeld, gotFirm, model, held[r], firm[r])
+			}
+			delete(held, row{q, model})
+		}
+	}
+	if len(held) > 0 {
+		return fmt.Errorf("%d queues do not count what they hold on a model", len(held))
 	}
 	return nil
 }
@@ -150,7 +189,7 @@ func (e *Engine) checkLine() error {
 		if c := e.line.Seek(func(o *workload) bool { return before(o, w) }); !c.Valid() || c.Value() != w {
 			return fmt.Errorf("workload %s waits and is not in line", w.ID)
 		}
-		g := e.groups[groupKey{w.shape, w.queue, w.TimeLimit}]
+		g := e.groups[w.groupKey()]
 		if grouped := g != nil && slices.Contains(g.members, w); grouped == (w.retryAt > 0) {
 			return fmt.Errorf("workload %s waits and may be tried both now and later, or never", w.ID)
 		}

@@ -207,7 +207,7 @@ func TestReplayFindsTheDifference(t *testing.T) {
 func TestEventsReadBack(t *testing.T) {
 	share := api.Share{Compute: api.Compute{Floor: 250, Ceiling: 800}, Memory: api.Memory{Floor: api.Amount{Bytes: gi}, Ceiling: api.Amount{Part: 333}}, Weight: 3}
 	priority, queue, at := int32(-3), "q", At{17}
-	work := Workload{"w", "q", api.Batch, 2, 3, 4, share, "m", []Resource{{"cpu", 1}}, "zone", 99}
+	work := Workload{"w", "q", api.Batch, 2, 3, 4, share, "m", []Resource{{"cpu", 1}}, "zone", 99, true}
 	grant := Grant{"w.0.0", "d", share.Compute, gi, 2 * gi, 5}
 	placing := []Placing{{1, "n", []Grant{grant}}}
 	for _, ev := range []Event{

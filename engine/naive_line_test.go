@@ -3,15 +3,12 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
-
-func (w *naiveWork) demand() int64 {
-	return int64(w.Share.Compute.Floor) * int64(w.Devices*w.Tasks)
-}
 
 func (w *naiveWork) takesNothing() bool {
 	return w.Share.Compute.Floor == 0 && w.Share.Memory.Floor.IsZero() && len(w.Resources) == 0
@@ -27,34 +24,6 @@ func (n *naive) above(queue string) []string {
 	return all
 }
 
-func (n *naive) heldBy(queue string) int64 {
-	var sum int64
-	for _, w := range n.work {
-		if slices.Contains(n.above(w.Queue), queue) {
-			for _, t := range w.tasks {
-				if !t.over {
-					sum += int64(w.Share.Compute.Floor) * int64(len(t.devices))
-				}
-			}
-		}
-	}
-	return sum
-}
-
-// over is the first quota that would be passed with so much more held, beside what others are to hold.
-func (n *naive) over(w *naiveWork, beside *naiveWork) string {
-	for _, q := range n.above(w.Queue) {
-		held := n.heldBy(q)
-		if beside != nil && slices.Contains(n.above(beside.Queue), q) {
-			held += beside.demand()
-		}
-		if quota := n.queues[q].Quota; quota != api.Unlimited && w.demand() > 0 && held+w.demand() > int64(quota) {
-			return q
-		}
-	}
-	return ""
-}
-
 // reserved is the head's reservation.
 type reserved struct {
 	known bool
@@ -63,49 +32,97 @@ type reserved struct {
 	spots []naiveSpot
 }
 
+// schedule makes passes until one starts nothing; with work of one queue only, one.
 func (n *naive) schedule(out *strings.Builder) {
-	line := slices.Clone(n.work)
-	slices.SortFunc(line, func(a, b *naiveWork) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.coming, b.coming))
-	})
-	var head *naiveWork
-	var reserve *reserved
-	closed := map[string]bool{}
-	for _, w := range line {
-		if w.tasks != nil || w.retryAt > n.now || !n.possible(w) {
+	for n.pass(out) {
+	}
+}
+
+func (n *naive) pass(out *strings.Builder) (again bool) {
+	var line []*naiveWork
+	fair := map[string]naiveAmounts{}
+	n.fair("", n.size(), fair)
+	for _, w := range n.work {
+		if w.tasks == nil && w.retryAt <= n.now {
+			line = append(line, w)
+		}
+	}
+	several := slices.ContainsFunc(line, func(w *naiveWork) bool { return w.Queue != line[0].Queue })
+	p := naivePass{naive: n, out: out}
+	for len(line) > 0 {
+		w := n.next("", line, fair)
+		if p.try(w) {
+			again = several
+			line = slices.DeleteFunc(line, func(o *naiveWork) bool { return o == w })
 			continue
 		}
-		alone, blocked := false, false
-		for _, q := range n.above(w.Queue) {
-			quota := n.queues[q].Quota
-			alone = alone || quota != api.Unlimited && w.demand() > 0 && w.demand() > int64(quota)
-			blocked = blocked || closed[q] && w.demand() > 0
+		// What is the same may not start, either.
+		line = slices.DeleteFunc(line, func(o *naiveWork) bool { return alike(o, w) })
+	}
+	return again
+}
+
+// alike says that two workloads are the same in all that decides whether they may start.
+func alike(a, b *naiveWork) bool {
+	x, y := a.Workload, b.Workload
+	x.ID, x.Priority, x.Share.Compute.Ceiling, x.Share.Memory.Ceiling, x.Share.Weight = y.ID, y.Priority, y.Share.Compute.Ceiling, y.Share.Memory.Ceiling, y.Share.Weight
+	return reflect.DeepEqual(x, y)
+}
+
+// naivePass is one pass.
+type naivePass struct {
+	*naive
+	out     *strings.Builder
+	head    *naiveWork
+	reserve *reserved
+	closed  []*naiveBound
+}
+
+func (n *naivePass) try(w *naiveWork) bool {
+	if !n.possible(w) || n.refusal(w, "", 0, nil, true) != nil ||
+		slices.ContainsFunc(n.closed, func(b *naiveBound) bool { return n.concerns(b, w) }) {
+		return false
+	}
+	if b := n.refusal(w, "", 0, nil, false); b != nil {
+		n.closed = append(n.closed, b)
+		return false
+	}
+	now := n.full()
+	spots, ok := now.fit(&w.Workload, n.kept(w, nil))
+	switch {
+	case n.head == nil && !ok:
+		if !n.closedByModel(w) {
+			n.head = w
 		}
-		if alone || blocked {
-			continue
+		return false
+	case !ok:
+		return false
+	case n.head != nil && !w.takesNothing():
+		if n.reserve == nil {
+			n.reserve = n.naive.reserve(n.head)
 		}
-		if q := n.over(w, nil); q != "" {
-			closed[q] = true
-			continue
+		if spots = n.backfill(w, n.head, n.reserve, spots); spots == nil {
+			return false
 		}
-		now := n.full()
-		spots, ok := now.fit(&w.Workload, nil)
-		switch {
-		case head == nil && !ok:
-			head = w
-		case head == nil:
-			n.start(out, w, spots)
-		case ok && w.takesNothing():
-			n.start(out, w, spots)
-		case ok:
-			if reserve == nil {
-				reserve = n.reserve(head)
-			}
-			if spots := n.backfill(w, head, reserve, spots); spots != nil {
-				n.start(out, w, spots)
+	}
+	n.start(n.out, w, spots)
+	return true
+}
+
+// closedByModel says that a workload would fit, but for bounds, and has these waited for.
+func (n *naivePass) closedByModel(w *naiveWork) bool {
+	if _, ok := n.full().fit(&w.Workload, nil); !ok || !n.depends(w) {
+		return false
+	}
+	for name, node := range n.nodes {
+		for _, d := range node.devices {
+			b := n.refusal(w, d.Model, d.Memory, nil, false)
+			if b != nil && n.refusal(w, d.Model, d.Memory, nil, true) == nil && n.serves(&w.Workload, name, d) {
+				n.closed = append(n.closed, b)
 			}
 		}
 	}
+	return true
 }
 
 func (n *naive) possible(w *naiveWork) bool {
@@ -135,7 +152,7 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 	for _, e := range ends {
 		t := e.w.tasks[e.task]
 		then.hold(e.w, t, -1)
-		if spots, ok := then.fit(&head.Workload, nil); ok {
+		if spots, ok := then.fit(&head.Workload, n.kept(head, nil)); ok {
 			return &reserved{true, max(n.now, e.at), then, spots}
 		}
 	}
@@ -146,12 +163,15 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 	if r.known && w.TimeLimit > 0 && n.now+w.TimeLimit <= r.at {
 		return spots
 	}
-	if n.over(w, head) != "" {
+	if n.refusal(w, "", 0, head, false) != nil {
 		return nil
 	}
-	now := n.full()
+	now, kept := n.full(), n.kept(w, head)
 	if !r.known {
 		spots, _ := now.fit(&w.Workload, func(node string, d Device) bool {
+			if kept != nil && kept(node, d) {
+				return true
+			}
 			shared := len(w.Resources) > 0 && len(head.Resources) > 0
 			alone := head.Workload
 			alone.Tasks = 1
@@ -170,7 +190,7 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 		}
 		now.cpu[s.node] = min(now.cpu[s.node], r.then.cpu[s.node])
 	}
-	spots, ok := now.fit(&w.Workload, nil)
+	spots, ok := now.fit(&w.Workload, kept)
 	if !ok {
 		return nil
 	}

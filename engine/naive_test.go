@@ -19,6 +19,7 @@ type naive struct {
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
 	came    int
+	used    func(queue string) int64 // decayed use now; of the work of a queue itself with a / behind its name
 }
 
 type naiveNode struct {
@@ -66,6 +67,7 @@ func (n *naive) find(id string) *naiveWork {
 func (n *naive) step(event Event) string {
 	n.now = max(n.now, event.When())
 	var out strings.Builder
+	might := true // something might start
 	switch ev := event.(type) {
 	case NodeSet:
 		n.nodes[ev.Node] = &naiveNode{devices: ev.Devices, cpu: ev.Resources[0].Amount}
@@ -93,7 +95,15 @@ func (n *naive) step(event Event) string {
 		}
 		maps.DeleteFunc(n.refused, func(k [2]string, _ bool) bool { return k[0] == ev.Class })
 	case QueueSet:
+		before := n.queues[ev.Queue.Name]
 		n.queues[ev.Queue.Name] = ev.Queue
+		if n.wrong() {
+			if n.queues[ev.Queue.Name] = before; before.Name == "" {
+				delete(n.queues, ev.Queue.Name)
+			}
+			out.WriteString("reject\n")
+			might = false
+		}
 	case Submit:
 		n.came++
 		n.work = append(n.work, &naiveWork{Workload: ev.Workload, coming: n.came})
@@ -109,7 +119,7 @@ func (n *naive) step(event Event) string {
 		if w := n.find(ev.ID); w.tasks == nil {
 			n.forget(w)
 		} else {
-			w.cancelled = true
+			w.cancelled, might = true, false
 			n.evict(&out, func(t *naiveTask) bool { return slices.Contains(w.tasks, t) })
 		}
 	case Started:
@@ -117,10 +127,12 @@ func (n *naive) step(event Event) string {
 	case Ended:
 		n.ended(ev)
 	case Usage:
+		might = false
 		for _, u := range ev.Grants {
-			n.use(u)
+			might = n.use(u) || might
 		}
 	case Done:
+		might = false
 		for _, w := range n.work {
 			if w.placing == ev.ID {
 				w.placing, w.refusals = 0, 0
@@ -129,20 +141,31 @@ func (n *naive) step(event Event) string {
 	case Refused:
 		n.refuse(ev)
 	}
-	n.schedule(&out)
+	for _, w := range n.work {
+		if w.tasks == nil && w.retryAt > 0 && w.retryAt <= n.now {
+			w.retryAt, might = 0, true
+		}
+	}
+	if might {
+		n.schedule(&out)
+	}
 	return out.String()
 }
 
-func (n *naive) use(u GrantUsage) {
+// use says whether a grant holds more or less than before, of memory that counts.
+func (n *naive) use(u GrantUsage) (changed bool) {
 	for _, w := range n.work {
 		for i, t := range w.tasks {
 			for k, uuid := range t.devices {
 				if u.UID == fmt.Sprintf("%s.%d.%d-%d", w.ID, i, k, w.placed) {
+					floor := w.Share.Memory.Floor.Of(n.device(t.node, uuid).Memory)
+					changed = max(floor, u.Memory) != max(floor, t.used[uuid])
 					t.used[uuid] = u.Memory
 				}
 			}
 		}
 	}
+	return changed
 }
 
 func (n *naive) unbar(node string) {

@@ -28,6 +28,9 @@ func (e *Engine) nodeSet(ev NodeSet) bool {
 	if err != nil {
 		return e.reject("", "invalid", "%v", err)
 	}
+	if n, ok := e.fleet.Node(ev.Node); ok {
+		e.remodel(n)
+	}
 	for _, d := range lost {
 		e.evictFrom(d, EvictDeviceGone, "device "+e.fleet.Device(d).UUID+" is gone from node "+ev.Node)
 	}

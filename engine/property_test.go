@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -62,10 +63,10 @@ func (g *generator) share() api.Share {
 func (g *generator) submit() Submit {
 	g.next++
 	w := Workload{
-		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team"), Class: api.Training,
+		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team", "other"), Class: api.Training,
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
 		Model: g.pick("model", "", "", "big", "small"), Feasibility: g.pick("class", "", "", "zone"),
-		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000,
+		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
 	}
 	if g.int("several", 0, 3) == 0 {
 		w.Tasks, w.Devices = g.int("tasks", 1, 3), g.int("devices", 1, 3)
@@ -74,6 +75,42 @@ func (g *generator) submit() Submit {
 		w.Resources = []Resource{{"cpu", int64(g.int("cpu", 1, 4))}}
 	}
 	return Submit{g.world.at(), w}
+}
+
+// queue gives a queue other quotas, limits and weights, most of them none.
+func (g *generator) queue(at At) QueueSet {
+	q := api.QueueSpec{
+		Name: g.pick("queue", "org", "team", "default", "other"), Quota: *g.quota(),
+		Weight: api.QueueWeight{All: int32(g.int("weight", 0, 3)), Memory: int32(g.int("memory weight", 0, 5) / 3)},
+	}
+	if q.Name == "team" {
+		q.Parent = "org"
+	}
+	switch g.int("more", 0, 5) {
+	case 0:
+		q.Limit.Compute = g.quota()
+	case 1:
+		memory := api.Bytes(g.int("quota memory", 0, 8)) * gi
+		q.QuotaMemory = &memory
+	case 2:
+		memory, shares := api.Bytes(g.int("limit memory", 0, 8))*gi, int64(g.int("shares", 0, 4))
+		q.Limit.Memory, q.Limit.Devices = &memory, &shares
+	case 3:
+		m := api.QueueModel{Model: g.pick("for model", "big", "small")}
+		m.Quota.Compute = g.quota()
+		m.Limit.Compute = g.quota()
+		if g.int("memory of model", 0, 1) == 0 {
+			memory := api.Bytes(g.int("model memory", 0, 8)) * gi
+			m.Limit.Memory = &memory
+		}
+		q.Models = []api.QueueModel{m}
+	}
+	return QueueSet{at, q}
+}
+
+func (g *generator) quota() *api.Quota {
+	q := rapid.SampledFrom([]api.Quota{api.Unlimited, api.Unlimited, 0, 500, 1000, 2000}).Draw(g.t, "quota")
+	return &q
 }
 
 // holding are the tasks that hold grants.
@@ -108,10 +145,7 @@ func (g *generator) event() Event {
 	case kind == 1:
 		return g.health(at)
 	case kind == 2:
-		return QueueSet{at, api.QueueSpec{
-			Name: g.pick("queue", "org", "team", "default"), Parent: "",
-			Quota: rapid.SampledFrom([]api.Quota{api.Unlimited, 0, 500, 1000, 2000}).Draw(g.t, "quota"),
-		}}
+		return g.queue(at)
 	case kind == 3:
 		return g.feasibility(at)
 	case kind == 4:
@@ -252,7 +286,8 @@ func (g *generator) adopt(at At) Event {
 func queues(at At) []Event {
 	return []Event{
 		QueueSet{at, api.QueueSpec{Name: "org", Quota: api.Unlimited}},
-		QueueSet{at, api.QueueSpec{Name: "team", Quota: api.Unlimited}},
+		QueueSet{at, api.QueueSpec{Name: "team", Quota: api.Unlimited, Parent: "org"}},
+		QueueSet{at, api.QueueSpec{Name: "other", Quota: api.Unlimited}},
 	}
 }
 
@@ -264,16 +299,18 @@ func TestAgainstNaive(t *testing.T) {
 		slow := newNaive()
 		g := &generator{t: rt, world: w, tame: true}
 		take := func(ev Event) {
-			if q, ok := ev.(QueueSet); ok && q.Queue.Name == "team" {
-				q.Queue.Parent = "org"
-				ev = q
-			}
 			if n, ok := ev.(NodeSet); ok { // the naive engine keeps the slice
 				n.Devices = slices.Clone(n.Devices)
 				defer func() { _ = n }()
 			}
 			actions := w.step(ev)
-			if got, want := brief(actions), slow.step(ev); got != want {
+			slow.used = usedIn(w.engine)
+			got := brief(actions)
+			if _, ok := ev.(QueueSet); ok && strings.HasPrefix(got, "reject ") { // the engine says why, too
+				_, rest, _ := strings.Cut(got, "\n")
+				got = "reject\n" + rest
+			}
+			if want := slow.step(ev); got != want {
 				rt.Fatalf("after %T %+v the engine gives\n%sand the naive one\n%s", ev, ev, got, want)
 			}
 			slow.placedAs(actions)
@@ -290,6 +327,17 @@ func TestAgainstNaive(t *testing.T) {
 			take(ev)
 		}
 	})
+}
+
+// usedIn is the decayed use of the queues of an engine: the naive one keeps none of its own, package queue tests how it is found.
+func usedIn(e *Engine) func(string) int64 {
+	return func(name string) int64 {
+		q, _ := e.queues.Get(strings.TrimSuffix(name, "/"))
+		if strings.HasSuffix(name, "/") {
+			return q.Own.Used(e.queues)
+		}
+		return q.All.Used(e.queues)
+	}
 }
 
 // tooSmall says that a node that comes again lacks a device that it had: the naive engine does not know that.

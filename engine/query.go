@@ -7,6 +7,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
 // DeviceBook is what is known and taken of one device.
@@ -43,7 +44,7 @@ func (e *Engine) Devices() []DeviceBook {
 // Waiting are the IDs of all that wait, in their order: the first is first in line.
 func (e *Engine) Waiting() []string {
 	ids := make([]string, 0, e.line.Len())
-	for w := range e.line.All {
+	for w := range e.inOrder {
 		ids = append(ids, w.ID)
 	}
 	return ids
@@ -57,7 +58,7 @@ func (e *Engine) Queues() []api.Queue {
 	all := e.queues.All()
 	queues := make([]api.Queue, len(all))
 	for i, n := range all {
-		queues[i] = api.Queue{QueueSpec: n.Spec(), Held: api.Milli(n.Held)}
+		queues[i] = api.Queue{QueueSpec: n.Spec(), Held: api.Milli(n.All.Held[queue.Compute])}
 		for _, m := range all {
 			if m.Within(n) {
 				queues[i].Running += m.Holds
@@ -203,10 +204,10 @@ func (e *Engine) CheckQuota(w Workload) error {
 	if !ok {
 		return fmt.Errorf("workload %s names queue %s, which is not there: make the queue or name another", w.ID, w.Queue)
 	}
-	demand := (&workload{Workload: w}).demand()
-	if over := q.Smaller(demand); over != nil {
-		return fmt.Errorf("workload %s asks for %s and queue %s may never hold more than %s: ask for less, use another queue or raise that quota",
-			w.ID, countDevices(demand), over.Name, countDevices(int64(over.Quota)))
+	demand := w.demand()
+	if r, over := q.Smaller(demand); over {
+		return fmt.Errorf("workload %s asks for %s and queue %s may never hold more than %s: ask for less, use another queue or raise that %s",
+			w.ID, queue.Format(r.Resource, demand.Amounts[r.Resource]), r.Queue.Name, queue.Format(r.Resource, r.Bound()), boundName(&r))
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	mark := p.fleet.Begin()
-	spots, ok := p.fit(w.shape)
+	spots, ok := p.fit(w)
 	if !ok || w.shape.nothing() {
 		p.fleet.Commit(mark)
 		return spots, ok
@@ -59,15 +59,25 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		return spots, true
 	}
 	p.fleet.Rollback(mark)
-	if !p.quotaBeside(w) {
+	return p.besideHead(w, g)
+}
+
+// besideHead places a workload so that quotas and devices have room for the head, too.
+func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
+	head := p.head.demand()
+	p.head.queue.Pretend(head.Model, head.Amounts, head.Firm, 1)
+	defer p.head.queue.Pretend(head.Model, head.Amounts, head.Firm, -1)
+	if _, no := w.queue.Over(w.demand()); no {
 		return nil, false
 	}
 	if p.reserve.known {
 		return p.beside(w)
 	}
-	request := w.shape.Request
-	request.Avoid = p.serves(p.head, w)
-	if spots, ok = p.placer.Place(&request); !ok {
+	request, serves := *p.request(w), p.serves(p.head, w)
+	over := request.Avoid
+	request.Avoid = func(d fleet.DeviceID) bool { return serves(d) || over != nil && over(d) }
+	spots, ok := p.placer.Place(&request)
+	if !ok && over == nil {
 		g.behind, g.behindShape, g.behindGains, g.behindAt = p.head, p.head.shape, p.fleet.Gains(), p.fleet.Changes()
 	}
 	return spots, ok
@@ -77,15 +87,6 @@ func (p *pass) takeAll(s *shape, spots []place.Spot) {
 	for _, spot := range spots {
 		p.placer.Take(&s.Request, spot)
 	}
-}
-
-// quotaBeside says that the quotas have room for a workload and the head together.
-func (p *pass) quotaBeside(w *workload) bool {
-	demand := p.head.demand()
-	p.head.queue.Hold(demand)
-	over := w.queue.Over(w.demand())
-	p.head.queue.Hold(-demand)
-	return over == nil
 }
 
 // beside places a workload so that the head still fits at its reserved time: on the head's devices only what is free both now and
@@ -102,7 +103,7 @@ func (p *pass) beside(w *workload) ([]place.Spot, bool) {
 	for _, s := range p.reserve.nodes {
 		p.fleet.Take(s.node, p.excess(s))
 	}
-	spots, ok := p.placer.Place(&w.shape.Request)
+	spots, ok := p.placer.Place(p.request(w))
 	p.fleet.Rollback(mark)
 	if !ok {
 		return nil, false
@@ -156,7 +157,8 @@ func (p *pass) serves(head, w *workload) func(fleet.DeviceID) bool {
 
 // reserveFor finds the first end of a time limit after which the head fits, by trying: the more has ended, the more fits, so steps
 // double until it fits and then halve. The fleet is left as it was.
-func (e *Engine) reserveFor(head *workload) *reservation {
+func (p *pass) reserveFor(head *workload) *reservation {
+	e, request := p.Engine, p.request(head)
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
 	c := e.ends.Begin()
@@ -170,7 +172,7 @@ func (e *Engine) reserveFor(head *workload) *reservation {
 				break
 			}
 		}
-		spots, ok := e.placer.Place(&head.shape.Request)
+		spots, ok := e.placer.Place(request)
 		if !ok {
 			e.fleet.Commit(mark)
 			if growing {

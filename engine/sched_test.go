@@ -17,9 +17,11 @@ import (
 //
 //	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [quota=N] [parent=Q] · queue-gone NAME
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N]
+//	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
+//	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
-//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C]
+//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
@@ -111,11 +113,7 @@ func (w *world) event(a args) Event {
 	case "health":
 		return DeviceHealth{w.at(), a.word(0), a.word(1), api.DeviceHealth(a.word(2)), a.text("reason", "")}
 	case "queue":
-		q := api.QueueSpec{Name: a.word(0), Parent: a.text("parent", ""), Quota: api.Unlimited}
-		if text := a.text("quota", ""); text != "" {
-			q.Quota = parsed(a, api.ParseQuota, text)
-		}
-		return QueueSet{w.at(), q}
+		return QueueSet{w.at(), a.queue()}
 	case "queue-gone":
 		return QueueGone{w.at(), a.word(0)}
 	case "class":
@@ -232,12 +230,60 @@ func (a args) node(at At) NodeSet {
 	return ev
 }
 
+func (a args) queue() api.QueueSpec {
+	quota := a.amounts("quota", a.d.CmdArgs)
+	q := api.QueueSpec{
+		Name: a.word(0), Parent: a.text("parent", ""), Quota: api.Unlimited, QuotaMemory: quota.Memory, QuotaDevices: quota.Devices,
+		Limit: a.amounts("limit", a.d.CmdArgs),
+		Weight: api.QueueWeight{
+			All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")),
+			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
+		},
+	}
+	if quota.Compute != nil {
+		q.Quota = *quota.Compute
+	}
+	for _, line := range strings.Split(a.d.Input, "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		var args []datadriven.CmdArg
+		for _, text := range f[1:] {
+			key, value, _ := strings.Cut(text, "=")
+			args = append(args, datadriven.CmdArg{Key: key, Vals: []string{value}})
+		}
+		q.Models = append(q.Models, api.QueueModel{Model: f[0], Quota: a.amounts("quota", args), Limit: a.amounts("limit", args)})
+	}
+	return q
+}
+
+func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmounts) {
+	for _, arg := range args {
+		switch arg.Key {
+		case kind:
+			v := parsed(a, api.ParseQuota, arg.Vals[0])
+			all.Compute = &v
+		case kind + "-mem":
+			v := parsed(a, api.ParseBytes, arg.Vals[0])
+			all.Memory = &v
+		case kind + "-shares":
+			var v int64
+			if _, err := fmt.Sscan(arg.Vals[0], &v); err != nil {
+				a.d.Fatalf(a.t, "%s: %v", arg.Key, err)
+			}
+			all.Devices = &v
+		}
+	}
+	return all
+}
+
 func (a args) workload() Workload {
 	w := Workload{
 		ID: a.word(0), Queue: a.text("queue", ""), Class: api.Training, Priority: int32(a.number("prio", "0")),
 		Tasks: a.number("tasks", "1"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
-		TimeLimit: Time(a.duration(a.text("limit", "0"))),
+		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes",
 	}
 	if m := a.text("mem", ""); m != "" {
 		w.Share.Memory = parsed(a, api.ParseMemory, m)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -11,62 +12,57 @@ import (
 // pass goes once through the line and starts what may start.
 //
 // The first that has quota and could run somewhere but does not fit now is the head. Everything behind it starts only where that
-// provably does not delay the head (reserve.go). What waits only for its queue's quota holds nobody back but those behind it under
-// the same quota: they would take what comes free there, and it would wait for ever. What could never run as things are
-// holds nobody back.
+// provably does not delay the head (reserve.go). What waits only for a quota or limit of its queue holds nobody back but those
+// behind it under the same one: they would take what comes free there, and it would wait for ever. What could never run as
+// things are holds nobody back.
 type pass struct {
 	*Engine
 	head    *workload
 	reserve *reservation
-	closed  []*queue.Node // the quotas that someone in front waits for
-	closers []*workload   // and who
+	closed  []closure // the quotas and limits that someone in front waits for
 }
 
-// schedule makes one pass. Groups come in the order of their first members; within a pass room and quota only shrink, so a group
-// whose first member may not start is done with.
+// closure is a quota or limit that a workload waits for.
+type closure struct {
+	queue.Refusal
+	w *workload
+}
+
+// schedule makes passes until nothing starts any more. With work of one queue only that is one: in a pass room and quota only
+// shrink. With several, what starts changes whose turn is next.
 func (e *Engine) schedule() {
+	for e.pass() {
+	}
+}
+
+// pass makes one pass and says whether another might start more. Groups come in the order of their first members; a group whose
+// first member may not start is done with.
+func (e *Engine) pass() bool {
 	if len(e.groups) == 0 {
-		return
+		return false
 	}
 	p := pass{Engine: e}
-	e.heap = e.heap[:0]
-	for _, g := range e.groups { // any order: the heap's order is total
-		e.heap = append(e.heap, g)
-	}
-	for i := len(e.heap)/2 - 1; i >= 0; i-- {
-		e.sift(i)
-	}
-	for len(e.heap) > 0 {
-		g := e.heap[0]
-		w := g.members[0]
+	started := false
+	order := e.newOrder(e.lineGroups())
+	for order.first != nil {
+		w, g := order.first, order.group()
 		spots, ok := p.try(w, g)
 		if ok {
 			e.start(w, spots)
+			started = true
 		}
-		if !ok || len(g.members) == 0 {
-			last := len(e.heap) - 1
-			e.heap[0] = e.heap[last]
-			e.heap[last] = nil
-			e.heap = e.heap[:last]
-		}
-		e.sift(0)
+		order.next(!ok || len(g.members) == 0)
 	}
+	return started && order.keyed
 }
 
-func (e *Engine) sift(i int) {
-	for {
-		least := i
-		for _, c := range [2]int{2*i + 1, 2*i + 2} {
-			if c < len(e.heap) && before(e.heap[c].members[0], e.heap[least].members[0]) {
-				least = c
-			}
-		}
-		if least == i {
-			return
-		}
-		e.heap[i], e.heap[least] = e.heap[least], e.heap[i]
-		i = least
+// lineGroups are the groups in any order: the order that is made of them is total.
+func (e *Engine) lineGroups() []*group {
+	groups := make([]*group, 0, len(e.groups))
+	for _, g := range e.groups {
+		groups = append(groups, g)
 	}
+	return groups
 }
 
 // verdict is why a workload does not start.
@@ -78,32 +74,30 @@ const (
 	largerThanQuota
 	behindInQueue
 	overQuota
+	overOnModel // on every device where it fits
 	noRoom      // the head
 	behindFirst // room, or not, but behind the head
 )
 
 // judge says what stands before a workload, apart from the head, and enters it among those who hold others back.
-func (p *pass) judge(w *workload) (verdict, *queue.Node) {
+func (p *pass) judge(w *workload) (verdict, queue.Refusal) {
 	if !p.possible(w.shape) {
-		return impossible, nil
+		return impossible, queue.Refusal{}
 	}
 	demand := w.demand()
-	if q := w.queue.Smaller(demand); q != nil {
-		return largerThanQuota, q
+	if r, no := w.queue.Smaller(demand); no {
+		return largerThanQuota, r
 	}
-	if demand > 0 {
-		for i, q := range p.closed {
-			if w.queue.Within(q) {
-				return behindInQueue, p.closed[i]
-			}
+	for i := range p.closed {
+		if c := &p.closed[i].Refusal; c.Concerns(w.queue, demand) {
+			return behindInQueue, *c
 		}
 	}
-	if q := w.queue.Over(demand); q != nil {
-		p.closed = append(p.closed, q)
-		p.closers = append(p.closers, w)
-		return overQuota, q
+	if r, no := w.queue.Over(demand); no {
+		p.closed = append(p.closed, closure{r, w})
+		return overQuota, r
 	}
-	return mayStart, nil
+	return mayStart, queue.Refusal{}
 }
 
 // try finds where a workload may start now. The books hold what it found.
@@ -114,21 +108,67 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 	if p.head != nil {
 		return p.backfill(w, g)
 	}
-	spots, ok := p.fit(w.shape)
-	if !ok {
+	spots, ok := p.fit(w)
+	if !ok && !p.closedByModel(w) {
 		p.head = w
 	}
 	return spots, ok
 }
 
-// fit places a shape, or remembers that it does not fit.
-func (e *Engine) fit(s *shape) ([]place.Spot, bool) {
-	if s.unfitAt == e.fleet.Gains()+1 {
+// request is a workload's request, kept off the devices on which it would pass a quota or limit.
+func (p *pass) request(w *workload) *place.Request {
+	demand := w.demand()
+	if !w.queue.Depends(demand) {
+		return &w.shape.Request
+	}
+	request := w.shape.Request
+	request.Avoid = func(d fleet.DeviceID) bool {
+		dev := p.fleet.Device(d)
+		_, no := w.queue.Over(demand.On(dev.Model, dev.Memory))
+		return no
+	}
+	return &request
+}
+
+// closedByModel says that a workload which does not fit would, but for quotas or limits that count on some devices only, and
+// enters it among those who hold others back under these.
+func (p *pass) closedByModel(w *workload) bool {
+	demand := w.demand()
+	if !w.queue.Depends(demand) {
+		return false
+	}
+	mark := p.fleet.Begin()
+	_, ok := p.placer.Place(&w.shape.Request)
+	p.fleet.Rollback(mark)
+	if !ok {
+		return false
+	}
+	for n := range p.fleet.Nodes {
+		for _, d := range p.fleet.DevicesOf(n) {
+			dev := p.fleet.Device(d)
+			on := demand.On(dev.Model, dev.Memory)
+			if _, never := w.queue.Smaller(on); never || !p.placer.Serves(&w.shape.Request, d) {
+				continue
+			}
+			r, no := w.queue.Over(on)
+			if no && !slices.ContainsFunc(p.closed, func(c closure) bool { return c.Refusal == r }) {
+				p.closed = append(p.closed, closure{r, w})
+			}
+		}
+	}
+	return true
+}
+
+// fit places a workload, or remembers of its shape that it does not fit.
+func (p *pass) fit(w *workload) ([]place.Spot, bool) {
+	s := w.shape
+	if s.unfitAt == p.fleet.Gains()+1 {
 		return nil, false
 	}
-	spots, ok := e.placer.Place(&s.Request)
-	if !ok {
-		s.unfitAt = e.fleet.Gains() + 1
+	request := p.request(w)
+	spots, ok := p.placer.Place(request)
+	if !ok && request.Avoid == nil {
+		s.unfitAt = p.fleet.Gains() + 1
 	}
 	return spots, ok
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
 // A snapshot is one line that names format, version and the checksum (CRC-32C, in hexadecimal) of the rest, and the rest: JSON of
@@ -25,6 +26,7 @@ type savedEngine struct {
 	Seq       uint64          `json:"seq"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
+	Uses      []queue.Use     `json:"uses,omitempty"`
 	Workloads []savedWorkload `json:"workloads"`
 	Seen      *place.Seen     `json:"seen,omitempty"` // by the placement policy
 }
@@ -77,7 +79,7 @@ type savedResizing struct {
 func (e *Engine) Snapshot() []byte {
 	saved := savedEngine{
 		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq,
-		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
+		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
@@ -159,6 +161,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 	}
 	e := newEngine(s.Config, f)
 	e.now, e.nextID, e.seq = s.Now, s.NextID, s.Seq
+	e.queues.Now = int64(s.Now)
 	e.placer.SetSeen(s.Seen)
 	for _, q := range s.Queues {
 		if err := e.queues.Set(q); err != nil {
@@ -169,6 +172,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 		if err := e.load(&s.Workloads[i]); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.queues.SetUses(s.Uses); err != nil {
+		return nil, err
 	}
 	return e, e.CheckInvariants()
 }
@@ -198,6 +204,7 @@ func (e *Engine) load(s *savedWorkload) error {
 		}
 		e.line.Insert(w)
 		w.queue.Waiting++
+		w.queue.Want(w.demand(), 1)
 		if w.retryAt > 0 {
 			e.parked.Insert(w)
 		} else {
@@ -236,7 +243,7 @@ func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 || g.Used < 0 {
 			return fmt.Errorf("grant %s is on a device %s that is not there, or holds less than nothing", g.UID, g.Device)
 		}
-		held := grant{g.Grant, d, api.Milli(g.HeldCompute), api.Bytes(g.HeldMemory), api.Bytes(g.Used)}
+		held := grant{Grant: g.Grant, device: d, compute: api.Milli(g.HeldCompute), memory: api.Bytes(g.HeldMemory), used: api.Bytes(g.Used)}
 		e.fleet.Adjust(d, held.compute, held.taken(), 1)
 		t.grants = append(t.grants, held)
 	}

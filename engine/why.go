@@ -56,14 +56,6 @@ type Why struct {
 	NextTry Time
 }
 
-// countDevices writes an amount of compute as a number of devices.
-func countDevices(milli int64) string {
-	if milli == int64(api.WholeDevice) {
-		return "1 device"
-	}
-	return api.Quota(milli).String() + " devices"
-}
-
 // Why explains a workload. It changes nothing; it costs a walk along the line and over the fleet.
 func (e *Engine) Why(id string) Why {
 	w, ok := e.work[id]
@@ -78,44 +70,63 @@ func (e *Engine) Why(id string) Why {
 	}
 	p := pass{Engine: e}
 	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never}
-	verdict, q := mayStart, (*queue.Node)(nil)
-	for o := range e.line.All {
+	for o := range e.inOrder {
 		why.Place++
-		if o != w && o.retryAt > e.now {
-			continue
-		}
-		verdict, q = p.look(o)
 		if o == w {
 			break
 		}
 	}
-	if w.retryAt > e.now {
-		verdict = mayStart
+	verdict, r := mayStart, queue.Refusal{}
+	if w.retryAt <= e.now {
+		verdict, r = p.lookUpTo(w)
 	}
-	p.explain(w, verdict, q, &why)
+	p.explain(w, verdict, r, &why)
 	return why
 }
 
-// look judges a workload as a pass would, and starts nothing.
-func (p *pass) look(w *workload) (verdict, *queue.Node) {
-	v, q := p.judge(w)
-	switch {
-	case v != mayStart:
-		return v, q
-	case p.head != nil:
-		return behindFirst, nil
+// lookUpTo goes through the line as a pass would, and starts nothing, up to a workload.
+func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
+	order := p.newOrder(p.lineGroups())
+	for order.first != nil {
+		o, g := order.first, order.group()
+		v, r := p.look(o)
+		switch {
+		case o == w:
+			return v, r
+		case g.groupKey == w.groupKey():
+			return p.look(w)
+		}
+		order.next(true)
 	}
-	mark := p.fleet.Begin()
-	_, fits := p.placer.Place(&w.shape.Request)
-	p.fleet.Rollback(mark)
-	if fits {
-		return mayStart, nil
-	}
-	p.head = w
-	return noRoom, nil
+	return mayStart, queue.Refusal{}
 }
 
-func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
+// look judges a workload as a pass would, and starts nothing.
+func (p *pass) look(w *workload) (verdict, queue.Refusal) {
+	v, r := p.judge(w)
+	switch {
+	case v != mayStart:
+		return v, r
+	case p.head != nil:
+		return behindFirst, r
+	}
+	mark := p.fleet.Begin()
+	_, fits := p.placer.Place(p.request(w))
+	p.fleet.Rollback(mark)
+	if fits {
+		return mayStart, r
+	}
+	if at := len(p.closed); p.closedByModel(w) {
+		if at < len(p.closed) {
+			r = p.closed[at].Refusal
+		}
+		return overOnModel, r
+	}
+	p.head = w
+	return noRoom, r
+}
+
+func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 	asks := fmt.Sprintf("%s of a device", w.Share.Compute.Floor)
 	if !w.Share.Memory.Floor.IsZero() {
 		asks += " with " + w.Share.Memory.Floor.String() + " of memory"
@@ -135,19 +146,8 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 		}
 		why.Unblock = "a smaller request, or a node or device that serves it"
 		p.counts(w, false, why)
-	case largerThanQuota:
-		why.Code = WhyOverQuota
-		why.Message = fmt.Sprintf("it asks for %s and queue %s may never hold more than %s", countDevices(w.demand()), q.Name, q.Quota)
-		why.Unblock = "a larger quota for queue " + q.Name + ", another queue, or a smaller request"
-	case overQuota:
-		why.Code = WhyQuota
-		why.Message = fmt.Sprintf("it asks for %s and queue %s holds %s of its quota of %s", countDevices(w.demand()), q.Name, api.Quota(q.Held), q.Quota)
-		why.Unblock = "work in queue " + q.Name + " ending, or a larger quota for it"
-	case behindInQueue:
-		why.Code = WhyQueue
-		why.Message = "one in front waits for the quota of queue " + q.Name + ", which this one would use up"
-		why.Unblock = "the one in front starting or being stopped, a higher priority, or a larger quota for queue " + q.Name
-		why.Ahead = p.holders(q)
+	case largerThanQuota, overQuota, overOnModel, behindInQueue:
+		p.explainQuota(w, v, r, why)
 	case noRoom:
 		why.Code = WhyNoRoom
 		why.Message = "it is first in line for " + asks + ", and not enough is free"
@@ -180,14 +180,55 @@ func (p *pass) explain(w *workload, v verdict, q *queue.Node, why *Why) {
 	}
 }
 
-// holders are those in front that wait for a quota.
-func (p *pass) holders(q *queue.Node) []string {
-	for i := range p.closed {
-		if p.closed[i] == q {
-			return []string{p.closers[i].ID}
+// explainQuota says which quota or limit a workload waits for.
+func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
+	if r.Queue == nil { // the devices on which it would fit are closed to it by bounds that someone in front waits for, or for ever
+		why.Code = WhyQuota
+		why.Message = "on every device that it fits on now a quota or limit of its queue " + w.queue.Name + " has no room for it"
+		why.Unblock = "work of that queue ending there, or a larger quota or limit"
+		return
+	}
+	name, kind := r.Queue.Name, boundName(&r)
+	demand := w.demand()
+	if r.Model != "" || r.Resource == queue.Memory {
+		demand = p.demandUnder(w, &r)
+	}
+	asks := queue.Format(r.Resource, demand.Amounts[r.Resource])
+	switch v {
+	case largerThanQuota:
+		why.Code = WhyOverQuota
+		why.Message = fmt.Sprintf("it asks for %s and queue %s may never hold more than %s", asks, name, plain(&r, r.Bound()))
+		why.Unblock = "a larger " + kind + " for queue " + name + ", another queue, or a smaller request"
+	case behindInQueue:
+		why.Code = WhyQueue
+		why.Message = "one in front waits for the " + kind + " of queue " + name + ", which this one would use up"
+		why.Unblock = "the one in front starting or being stopped, a higher priority, or a larger " + kind + " for queue " + name
+		for _, c := range p.closed {
+			if c.Refusal == r {
+				why.Ahead = []string{c.w.ID}
+				break
+			}
+		}
+	default:
+		why.Code = WhyQuota
+		why.Message = fmt.Sprintf("it asks for %s and queue %s holds %s of its %s of %s", asks, name, plain(&queue.Refusal{Resource: r.Resource}, r.Held()), kind, plain(&r, r.Bound()))
+		why.Unblock = "work in queue " + name + " ending, or a larger " + kind + " for it"
+	}
+}
+
+// demandUnder is a workload's demand on the first device that a bound counts for.
+func (p *pass) demandUnder(w *workload, r *queue.Refusal) queue.Demand {
+	demand := w.demand()
+	for n := range p.fleet.Nodes {
+		for _, d := range p.fleet.DevicesOf(n) {
+			dev := p.fleet.Device(d)
+			on := demand.On(dev.Model, dev.Memory)
+			if over, no := w.queue.Over(on); no && over == *r {
+				return on
+			}
 		}
 	}
-	return nil
+	return demand
 }
 
 // heldFrom is who holds memory above their floors where a workload would start at once without that.

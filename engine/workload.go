@@ -47,6 +47,7 @@ type task struct {
 type grant struct {
 	Grant
 	device  fleet.DeviceID
+	model   string // of the device, as it is booked in the queue
 	compute api.Milli
 	memory  api.Bytes // for its floor
 	used    api.Bytes // what it holds, as last said
@@ -88,22 +89,6 @@ func before(a, b *workload) bool {
 }
 
 func (w *workload) waiting() bool { return w.tasks == nil }
-
-// demand is what the workload holds of its queue's quota when it runs, in thousandths of a device.
-func (w *workload) demand() int64 {
-	return int64(w.Share.Compute.Floor) * int64(w.Devices) * int64(w.Tasks)
-}
-
-// heldCompute is what its grants hold now.
-func (w *workload) heldCompute() int64 {
-	var sum int64
-	for _, t := range w.tasks {
-		for i := range t.grants {
-			sum += int64(t.grants[i].compute)
-		}
-	}
-	return sum
-}
 
 func (t *task) live() bool { return len(t.grants) > 0 }
 
@@ -150,10 +135,13 @@ type group struct {
 }
 
 type groupKey struct {
-	shape *shape
-	queue *queue.Node
-	limit Time
+	shape       *shape
+	queue       *queue.Node
+	limit       Time
+	preemptible bool
 }
+
+func (w *workload) groupKey() groupKey { return groupKey{w.shape, w.queue, w.TimeLimit, w.Preemptible} }
 
 // shapeOf finds or makes the shape of a workload and counts it as used.
 func (e *Engine) shapeOf(w *Workload) *shape {
@@ -199,6 +187,7 @@ func (e *Engine) dropShape(w *workload) {
 func (e *Engine) enqueue(w *workload) {
 	e.line.Insert(w)
 	w.queue.Waiting++
+	w.queue.Want(w.demand(), 1)
 	if w.retryAt > e.now {
 		e.parked.Insert(w)
 		return
@@ -208,7 +197,7 @@ func (e *Engine) enqueue(w *workload) {
 
 func (e *Engine) regroup(w *workload) {
 	w.retryAt = 0
-	key := groupKey{w.shape, w.queue, w.TimeLimit}
+	key := w.groupKey()
 	g, ok := e.groups[key]
 	if !ok {
 		g = &group{groupKey: key}
@@ -222,12 +211,13 @@ func (e *Engine) regroup(w *workload) {
 func (e *Engine) dequeue(w *workload) {
 	e.line.Delete(w)
 	w.queue.Waiting--
+	w.queue.Want(w.demand(), -1)
 	if w.retryAt > 0 {
 		e.parked.Delete(w)
 		w.retryAt = 0
 		return
 	}
-	key := groupKey{w.shape, w.queue, w.TimeLimit}
+	key := w.groupKey()
 	g := e.groups[key]
 	i, _ := slices.BinarySearchFunc(g.members, w, compare)
 	if i == 0 {
@@ -270,7 +260,8 @@ func (e *Engine) forget(w *workload) {
 // hold sets what the books hold for a grant, on its device and in its queue.
 func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes) {
 	e.fleet.Adjust(g.device, compute-g.compute, max(memory, g.used)-g.taken(), 0)
-	w.queue.Hold(int64(compute - g.compute))
+	more := queue.Amounts{int64(compute - g.compute), int64(memory - g.memory)}
+	w.queue.Hold(g.model, more, !w.Preemptible, 1)
 	g.compute, g.memory = compute, memory
 }
 
@@ -283,7 +274,7 @@ func (e *Engine) release(t *task) {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
 		delete(e.grants, g.UID)
-		t.w.queue.Hold(-int64(g.compute))
+		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, -1)
 		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
 		if len(e.held[g.device]) == 0 {
 			delete(e.held, g.device)
@@ -298,7 +289,8 @@ func (e *Engine) release(t *task) {
 func (e *Engine) settle(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
-		t.w.queue.Hold(int64(g.compute))
+		g.model = e.fleet.Device(g.device).Model
+		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
 		e.held[g.device] = append(e.held[g.device], t)
 		e.grants[g.UID] = grantAt{t, i}
 	}

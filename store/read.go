@@ -66,7 +66,7 @@ func (s *Store) History(ctx context.Context, uid string) ([]api.WhyRecord, error
 
 // Queues returns the queues by name.
 func (s *Store) Queues(ctx context.Context) ([]api.QueueSpec, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT name, parent, quota FROM queues ORDER BY name`)
+	rows, err := s.db.QueryContext(ctx, `SELECT name, parent, quota, spec FROM queues ORDER BY name`)
 	if err != nil {
 		return nil, s.explain("read", err)
 	}
@@ -74,8 +74,14 @@ func (s *Store) Queues(ctx context.Context) ([]api.QueueSpec, error) {
 	var queues []api.QueueSpec
 	for rows.Next() {
 		var queue api.QueueSpec
-		if err := rows.Scan(&queue.Name, &queue.Parent, (*int64)(&queue.Quota)); err != nil {
+		var spec string
+		if err := rows.Scan(&queue.Name, &queue.Parent, (*int64)(&queue.Quota), &spec); err != nil {
 			return nil, s.explain("read", err)
+		}
+		if spec != "" {
+			if err := json.Unmarshal([]byte(spec), &queue); err != nil {
+				return nil, fmt.Errorf("%w: queue %s: %w", ErrDamaged, queue.Name, err)
+			}
 		}
 		queues = append(queues, queue)
 	}

@@ -43,6 +43,9 @@ var migrations = []string{
 		message TEXT NOT NULL
 	) STRICT;
 	CREATE INDEX history_by_workload ON history (uid, id);`,
+
+	// The whole specification as JSON, with all that has no column; empty: it has nothing more.
+	`ALTER TABLE queues ADD COLUMN spec TEXT NOT NULL DEFAULT ''`,
 }
 
 // migrate brings the database to this version's form. Each step is one transaction.

@@ -49,8 +49,9 @@ func TestWhatIsWrittenIsReadAfterReopening(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "a b?.db")
 	store := open(t, path)
 	waiting, ended := workload(1, "night", api.Waiting), workload(2, "day", api.Ended)
+	limit := api.QueueAmounts{Compute: new(api.Quota(3500)), Memory: new(api.Bytes(80 << 30)), Devices: new(int64(4))}
 	batch := &Batch{
-		Queues:    []api.QueueSpec{{Name: "vision", Quota: 2000}, {Name: "gone", Parent: "vision", Quota: api.Unlimited}},
+		Queues:    []api.QueueSpec{{Name: "vision", Quota: 2000, Limit: limit}, {Name: "gone", Parent: "vision", Quota: api.Unlimited}},
 		Workloads: []Workload{waiting, ended},
 		Records:   []Record{{"u1", noon, "submitted"}, {"u1", noon.Add(time.Second), "placed"}},
 		Settings:  map[string]string{"node": "box"},
@@ -75,7 +76,7 @@ func TestWhatIsWrittenIsReadAfterReopening(t *testing.T) {
 		t.Errorf("ended: %+v, %v", over, err)
 	}
 	queues, err := store.Queues(ctx)
-	if err != nil || !reflect.DeepEqual(queues, []api.QueueSpec{{Name: "vision", Quota: 2000}}) {
+	if err != nil || !reflect.DeepEqual(queues, []api.QueueSpec{{Name: "vision", Quota: 2000, Limit: limit}}) {
 		t.Errorf("queues: %+v, %v", queues, err)
 	}
 	history, err := store.History(ctx, "u1")

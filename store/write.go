@@ -29,9 +29,13 @@ func (s *Store) Write(ctx context.Context, batch *Batch) error {
 
 func (b *Batch) write(ctx context.Context, tx *sql.Tx) error {
 	for _, queue := range b.Queues {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO queues (name, parent, quota) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET parent = excluded.parent, quota = excluded.quota`,
-			queue.Name, queue.Parent, int64(queue.Quota)); err != nil {
+		spec, err := json.Marshal(queue)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO queues (name, parent, quota, spec) VALUES (?, ?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET parent = excluded.parent, quota = excluded.quota, spec = excluded.spec`,
+			queue.Name, queue.Parent, int64(queue.Quota), string(spec)); err != nil {
 			return err
 		}
 	}

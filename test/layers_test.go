@@ -26,8 +26,9 @@ var layers = [][]string{
 	{"bench", "test"},
 }
 
-// sideways are the imports allowed between folders of one layer: hosts speak the types of the server that serves them.
-var sideways = map[string][]string{"host": {"server"}}
+// sideways are the imports allowed between folders of one layer: hosts speak the types of the server that serves them, and queues are
+// due what the rule of divide gives them.
+var sideways = map[string][]string{"host": {"server"}, "engine": {"divide"}}
 
 // pure folders hold decisions: they import the standard library and what is below them, and of the standard library nothing
 // that knows the time, another goroutine or the outside world. native and internal/point are not for them.

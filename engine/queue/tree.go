@@ -1,82 +1,36 @@
-// Package queue is the tree of queues: who may hold how much. What comes in are queues with their quotas and what is held in
-// their name; what goes out is whether so much more may be held, and which queue says no. Quota is compute held as floors, in
-// thousandths of a device, summed over the subtree. The package knows nothing of devices and of the order of work.
+// Package queue is the tree of queues: who is guaranteed how much, who may hold how much, and whose turn is next. What comes in
+// are queues with quota, limit and weight, and what is held and wanted in their name; what goes out is whether so much more
+// may be held and which queue says no, the fair share of each queue, and what it borrows. Amounts are compute held as floors,
+// memory floors and the number of shares, summed over the subtree, overall and for each model of device. The package knows
+// nothing of devices and of workloads.
 package queue
 
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// Node is one queue.
-type Node struct {
-	Name    string
-	Quota   api.Quota
-	Held    int64 // thousandths, subtree included
-	Holds   int   // workloads that hold grants in this queue itself
-	Waiting int   // workloads that wait in this queue itself
-
-	parent   *Node
-	children []*Node // by name
-}
-
-// Parent is the queue above, or nil.
-func (n *Node) Parent() *Node { return n.parent }
-
-// Within says that n is q or below it.
-func (n *Node) Within(q *Node) bool {
-	for ; n != nil; n = n.parent {
-		if n == q {
-			return true
-		}
-	}
-	return false
-}
-
-// Hold books so much more, or less, up to the root.
-func (n *Node) Hold(milli int64) {
-	for ; n != nil; n = n.parent {
-		n.Held += milli
-	}
-}
-
-// Over is the first queue from n up whose quota would be passed if so much more were held; nil if it may be. Nothing more is
-// never too much, even where the quota was lowered under what is held.
-func (n *Node) Over(milli int64) *Node {
-	if milli <= 0 {
-		return nil
-	}
-	for ; n != nil; n = n.parent {
-		if n.Quota != api.Unlimited && n.Held+milli > int64(n.Quota) {
-			return n
-		}
-	}
-	return nil
-}
-
-// Smaller is the first queue from n up whose whole quota is less than so much; nil if there is none.
-func (n *Node) Smaller(milli int64) *Node {
-	if milli <= 0 {
-		return nil
-	}
-	for ; n != nil; n = n.parent {
-		if n.Quota != api.Unlimited && milli > int64(n.Quota) {
-			return n
-		}
-	}
-	return nil
-}
-
 // Tree is all queues. The zero Tree is not usable.
 type Tree struct {
+	Now      int64 // µs; the caller moves it on before it books anything
+	HalfLife int64 // µs, in which use counts half; 0: a week
+
 	byName map[string]*Node
+	roots  []*Node // by name
+	dirty  bool    // something changed since the last Divide
+	size   Amounts // as of the last Divide
 }
 
 // New returns a tree with the default queue, without a quota.
 func New() *Tree {
-	return &Tree{byName: map[string]*Node{api.DefaultQueue: {Name: api.DefaultQueue, Quota: api.Unlimited}}}
+	t := &Tree{byName: map[string]*Node{}}
+	if err := t.Set(api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited}); err != nil {
+		panic("queue: the default queue cannot be made: " + err.Error()) // a defect, not a condition
+	}
+	return t
 }
 
 // Get finds a queue. The empty name is the default queue.
@@ -88,13 +42,11 @@ func (t *Tree) Get(name string) (*Node, bool) {
 	return n, ok
 }
 
-// Set adds or changes a queue. What is held and waits there stays, and moves along with it under a new parent.
+// Set adds or changes a queue. What is held and waits there stays, and moves along with it under a new parent. Quotas that add up
+// to more than the parent's are refused, and nothing changes.
 func (t *Tree) Set(spec api.QueueSpec) error {
-	if spec.Name == "" {
-		return fmt.Errorf("a queue without a name cannot be set: give it one")
-	}
-	if spec.Quota < api.Unlimited {
-		return fmt.Errorf("queue %s: a quota of %d thousandths is less than nothing: give a number of devices, or none", spec.Name, int64(spec.Quota))
+	if err := validate(spec); err != nil {
+		return err
 	}
 	var parent *Node
 	n := t.byName[spec.Name]
@@ -107,18 +59,75 @@ func (t *Tree) Set(spec api.QueueSpec) error {
 			return fmt.Errorf("queue %s cannot be under %s, which is under it or is itself: choose another parent", spec.Name, spec.Parent)
 		}
 	}
-	if n == nil {
-		n = &Node{Name: spec.Name}
-		t.byName[spec.Name] = n
-		parent.adopt(n)
-	} else if n.parent != parent {
-		n.parent.Hold(-n.Held)
-		n.parent.disown(n)
-		parent.adopt(n)
-		n.parent.Hold(n.Held)
+	if err := t.fits(n, parent, spec); err != nil {
+		return err
 	}
-	n.Quota = spec.Quota
+	if n == nil {
+		n = &Node{Name: spec.Name, tree: t, bounds: []bound{{}}}
+		t.byName[spec.Name] = n
+		t.adopt(parent, n)
+	} else if n.parent != parent {
+		n.carry(-1)
+		t.disown(n)
+		t.adopt(parent, n)
+		n.carry(1)
+	}
+	n.setBounds(spec)
+	n.touch()
 	return nil
+}
+
+// carry takes all that a queue holds and wants out of those above it, or puts it into them.
+func (n *Node) carry(times int64) {
+	for q := n.parent; q != nil; q = q.parent {
+		q.All.settle(n.tree)
+		q.All.Held = q.All.Held.Plus(n.All.Held, times)
+		q.All.wants = q.All.wants.Plus(n.All.wants, times)
+		q.All.parts += n.All.parts * times
+		for i := range n.bounds {
+			b := &n.bounds[i]
+			to := q.bound(b.model)
+			to.held, to.firm = to.held.Plus(b.held, times), to.firm.Plus(b.firm, times)
+		}
+	}
+}
+
+// setBounds enters quotas, limits and weights. What counts against them stays.
+func (n *Node) setBounds(spec api.QueueSpec) {
+	spec = cloned(spec)
+	n.spec, n.weight = spec, weightsOf(spec.Weight)
+	for i := range n.bounds {
+		n.bounds[i].quota, n.bounds[i].limit = unbounded, unbounded
+	}
+	for _, b := range boundsOf(spec) {
+		to := n.bound(b.model)
+		to.quota, to.limit = b.quota, b.limit
+	}
+}
+
+// cloned is a specification that shares nothing with the caller's.
+func cloned(spec api.QueueSpec) api.QueueSpec {
+	spec.QuotaMemory, spec.QuotaDevices = clone(spec.QuotaMemory), clone(spec.QuotaDevices)
+	spec.Limit = cloneAmounts(spec.Limit)
+	spec.Models = slices.Clone(spec.Models)
+	slices.SortFunc(spec.Models, func(a, b api.QueueModel) int { return strings.Compare(a.Model, b.Model) })
+	for i := range spec.Models {
+		m := &spec.Models[i]
+		m.Quota, m.Limit = cloneAmounts(m.Quota), cloneAmounts(m.Limit)
+	}
+	return spec
+}
+
+func cloneAmounts(a api.QueueAmounts) api.QueueAmounts {
+	return api.QueueAmounts{Compute: clone(a.Compute), Memory: clone(a.Memory), Devices: clone(a.Devices)}
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // Remove removes a queue that holds nothing, that nothing waits in and that no queue is under.
@@ -136,18 +145,10 @@ func (t *Tree) Remove(name string) error {
 	case n.Waiting > 0:
 		return fmt.Errorf("queue %s cannot be removed while work waits in it (%d): stop or move it", name, n.Waiting)
 	}
-	n.parent.disown(n)
+	t.disown(n)
 	delete(t.byName, name)
+	t.dirty = true
 	return nil
-}
-
-// Spec is a queue as it was set.
-func (n *Node) Spec() api.QueueSpec {
-	spec := api.QueueSpec{Name: n.Name, Quota: n.Quota}
-	if n.parent != nil {
-		spec.Parent = n.parent.Name
-	}
-	return spec
 }
 
 // All are the queues by name.
@@ -160,45 +161,42 @@ func (t *Tree) All() []*Node {
 	return all
 }
 
+// Roots are the queues that are under none, by name. The caller must not change the slice.
+func (t *Tree) Roots() []*Node { return t.roots }
+
 // Specs are the queues as they were set, each after its parent.
 func (t *Tree) Specs() []api.QueueSpec {
 	specs := make([]api.QueueSpec, 0, len(t.byName))
-	var add func(n *Node)
-	add = func(n *Node) {
-		specs = append(specs, n.Spec())
-		for _, c := range n.children {
-			add(c)
+	var add func(nodes []*Node)
+	add = func(nodes []*Node) {
+		for _, n := range nodes {
+			specs = append(specs, n.spec)
+			add(n.children)
 		}
 	}
-	for _, n := range t.All() {
-		if n.parent == nil {
-			add(n)
-		}
-	}
+	add(t.roots)
 	return specs
 }
 
-func (n *Node) adopt(child *Node) {
-	child.parent = n
-	if n == nil {
-		return
+// siblings is the list that the children of a queue are in.
+func (t *Tree) siblings(parent *Node) *[]*Node {
+	if parent == nil {
+		return &t.roots
 	}
-	i, _ := slices.BinarySearchFunc(n.children, child, byName)
-	n.children = slices.Insert(n.children, i, child)
+	parent.touch()
+	return &parent.children
 }
 
-func (n *Node) disown(child *Node) {
-	if n != nil {
-		n.children = slices.DeleteFunc(n.children, func(c *Node) bool { return c == child })
-	}
+func (t *Tree) adopt(parent, child *Node) {
+	child.parent = parent
+	list := t.siblings(parent)
+	i, _ := slices.BinarySearchFunc(*list, child, byName)
+	*list = slices.Insert(*list, i, child)
 }
 
-func byName(a, b *Node) int {
-	switch {
-	case a.Name < b.Name:
-		return -1
-	case a.Name > b.Name:
-		return 1
-	}
-	return 0
+func (t *Tree) disown(child *Node) {
+	list := t.siblings(child.parent)
+	*list = slices.DeleteFunc(*list, func(c *Node) bool { return c == child })
 }
+
+func byName(a, b *Node) int { return strings.Compare(a.Name, b.Name) }

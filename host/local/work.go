@@ -128,6 +128,7 @@ func engineWorkload(w *work) engine.Workload {
 	return engine.Workload{
 		ID: w.now.UID, Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
+		Preemptible: spec.Preemptible,
 	}
 }
 

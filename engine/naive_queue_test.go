@@ -1,0 +1,351 @@
+package engine
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/divide"
+)
+
+// naiveAmounts are compute, memory and shares.
+type naiveAmounts [3]int64
+
+// naiveDemand is what a workload would hold on devices of one model and size; the empty model: as far as it is known before.
+func naiveDemand(w *Workload, model string, size api.Bytes) naiveAmounts {
+	shares := int64(w.Devices * w.Tasks)
+	memory := int64(w.Share.Memory.Floor.Bytes)
+	if model != "" {
+		memory = int64(w.Share.Memory.Floor.Of(size))
+	}
+	return naiveAmounts{int64(w.Share.Compute.Floor) * shares, memory * shares, shares}
+}
+
+// naiveBound is one number that a queue may not pass.
+type naiveBound struct {
+	queue, model string
+	resource     int
+	limit        bool
+	amount       int64
+}
+
+// bounds are those of a queue and those above it that count for a model, in the order in which they are asked.
+func (n *naive) bounds(queue, model string) []naiveBound {
+	var all []naiveBound
+	add := func(q, m string, quota, limit naiveAmounts) {
+		for r := range quota {
+			if limit[r] >= 0 {
+				all = append(all, naiveBound{q, m, r, true, limit[r]})
+			}
+			if quota[r] >= 0 {
+				all = append(all, naiveBound{q, m, r, false, quota[r]})
+			}
+		}
+	}
+	for _, q := range n.above(queue) {
+		spec := n.queues[q]
+		overall := naiveSet(api.QueueAmounts{Compute: &spec.Quota, Memory: spec.QuotaMemory, Devices: spec.QuotaDevices})
+		add(q, "", overall, naiveSet(spec.Limit))
+		for _, m := range spec.Models {
+			if m.Model == model {
+				add(q, m.Model, naiveSet(m.Quota), naiveSet(m.Limit))
+			}
+		}
+	}
+	return all
+}
+
+func naiveSet(a api.QueueAmounts) naiveAmounts {
+	all := naiveAmounts{-1, -1, -1}
+	if a.Compute != nil {
+		all[0] = int64(*a.Compute)
+	}
+	if a.Memory != nil {
+		all[1] = int64(*a.Memory)
+	}
+	if a.Devices != nil {
+		all[2] = *a.Devices
+	}
+	return all
+}
+
+// held is what the workloads of a queue, and of those under it where below is set, hold on a model; firm: only those that are not
+// preemptible.
+func (n *naive) held(queue, model string, firm, below bool) (sum naiveAmounts) {
+	for _, w := range n.work {
+		if w.Queue != queue && !(below && slices.Contains(n.above(w.Queue), queue)) || firm && w.Preemptible {
+			continue
+		}
+		for _, t := range w.tasks {
+			for _, uuid := range t.devices {
+				if d := n.device(t.node, uuid); !t.over && (model == "" || d.Model == model) {
+					sum[0] += int64(w.Share.Compute.Floor)
+					sum[1] += int64(w.Share.Memory.Floor.Of(d.Memory))
+					sum[2]++
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// refusal is the first bound that a workload would pass on devices of a model, beside what others are to hold; alone: if nothing
+// else were held.
+func (n *naive) refusal(w *naiveWork, model string, size api.Bytes, beside *naiveWork, alone bool) *naiveBound {
+	if w.Model != "" && model == "" {
+		model = w.Model // its memory is still not known
+	}
+	want := naiveDemand(&w.Workload, map[bool]string{true: model}[size > 0], size)
+	for _, b := range n.bounds(w.Queue, model) {
+		if !b.limit && w.Preemptible || want[b.resource] == 0 {
+			continue
+		}
+		held := n.held(b.queue, b.model, !b.limit, true)[b.resource]
+		if alone {
+			held = 0
+		}
+		if beside != nil && slices.Contains(n.above(beside.Queue), b.queue) && (b.limit || !beside.Preemptible) && (b.model == "" || b.model == beside.Model) {
+			held += naiveDemand(&beside.Workload, "", 0)[b.resource]
+		}
+		if held+want[b.resource] > b.amount {
+			return &b
+		}
+	}
+	return nil
+}
+
+// concerns says that a workload counts against a bound that someone waits for.
+func (n *naive) concerns(b *naiveBound, w *naiveWork) bool {
+	uses := naiveDemand(&w.Workload, "", 0)[b.resource] > 0 || b.resource == 1 && w.Share.Memory.Floor.Part > 0
+	return uses && (b.limit || !w.Preemptible) && (b.model == "" || w.Model == "" || w.Model == b.model) &&
+		slices.Contains(n.above(w.Queue), b.queue)
+}
+
+// depends says that what a workload may hold differs between devices.
+func (n *naive) depends(w *naiveWork) bool {
+	for _, model := range []string{"big", "small"} {
+		for _, b := range n.bounds(w.Queue, model) {
+			if b.model != "" && w.Model == "" || w.Share.Memory.Floor.Part > 0 && b.resource == 1 && (b.model == "" || b.model == w.Model) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// kept rules out the devices on which a workload would pass a bound.
+func (n *naive) kept(w, beside *naiveWork) func(string, Device) bool {
+	if !n.depends(w) {
+		return nil
+	}
+	return func(_ string, d Device) bool { return n.refusal(w, d.Model, d.Memory, beside, false) != nil }
+}
+
+// children are the queues right under one; of "" those under none.
+func (n *naive) children(queue string) []string {
+	var all []string
+	for _, name := range []string{"default", "org", "other", "team"} {
+		if spec, ok := n.queues[name]; ok && spec.Parent == queue {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// guaranteed is what a queue is guaranteed by quotas of its own, or of those under it where it has none.
+func (n *naive) guaranteed(queue, model string, r int) (sum int64) {
+	spec, models := n.queues[queue], int64(0)
+	if q := naiveSet(api.QueueAmounts{Compute: &spec.Quota, Memory: spec.QuotaMemory, Devices: spec.QuotaDevices})[r]; model == "" && q >= 0 {
+		return q
+	}
+	for _, m := range spec.Models {
+		q := naiveSet(m.Quota)[r]
+		if q >= 0 && m.Model == model {
+			return q
+		}
+		models += max(0, q)
+	}
+	for _, c := range n.children(queue) {
+		sum += n.guaranteed(c, model, r)
+	}
+	if model == "" {
+		sum = max(sum, models)
+	}
+	return sum
+}
+
+// wrong says that somewhere quotas add up to more than the quota that they are under, or that a quota is over its limit.
+func (n *naive) wrong() bool {
+	for name, spec := range n.queues {
+		overall := naiveSet(api.QueueAmounts{Compute: &spec.Quota, Memory: spec.QuotaMemory, Devices: spec.QuotaDevices})
+		rows := map[string][2]naiveAmounts{"": {overall, naiveSet(spec.Limit)}}
+		for _, m := range spec.Models {
+			rows[m.Model] = [2]naiveAmounts{naiveSet(m.Quota), naiveSet(m.Limit)}
+		}
+		for model, row := range rows {
+			for r := range overall {
+				quota, limit, sum, models := row[0][r], row[1][r], int64(0), int64(0)
+				for _, c := range n.children(name) {
+					sum += n.guaranteed(c, model, r)
+				}
+				for m, other := range rows {
+					if m != "" && model == "" {
+						models += max(0, other[0][r])
+					}
+				}
+				if quota >= 0 && (sum > quota || models > quota || limit >= 0 && quota > limit) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// size is what the fleet has.
+func (n *naive) size() (sum naiveAmounts) {
+	for _, node := range n.nodes {
+		for _, d := range node.devices {
+			if !node.gone && d.Health != api.Down {
+				sum[0] += 1000
+				sum[1] += int64(d.Memory)
+				sum[2]++
+			}
+		}
+	}
+	return sum
+}
+
+// wanted is what a queue holds and what waits in it, with those under it where below is set.
+func (n *naive) wanted(queue string, below bool) naiveAmounts {
+	sum, parts, size := n.held(queue, "", false, below), int64(0), n.size()
+	for _, w := range n.work {
+		if w.tasks == nil && (w.Queue == queue || below && slices.Contains(n.above(w.Queue), queue)) {
+			for r, a := range naiveDemand(&w.Workload, "", 0) {
+				sum[r] += a
+			}
+			parts += int64(w.Share.Memory.Floor.Part) * int64(w.Devices*w.Tasks)
+		}
+	}
+	if size[2] > 0 {
+		sum[1] += size[1] / size[2] * parts / 1000
+	}
+	return sum
+}
+
+// fair finds the fair share of each queue under one that is due so much, and of its own work, as NAME/.
+func (n *naive) fair(queue string, due naiveAmounts, to map[string]naiveAmounts) {
+	names := n.children(queue)
+	for r := range due {
+		var claims []divide.Share
+		for _, c := range names {
+			spec, limit := n.queues[c], int64(1)<<61
+			if l := naiveSet(n.queues[c].Limit)[r]; l >= 0 {
+				limit = l
+			}
+			weight := max(1, int64(cmp.Or([]int32{spec.Weight.Compute, spec.Weight.Memory, spec.Weight.Devices}[r], spec.Weight.All)))
+			claims = append(claims, divide.Share{Floor: min(n.guaranteed(c, "", r), limit), Ceiling: limit, Weight: weight, Demand: n.wanted(c, true)[r]})
+		}
+		if queue != "" {
+			claims = append(claims, divide.Share{Ceiling: 1 << 61, Weight: 1, Demand: n.wanted(queue, false)[r]})
+		}
+		for i, fair := range divide.Divide(due[r], claims) {
+			name := queue + "/"
+			if i < len(names) {
+				name = names[i]
+			}
+			share := to[name]
+			share[r] = fair
+			to[name] = share
+		}
+	}
+	for _, c := range names {
+		n.fair(c, to[c], to)
+	}
+}
+
+// dominant is the largest part of the fleet, in units of 2^-32.
+func (n *naive) dominant(a naiveAmounts) *big.Int {
+	most, size := new(big.Int), n.size()
+	for r := range a {
+		if size[r] > 0 {
+			part := new(big.Int).Lsh(big.NewInt(a[r]), 32)
+			if part.Quo(part, big.NewInt(size[r])); part.Cmp(most) > 0 {
+				most = part
+			}
+		}
+	}
+	return most
+}
+
+// rival is a queue, or the work of its parent itself, that may have the next start.
+type rival struct {
+	name       string // ends in / for own work
+	first      *naiveWork
+	over       bool
+	held, fair *big.Int
+	used       int64
+	weight     int64
+}
+
+// next is the one of those given that is to be tried next.
+func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts) *naiveWork {
+	var rivals []rival
+	for _, w := range of {
+		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(cmp.Compare(w.Priority, rivals[0].first.Priority), -cmp.Compare(w.coming, rivals[0].first.coming)) > 0) {
+			name := queue + "/"
+			rivals = []rival{{name, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
+		}
+	}
+	for _, c := range n.children(queue) {
+		if w := n.next(c, of, fair); w != nil {
+			weight := max(1, int64(cmp.Or(n.queues[c].Weight.Compute, n.queues[c].Weight.All)))
+			rivals = append(rivals, rival{c, w, n.over(c, w), n.dominant(n.held(c, "", false, true)), n.dominant(fair[c]), n.used(c), weight})
+		}
+	}
+	if len(rivals) == 0 {
+		return nil
+	}
+	return slices.MinFunc(rivals, compareRivals).first
+}
+
+func compareRivals(a, b rival) int {
+	of := func(first bool) int {
+		if first {
+			return -1
+		}
+		return 1
+	}
+	if a.over != b.over {
+		return of(b.over)
+	}
+	if a.first.Priority != b.first.Priority {
+		return of(a.first.Priority > b.first.Priority)
+	}
+	if a.fair.Sign() == 0 != (b.fair.Sign() == 0) {
+		return of(b.fair.Sign() == 0)
+	}
+	product := func(x, y *big.Int) *big.Int { return new(big.Int).Mul(x, y) }
+	return cmp.Or(
+		product(a.held, b.fair).Cmp(product(b.held, a.fair)),
+		product(big.NewInt(a.used), big.NewInt(b.weight)).Cmp(product(big.NewInt(b.used), big.NewInt(a.weight))),
+		cmp.Compare(a.first.coming, b.first.coming),
+	)
+}
+
+// over says that the queue has no quota for the workload, or would pass one.
+func (n *naive) over(queue string, w *naiveWork) bool {
+	some := false
+	for _, b := range n.bounds(queue, w.Model) {
+		if b.queue != queue || b.limit {
+			continue
+		}
+		some = true
+		want := naiveDemand(&w.Workload, "", 0)[b.resource]
+		if want > 0 && n.held(queue, b.model, false, true)[b.resource]+want > b.amount {
+			return true
+		}
+	}
+	return !some
+}

@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
+// whose next start is within its quota; among equals the one with the higher priority in front; then the one furthest below its
+// fair share, by decayed use where that is the same (queue.Key); then first come. Inside one queue it is priority, then first
+// come. What is in a queue with others under it stands beside these as if it were one more.
+type branch struct {
+	node  *queue.Node // nil: the whole tree
+	own   bool        // the work of node itself
+	lane  []*group    // of own: a heap
+	kids  []*branch   // else: a heap
+	first *workload   // nil: there is none any more
+	key   queue.Key
+	keyed bool // keys decide something
+}
+
+// newOrder puts groups in order. Neither their order in the slice nor their members but the first matter.
+func (e *Engine) newOrder(groups []*group) *branch {
+	root := &branch{}
+	at := map[*queue.Node]*branch{nil: root}
+	lanes := map[*queue.Node]*branch{}
+	for _, g := range groups {
+		lane, ok := lanes[g.queue]
+		if !ok {
+			lane = &branch{node: g.queue, own: true}
+			lanes[g.queue] = lane
+			kid, n := lane, g.queue
+			for {
+				b, ok := at[n]
+				if !ok {
+					b = &branch{node: n}
+					at[n] = b
+				}
+				b.kids = append(b.kids, kid)
+				if ok {
+					break
+				}
+				kid, n = b, n.Parent()
+			}
+		}
+		lane.lane = append(lane.lane, g)
+	}
+	keyed := len(lanes) > 1
+	if keyed {
+		e.queues.Divide(e.size())
+	}
+	root.build(keyed)
+	return root
+}
+
+func (b *branch) build(keyed bool) {
+	b.keyed = keyed
+	for _, k := range b.kids {
+		k.build(keyed)
+	}
+	for i := len(b.lane)/2 - 1; i >= 0; i-- {
+		sift(b.lane, i, earlier)
+	}
+	for i := len(b.kids)/2 - 1; i >= 0; i-- {
+		sift(b.kids, i, comesFirst)
+	}
+	b.refresh()
+}
+
+// refresh finds what is first in a branch, and where the branch stands.
+func (b *branch) refresh() {
+	switch {
+	case len(b.lane) > 0:
+		b.first = b.lane[0].members[0]
+	case len(b.kids) > 0:
+		b.first = b.kids[0].first
+	default:
+		b.first = nil
+	}
+	switch {
+	case b.first == nil || !b.keyed || b.node == nil:
+	case b.own:
+		b.key = b.node.OwnKey()
+	default:
+		b.key = b.node.Key(b.first.demand())
+	}
+}
+
+// group is the group of the first.
+func (b *branch) group() *group {
+	for !b.own {
+		b = b.kids[0]
+	}
+	return b.lane[0]
+}
+
+// next brings the order up to date after the first started, or after its group was done with.
+func (b *branch) next(done bool) {
+	switch {
+	case b.own && done:
+		b.lane = removeFirst(b.lane)
+		sift(b.lane, 0, earlier)
+	case b.own:
+		sift(b.lane, 0, earlier)
+	default:
+		b.kids[0].next(done)
+		if b.kids[0].first == nil {
+			b.kids = removeFirst(b.kids)
+		}
+		sift(b.kids, 0, comesFirst)
+	}
+	b.refresh()
+}
+
+func removeFirst[T any](heap []T) []T {
+	last := len(heap) - 1
+	heap[0] = heap[last]
+	return slices.Delete(heap, last, last+1)
+}
+
+// sift lets the value at i of a heap sink to its place.
+func sift[T any](heap []T, i int, less func(a, b T) bool) {
+	for {
+		least := i
+		for _, c := range [2]int{2*i + 1, 2*i + 2} {
+			if c < len(heap) && less(heap[c], heap[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		heap[i], heap[least] = heap[least], heap[i]
+		i = least
+	}
+}
+
+func earlier(a, b *group) bool { return before(a.members[0], b.members[0]) }
+
+func comesFirst(a, b *branch) bool {
+	if a.keyed {
+		if a.key.Over != b.key.Over {
+			return b.key.Over
+		}
+		if a.first.Priority == b.first.Priority {
+			if c := a.key.Compare(b.key); c != 0 {
+				return c < 0
+			}
+		}
+	}
+	return before(a.first, b.first)
+}
+
+// inOrder are all that wait, in the order in which a pass would take them if none of them could start.
+func (e *Engine) inOrder(yield func(*workload) bool) {
+	var groups []*group
+	at := map[*queue.Node]*group{}
+	for w := range e.line.All {
+		g, ok := at[w.queue]
+		if !ok {
+			g = &group{groupKey: groupKey{queue: w.queue}}
+			at[w.queue] = g
+			groups = append(groups, g)
+		}
+		g.members = append(g.members, w)
+	}
+	for order := e.newOrder(groups); order.first != nil; {
+		if !yield(order.first) {
+			return
+		}
+		g := order.group()
+		g.members = g.members[1:]
+		order.next(len(g.members) == 0)
+	}
+}

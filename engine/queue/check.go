@@ -1,0 +1,175 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// maxBound is the largest quota, limit or weight there may be: far over what any fleet has, so that sums stay integers.
+const (
+	maxBound  = 1 << 50
+	maxWeight = 1 << 20
+)
+
+// validate says what is wrong with a queue by itself.
+func validate(spec api.QueueSpec) error {
+	if spec.Name == "" {
+		return fmt.Errorf("a queue without a name cannot be set: give it one")
+	}
+	if spec.Quota < api.Unlimited {
+		return fmt.Errorf("queue %s: a quota of %d thousandths is less than nothing: give a number of devices, or none", spec.Name, int64(spec.Quota))
+	}
+	seen := map[string]bool{}
+	for _, m := range spec.Models {
+		if m.Model == "" || seen[m.Model] {
+			return fmt.Errorf("queue %s: model %q is without a name or comes twice: name each model once", spec.Name, m.Model)
+		}
+		seen[m.Model] = true
+	}
+	for _, w := range []int32{spec.Weight.All, spec.Weight.Compute, spec.Weight.Memory, spec.Weight.Devices} {
+		if w < 0 || w > maxWeight {
+			return fmt.Errorf("queue %s: a weight of %d is out of range: give 1 to %d, or 0 for the default", spec.Name, w, maxWeight)
+		}
+	}
+	all := boundsOf(spec)
+	for i := range all {
+		b := &all[i]
+		for r := range resources {
+			quota, limit := b.quota[r], b.limit[r]
+			if quota > maxBound || limit > maxBound {
+				return fmt.Errorf("queue %s: %s%s is more than any fleet has: give less, or none", spec.Name, Format(r, max(quota, limit)), on(b.model))
+			}
+			if quota != Unbounded && limit != Unbounded && quota > limit {
+				return fmt.Errorf("queue %s: its quota of %s%s is over its limit of %s: raise the limit or lower the quota",
+					spec.Name, Format(r, quota), on(b.model), Format(r, limit))
+			}
+		}
+	}
+	for r := range resources {
+		if sum := modelSum(all, r); all[0].quota[r] != Unbounded && sum > all[0].quota[r] {
+			return fmt.Errorf("queue %s: its quotas for single models add up to %s, over its quota of %s: raise that or lower those",
+				spec.Name, Format(r, sum), Format(r, all[0].quota[r]))
+		}
+	}
+	return nil
+}
+
+// modelSum adds up the quotas for single models.
+func modelSum(all []bound, r Resource) (sum int64) {
+	for i := range all {
+		if i > 0 && all[i].quota[r] != Unbounded {
+			sum += all[i].quota[r]
+		}
+	}
+	return sum
+}
+
+// guaranteed is what a queue and those under it are guaranteed of a resource: its quota, or else what it implies by quotas for
+// single models and by its children's.
+func guaranteed(q *plan, model string, r Resource) int64 {
+	for i := range q.bounds {
+		if b := &q.bounds[i]; b.model == model && b.quota[r] != Unbounded {
+			return b.quota[r]
+		}
+	}
+	sum := int64(0)
+	for _, c := range q.children {
+		sum += guaranteed(c, model, r)
+	}
+	if model == "" {
+		sum = max(sum, modelSum(q.bounds, r))
+	}
+	return sum
+}
+
+// plan is a queue as it would be.
+type plan struct {
+	name     string
+	bounds   []bound
+	children []*plan
+}
+
+// fits says which quota the tree would have too little of with a queue set so.
+func (t *Tree) fits(n, parent *Node, spec api.QueueSpec) error {
+	changed := &plan{name: spec.Name, bounds: boundsOf(spec)}
+	if n != nil {
+		for _, c := range n.children {
+			changed.children = append(changed.children, planOf(c, n, nil, nil))
+		}
+	}
+	if err := changed.check(); err != nil {
+		return err
+	}
+	if parent == nil {
+		return nil
+	}
+	for q := parent; q != nil; q = q.parent {
+		if err := planOf(q, n, parent, changed).check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planOf is a queue and those under it, without one of them and with another under its parent.
+func planOf(q, without, parent *Node, with *plan) *plan {
+	p := &plan{name: q.Name, bounds: q.bounds}
+	for _, c := range q.children {
+		if c != without {
+			p.children = append(p.children, planOf(c, without, parent, with))
+		}
+	}
+	if q == parent {
+		p.children = append(p.children, with)
+	}
+	return p
+}
+
+// check says whether a queue's children are guaranteed more than it is.
+func (p *plan) check() error {
+	models := []string{}
+	for i := range p.bounds {
+		models = append(models, p.bounds[i].model)
+	}
+	for _, model := range models {
+		i := slices.IndexFunc(p.bounds, func(b bound) bool { return b.model == model })
+		for r := range resources {
+			quota, sum := p.bounds[i].quota[r], int64(0)
+			if quota == Unbounded {
+				continue
+			}
+			for _, c := range p.children {
+				sum += guaranteed(c, model, r)
+			}
+			if sum > quota {
+				return fmt.Errorf("the quotas of the queues under %s add up to %s%s, and its own is %s: lower theirs or raise its own",
+					p.name, Format(r, sum), on(model), Format(r, quota))
+			}
+		}
+	}
+	return nil
+}
+
+func on(model string) string {
+	if model == "" {
+		return ""
+	}
+	return " on " + model
+}
+
+// Format writes an amount of a resource with its unit.
+func Format(r Resource, amount int64) string {
+	switch {
+	case r == Memory:
+		return api.Bytes(amount).String() + " of memory"
+	case r == Devices && amount == 1:
+		return "1 share"
+	case r == Devices:
+		return fmt.Sprintf("%d shares", amount)
+	case amount == int64(api.WholeDevice):
+		return "1 device"
+	}
+	return api.Quota(amount).String() + " devices"
+}

@@ -1,0 +1,100 @@
+package queue
+
+import "fmt"
+
+// week is the half-life of use where none is set, in µs.
+const week = 7 * 24 * 3600 * 1_000_000
+
+// one is 1 in fixed point.
+const one = int64(1) << 32
+
+// halves[i] is 2^-(2^-(i+1)) in units of 2^-32, rounded down: the binary digits of the exponent pick their factors.
+var halves = [...]int64{
+	3037000499, 3611622602, 3938502375, 4112874773, 4202935003, 4248701964, 4271771996, 4283353945,
+	4289156690, 4292061009, 4293513906, 4294240539, 4294603902, 4294785595, 4294876444, 4294921870,
+}
+
+// log2e is 1 / ln 2 and ln2 is ln 2, in units of 2^-32, rounded down.
+const (
+	log2e = 6196328018
+	ln2   = 2977044471
+)
+
+// decay is 2^-(dt / halfLife) in units of 2^-32. The first 16 binary digits of the exponent pick factors, the next 16 are small
+// enough for 1 - x ln 2.
+func decay(dt, halfLife int64) int64 {
+	if dt/halfLife >= 32 {
+		return 0
+	}
+	f := one >> (dt / halfLife)
+	digits := scale(dt%halfLife, one, halfLife)
+	for i, factor := range halves {
+		if digits&(1<<(31-i)) != 0 {
+			f = scale(f, factor, one)
+		}
+	}
+	return scale(f, one-scale(digits&(1<<16-1), ln2, one), one)
+}
+
+// Used is the decayed use of compute up to now, in thousandths of a device times milliseconds: what was used one half-life ago
+// counts half. While a is held all along it comes near a × half-life / ln 2.
+func (a *account) Used(t *Tree) int64 {
+	dt := t.Now - a.usedAt
+	if dt <= 0 || a.used == 0 && a.Held[Compute] == 0 {
+		return a.used
+	}
+	life := t.HalfLife
+	if life <= 0 {
+		life = week
+	}
+	f := decay(dt, life)
+	// What is held meanwhile adds the integral of 2^-(s / life) over dt, (1 - f) × life / ln 2; over a time so short that nothing
+	// decays it is the time itself.
+	held := dt
+	if dt > life>>16 {
+		held = scale(scale(life, log2e, one), one-f, one)
+	}
+	return scale(a.used, f, one) + scale(max(a.Held[Compute], 0), held, 1000)
+}
+
+// settle brings the use up to now, before what is held changes.
+func (a *account) settle(t *Tree) {
+	if t.Now > a.usedAt {
+		a.used, a.usedAt = a.Used(t), t.Now
+	}
+}
+
+// Use is the record of use of a queue, for a snapshot.
+type Use struct {
+	Queue string `json:"queue"`
+	All   int64  `json:"all"` // with the queues under it
+	AllAt int64  `json:"allAt"`
+	Own   int64  `json:"own"`
+	OwnAt int64  `json:"ownAt"`
+}
+
+// Uses are the records of all queues that used anything, by name.
+func (t *Tree) Uses() []Use {
+	var uses []Use
+	for _, n := range t.All() {
+		if n.All.usedAt != 0 || n.Own.usedAt != 0 {
+			uses = append(uses, Use{n.Name, n.All.used, n.All.usedAt, n.Own.used, n.Own.usedAt})
+		}
+	}
+	return uses
+}
+
+// SetUses puts the records of all queues back, after what is held was booked, or says which is wrong.
+func (t *Tree) SetUses(uses []Use) error {
+	for _, n := range t.byName {
+		n.All.used, n.All.usedAt, n.Own.used, n.Own.usedAt = 0, 0, 0, 0
+	}
+	for _, u := range uses {
+		n, ok := t.byName[u.Queue]
+		if !ok || u.All < 0 || u.Own < 0 || u.AllAt > t.Now || u.OwnAt > t.Now {
+			return fmt.Errorf("the use of queue %s is of no queue, less than nothing or yet to come", u.Queue)
+		}
+		n.All.used, n.All.usedAt, n.Own.used, n.Own.usedAt = u.All, u.AllAt, u.Own, u.OwnAt
+	}
+	return nil
+}
