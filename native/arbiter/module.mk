@@ -26,7 +26,7 @@ $(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBI
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
 # Reads tel pages as the arbiter does.
-ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(addprefix $(ARBITER)/test/,world.c judge.c tel.c admissions.c)
+ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(addprefix $(ARBITER)/test/,world.c judge.c tel.c payments.c admissions.c)
 $(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
@@ -41,3 +41,9 @@ test-arbiter: $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-admissions $(OUT)/
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 4)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter
+
+# Tests that cannot fail are none: admit.c broken on purpose, in one way after another, must fail them.
+.PHONY: test-arbiter-mutants
+test-arbiter-mutants: $(ARBITER_TEST_CORE) $(ARBITER_HEADERS)
+	$(ARBITER)/test/mutants $(OUT)/test/admit-mutants $(CC) $(CFLAGS) $(LDFLAGS)
+TESTS += test-arbiter-mutants

@@ -2,9 +2,9 @@
 /*
  * admissions.c: tenants whose work overlaps at the changes of leases, and tenants that lie, judged under virtual time by what the device ran.
  *
- *   admissions [-n SEEDS] [-s SEED] [-v]
+ *   admissions [-n SEEDS] [-s SEED] [-v] [-f]
  *
- * A failure names its seed; `-s SEED` runs that one alone, `-v` shows each tenant.
+ * A failure names its seed; `-s SEED` runs that one alone, `-v` shows each tenant, `-f` stops after the first place that fails.
  *
  * Overlap comes from shims that hear late that work has ended, kernels that last other than estimated, and rare ones that outlive their
  * leases by so much that they are overlapped. Each place is run with all tenants honest, with nobody admitting (all say LEARNING, which
@@ -12,6 +12,7 @@
  * the better of the first two runs, since not to admit is always open to it, and may make no neighbour miss its floor.
  */
 #include "judge.h"
+#include "payments.h"
 #include "tel.h"
 
 #include <math.h>
@@ -37,6 +38,7 @@ struct tenant {
 	int first, devices;
 	struct limits limits;
 	uint64_t kernel, estimate, spread, notice, tail, tail_one_in;
+	bool rests; /* but for a kernel each half second */
 };
 
 struct place { /* what a seed stands for */
@@ -55,7 +57,7 @@ struct run {
 	int64_t debt;                 /* the most that anyone owed, ns */
 };
 
-static bool verbose;
+static bool verbose, first;
 static struct {
 	double virtual_ns, honest, silent, gain[LIES], cost[LIES];
 	uint64_t runs, overlapped, gain_seed[LIES];
@@ -124,6 +126,9 @@ static struct run build(const struct place *p, enum lie lie, enum lie rest)
 			l[k].notice = t->notice;
 			l[k].tail = t->tail;
 			l[k].tail_one_in = t->tail_one_in;
+			l[k].period = t->rests ? SECOND / 2 : 0;
+			l[k].batch = 1;
+			l[k].next_arrival = r.world->now;
 		}
 		tel_join(r.tel, l, t->devices, i == p->liar ? lie : rest);
 	}
@@ -263,6 +268,43 @@ static void place(uint64_t seed, bool lies)
 		liar(&p, (enum lie)lie, &truth, &silent);
 }
 
+/* Two tenants that overlap in one way, each with half of the device, beside one that hardly holds anything and, where it lies, says that it
+ * uses all time that goes by. */
+static void two(const char *name, uint64_t number, struct tenant a, struct tenant b, double allowed, uint64_t least, uint64_t most)
+{
+	struct place p = {.seed = number, .devices = 1, .tenants = 3, .liar = 2, .tenant = {a, b, {.kernel = 50 * US, .estimate = 50 * US, .rests = true}}};
+	for (int i = 0; i < p.tenants; i++) {
+		p.tenant[i].devices = 1;
+		p.tenant[i].limits = (struct limits){p.tenant[i].rests ? 100 : 450, 1000, 1, p.tenant[i].rests ? 0.0001 : 1};
+	}
+	double any, error, lied;
+	struct run truth = run(&p, TRUTH, TRUTH), silent = run(&p, LEARNING, LEARNING), liar = run(&p, IDLE, TRUTH);
+	error = compare(&p, 0, &truth, &any);
+	lied = compare(&p, 0, &liar, &any);
+	printf("%-28s worst error %5.2f points, %5.2f where nobody admits, %5.2f beside one that rests and admits all; %llu overlapped\n",
+		name, error * 100, compare(&p, 0, &silent, &any) * 100, lied * 100, (unsigned long long)truth.overlapped);
+	check(error <= allowed, "%s: worst error %.2f points, %.2f allowed", name, error * 100, allowed * 100);
+	check(lied <= allowed + FAIR, "%s: worst error %.2f points beside one that admits all, %.2f allowed", name, lied * 100,
+		(allowed + FAIR) * 100);
+	check(truth.overlapped >= least && truth.overlapped <= most, "%s: %llu leases overlapped, %llu to %llu expected", name,
+		(unsigned long long)truth.overlapped, (unsigned long long)least, (unsigned long long)most);
+}
+
+static void scenarios(void)
+{
+	struct tenant quick = {.kernel = 200 * US, .estimate = 200 * US};
+	two("drains are heard late", 1, quick, (struct tenant){.kernel = 500 * US, .estimate = 500 * US, .notice = 45 * US}, 0.005, 0, 0);
+	two("kernels vary", 2, quick, (struct tenant){.kernel = 5 * MS, .estimate = 5 * MS, .spread = 300, .notice = 20 * US}, 0.007, 0, 0);
+	/* Overlapped only where the one that rests wakes. */
+	two("long kernels, announced", 3, quick, (struct tenant){.kernel = 20 * MS, .estimate = 20 * MS}, 0.002, 0,
+		2 * (SETTLING + WINDOW) / SECOND);
+	two("long kernels vary", 4, quick, (struct tenant){.kernel = 20 * MS, .estimate = 20 * MS, .spread = 300, .notice = 20 * US}, 0.006, 50, 1000);
+	two("tails of 12 ms", 5, quick,
+		(struct tenant){.kernel = MS, .estimate = MS + 12 * MS / 20, .tail = 12 * MS, .tail_one_in = 20, .notice = 20 * US}, 0.012, 50, 1000);
+	two("tails of 40 ms", 6, quick,
+		(struct tenant){.kernel = MS, .estimate = MS + 40 * MS / 50, .tail = 40 * MS, .tail_one_in = 50, .notice = 20 * US}, 0.014, 50, 1000);
+}
+
 static void report(void)
 {
 	for (int lie = TRUTH + 1; lie < LIES; lie++)
@@ -281,6 +323,8 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "-v"))
 			verbose = true;
+		else if (!strcmp(argv[i], "-f"))
+			first = true;
 		else if (!strcmp(argv[i], "-n") && i + 1 < argc)
 			seeds = strtoull(argv[++i], NULL, 10);
 		else if (!strcmp(argv[i], "-s") && i + 1 < argc)
@@ -288,7 +332,11 @@ int main(int argc, char **argv)
 	}
 	if (only)
 		place(only, true);
-	for (uint64_t seed = 1; !only && seed <= seeds; seed++)
+	if (!only) {
+		payments();
+		scenarios();
+	}
+	for (uint64_t seed = 1; !only && seed <= seeds && !(first && check_failures()); seed++)
 		place(seed, seed % LIARS_EACH == 0);
 	if (!only) {
 		check(sums.overlapped > 0, "admissions: no lease was ever overlapped: these places test nothing");
