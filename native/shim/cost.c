@@ -19,7 +19,7 @@ static uint64_t mix(uint64_t x)
 
 uint64_t cost_key(const void *function, uint64_t size)
 {
-	uint64_t key = mix((uint64_t)(uintptr_t)function ^ mix(size));
+	uint64_t key = mix((uint64_t)(uintptr_t)function ^ size * 0x9e3779b97f4a7c15ull);
 	return key == 0 ? 1 : key;
 }
 

@@ -165,7 +165,7 @@ static CUresult gate_pass(struct pass *pass, struct context *c, uint64_t key)
 	struct meter *m = c->meter;
 	const struct alq_ctl_grant *ctl = &task.ctl->grant[m->grant];
 	bool gated = false;
-	uint64_t now = clock_now(), since = now, again;
+	uint64_t now = clock_quick(&m->clock), since = now, again;
 	for (;; now = clock_now()) {
 		pass->cost = cost_find(m->costs, key);
 		pass->est_ns = estimate(ctl, pass->cost);

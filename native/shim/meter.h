@@ -9,6 +9,7 @@
 #ifndef ALIQUOT_SHIM_METER_H
 #define ALIQUOT_SHIM_METER_H
 
+#include "clock.h"
 #include "driver.h"
 #include "shim.h"
 
@@ -85,6 +86,7 @@ struct meter {
 	bool returns;            /* last time it launched again soon after that */
 	uint64_t outstanding, outstanding_ns, outstanding_unknown;
 	uint64_t busy_until_ns;
+	struct quick_clock clock;
 	struct context *contexts;
 	struct context *watched; /* the watcher is in the driver with this one */
 	struct cost costs[COSTS];

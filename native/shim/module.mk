@@ -94,7 +94,8 @@ $(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
 
 $(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_launch harness) $(SHIM_SIM_LIBS)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 -lpthread -ldl
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 \
+		-lpthread -ldl
 
 .PHONY: shim-test
 shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu

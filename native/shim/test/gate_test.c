@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gate_test.c: who may launch when, judged by what reaches the driver. */
+#include "clock.h"
 #include "fake_driver.h"
 #include "harness.h"
 
@@ -323,6 +324,21 @@ static void test_arbiter_lost(void)
 	drain();
 }
 
+/* The quick clock says what the clock says, also after the counter that it goes by has jumped, and goes on with the counter. */
+static void test_quick_clock(void)
+{
+	struct quick_clock q = {0};
+	const uint64_t near = 20 * NS_PER_US;
+	uint64_t until = clock_now() + 20 * NS_PER_MS, jumps = 0;
+	for (uint64_t i = 0; clock_now() < until; i++) {
+		if (i % 10000 == 9999 && q.strikes == 0 && ++jumps < CLOCK_STRIKES)
+			q.ticks += i % 20000 == 9999 ? 1ull << 30 : -(1ull << 30);
+		uint64_t before = clock_now(), quick = clock_quick(&q), after = clock_now();
+		CHECK(quick + near >= before && quick <= after + near);
+	}
+	CHECK(jumps != 0);
+}
+
 /* What the shim has never heard of is counted for the agent to see; what it lets pass knowingly is not. */
 static void test_unknown(void)
 {
@@ -337,6 +353,7 @@ static void test_unknown(void)
 
 int main(void)
 {
+	test_quick_clock();
 	arbiter_make(&arbiter, 1, 1ull << 30, 2ull << 30);
 	arbiter_serve(&arbiter);
 	tenant_start(&arbiter);

@@ -172,6 +172,7 @@ static void test_table(void)
 /* ------------------------------------------------------------------------------------------------------ many processes */
 
 #define WORKERS 6
+#define TRIES 100000 /* of all together */
 
 /* One of many: takes and gives back as fast as it can. */
 static int worker(void)
@@ -188,7 +189,7 @@ static int worker(void)
 	CHECK(all != MAP_FAILED);
 	__atomic_fetch_add(&all->arrived, 1, __ATOMIC_SEQ_CST);
 	WAIT(get(&all->arrived) >= WORKERS);
-	for (int i = 0; i < 5000; i++) {
+	for (int i = 0; i < TRIES / WORKERS + 1; i++) {
 		random = random * 6364136223846793005ull + 1442695040888963407ull;
 		if (held < 16 && (random >> 62) != 0) {
 			CUresult r = cuMemAlloc_v2(&p[held], FAKE_BLOCK);
