@@ -54,6 +54,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err := s.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return s.explain("read the version of", err)
 	}
+	if version < 0 {
+		return s.damaged(fmt.Sprintf("it says that it has form %d", version))
+	}
 	if version > len(migrations) {
 		return fmt.Errorf("the database %s has form %d and this aliquot knows forms up to %d: start the newer aliquot that wrote it",
 			s.path, version, len(migrations))
