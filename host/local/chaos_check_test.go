@@ -97,10 +97,12 @@ func (l *life) checkArbiter(complain complaint) {
 // checkPromises: what was told to run and was not let go runs on as the same process, or has ended by itself.
 func (l *life) checkPromises(known map[string]api.Workload, complain complaint) {
 	letGo := l.letGo()
+	endless := func(name string) bool {
+		return strings.Contains(name, "stays0") || strings.Contains(name, "family0") || strings.Contains(name, "trains0") || strings.Contains(name, "takes0")
+	}
 	for _, promise := range recorded(l.root, "promised") {
 		work := known[promise[0]]
-		if letGo[promise[0]] || work.Status.Phase == api.Ended && !strings.Contains(work.Spec.Name, "stays0") &&
-			!strings.Contains(work.Spec.Name, "family0") && !strings.Contains(work.Spec.Name, "trains0") {
+		if letGo[promise[0]] || work.Status.Phase == api.Ended && !endless(work.Spec.Name) {
 			continue
 		}
 		pid, _ := strconv.Atoi(promise[1])
@@ -123,7 +125,7 @@ func (l *life) letGo() map[string]bool {
 		}
 	}
 	for _, one := range recorded(l.root, "accepted") {
-		if strings.HasPrefix(one[0], "doomed-") {
+		if strings.HasPrefix(one[0], doomed) {
 			set[one[1]] = true
 		}
 	}
@@ -150,7 +152,7 @@ func (l *life) checkWorkload(work api.Workload, complain complaint) {
 	if err != nil {
 		complain("%s has an unknown name", name)
 	}
-	killed := l.letGo()[work.UID]
+	killed := l.letGo()[work.UID] || strings.HasPrefix(name, doomed)
 	switch {
 	case status.Outcome == "":
 		complain("%s has no outcome: %+v", name, status)

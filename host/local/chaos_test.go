@@ -101,8 +101,18 @@ func (c *chaos) points() []string {
 	return points
 }
 
+// memoryProgram is testdata/memory.c, in a world's folder.
+const memoryProgram = "memory"
+
 // begin makes a new world.
-func (c *chaos) begin() { c.root, c.lives, c.past = crashFolder(c.T), 0, nil }
+func (c *chaos) begin() {
+	c.root, c.lives, c.past = crashFolder(c.T), 0, nil
+	compile := exec.Command("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I../../native", "-o", filepath.Join(c.root, memoryProgram),
+		"testdata/memory.c", "../../build/native/sim/libcuda.so.1")
+	if out, err := compile.CombinedOutput(); err != nil {
+		c.Fatalf("compile testdata/memory.c: %v\n%s", err, out)
+	}
+}
 
 // finish ends a world: nothing may be left of it.
 func (c *chaos) finish() {
@@ -194,6 +204,7 @@ func (c *chaos) live(f fate) {
 // listen follows a life's report, kills others once it has checked what it found, and it once it has acted.
 func (c *chaos) listen(report *os.File, daemon *os.Process, f fate) {
 	var side chan struct{}
+	over := make(chan struct{})
 	for lines := bufio.NewScanner(report); lines.Scan(); {
 		switch line := lines.Text(); {
 		case line == saysChecked && !f.last:
@@ -201,7 +212,7 @@ func (c *chaos) listen(report *os.File, daemon *os.Process, f fate) {
 			plan := c.plan()
 			go func() {
 				defer close(side)
-				c.carryOut(plan, daemon)
+				c.carryOut(plan, daemon, over)
 			}()
 		case line == saysActed:
 			<-side
@@ -215,6 +226,7 @@ func (c *chaos) listen(report *os.File, daemon *os.Process, f fate) {
 			c.Error(line)
 		}
 	}
+	close(over)
 	if side != nil {
 		<-side
 	}
@@ -233,7 +245,7 @@ const (
 	aSupervisor  = "a supervisor at any moment"
 	aProgram     = "a process of a program at any moment"
 	theDaemon    = "the daemon at any moment"
-	longestPause = 250 * time.Millisecond
+	longestPause = 150 * time.Millisecond
 )
 
 // plan draws what is killed while a life goes on.
@@ -247,11 +259,15 @@ func (c *chaos) plan() []blow {
 	return plan
 }
 
-// carryOut kills as planned.
-func (c *chaos) carryOut(plan []blow, daemon *os.Process) {
+// carryOut kills as planned, until the life is over.
+func (c *chaos) carryOut(plan []blow, daemon *os.Process, over <-chan struct{}) {
 	began := time.Now()
 	for _, one := range plan {
-		time.Sleep(one.after - time.Since(began)) // what it hits is left to chance
+		select {
+		case <-time.After(one.after - time.Since(began)): // what it hits is left to chance
+		case <-over:
+			return
+		}
 		hit := false
 		switch one.what {
 		case theDaemon:

@@ -105,8 +105,12 @@ var kinds = []struct {
 	{"true0", "true"},
 	{"trains0", "exec TRAINER --seconds 0 --kernel-us 200 --mem-mib 64"},
 	{"trained0", "exec TRAINER --seconds 0.2 --kernel-us 100 --batch 4 --mem-mib 16"},
+	{"takes0", "exec MEMORY"},
 	{"grows0", "TRAINER --seconds 0.05 --mem-mib 200 && exec TRAINER --seconds 0 --demand 0.1 --mem-mib 900"},
 }
+
+// doomed is what the name of a workload begins with that may be killed at a point of its own.
+const doomed = "doomed-"
 
 // mostLive is how many workloads live at most.
 const mostLive = 9
@@ -146,13 +150,13 @@ func (l *life) act() {
 func (l *life) submitOne(ctx context.Context) {
 	kind := kinds[l.dice.IntN(len(kinds))]
 	shell := "echo $$ >> ROOT/ran-$ALIQUOT_WORKLOAD; " + kind.shell
-	shell = strings.NewReplacer("ROOT", l.root, "TRAINER", os.Getenv(trainerSetting)).Replace(shell)
+	shell = strings.NewReplacer("ROOT", l.root, "TRAINER", os.Getenv(trainerSetting), "MEMORY", filepath.Join(l.root, memoryProgram)).Replace(shell)
 	asked := spec([]string{"0.1", "0.1..0.5", "0.25..", "0.5", "1", "0.3..0.8"}[l.dice.IntN(6)], shell)
 	asked.Name = fmt.Sprintf("%s-%08x", kind.name, l.dice.Uint32())
 	asked.Env["ALIQUOT_KILL_AT"] = "" // what kills the daemon is not for its programs
 	if at := os.Getenv(tenantSetting); at != "" && l.dice.IntN(2) == 0 {
 		asked.Env["ALIQUOT_KILL_AT"], asked.Env["ALIQUOT_KILL_LOG"] = at, os.Getenv("ALIQUOT_KILL_LOG")
-		asked.Name = "doomed-" + asked.Name
+		asked.Name = doomed + asked.Name
 	}
 	work, err := l.Submit(ctx, me, asked)
 	if err != nil {
@@ -166,7 +170,7 @@ func (l *life) submitOne(ctx context.Context) {
 
 // promise looks at a workload. What is told to run must run until it ends by itself or someone ends it.
 func (l *life) promise(ctx context.Context, work api.Workload) {
-	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // it may have to wait in line
+	ctx, cancel := context.WithTimeout(ctx, 80*time.Millisecond) // it may have to wait in line
 	defer cancel()
 	work, err := l.Wait(ctx, work.UID, api.Waiting, api.Starting)
 	if err == nil && work.Status.Phase == api.Running {
