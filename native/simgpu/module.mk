@@ -30,9 +30,11 @@ DIST += $(SIM_BUILT)
 # Tests: the model alone, with a clock of its own; then programs against a server each.
 SIM_TEST := $(filter-out $(SIM)/test/model_test.c,$(wildcard $(SIM)/test/*.c))
 
-$(OUT)/test/simgpu-model: $(SIM)/test/model_test.c $(SIM)/server/model.c $(SIM)/server/deadline.c $(SIM_HEADERS)
+SIM_MODEL := $(addprefix $(SIM)/server/,model.c rows.c deadline.c)
+
+$(OUT)/test/simgpu-model: $(SIM)/test/model_test.c $(SIM_MODEL) $(SIM_HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(SIM)/test/model_test.c $(SIM)/server/model.c $(SIM)/server/deadline.c -o $@ $(LDFLAGS)
+	$(CC) $(CFLAGS) $(SIM)/test/model_test.c $(SIM_MODEL) -o $@ $(LDFLAGS)
 
 $(OUT)/test/simgpu-test: $(SIM_TEST) $(SIM_HEADERS) $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1
 	@mkdir -p $(@D)

@@ -4,17 +4,7 @@
  * far. A pool keeps what it does not use up to its release threshold, and lets the rest go when the program next synchronises.
  * Small pieces are not packed together here: each takes 2 MiB, which the pool then reuses.
  */
-#include "simgpu/cuda/internal.h"
-
-struct CUmemPoolHandle_st {
-	uint32_t device;
-	bool is_default;
-	size_t max;
-	uint64_t threshold, reserved, reserved_high, used, used_high;
-	int reuse[3];
-	struct chunk *chunks; /* all, in use or kept */
-	CUmemoryPool next;
-};
+#include "simgpu/cuda/pool.h"
 
 static CUmemoryPool pools, defaults[SIM_MAX_DEVICES], current[SIM_MAX_DEVICES];
 
@@ -224,7 +214,7 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream h)
 	return leave(memory_free(range, s));
 }
 
-static CUresult enter_pool(CUmemoryPool p)
+CUresult enter_pool(CUmemoryPool p)
 {
 	CUresult r = enter();
 	if (r == CUDA_SUCCESS && !handle_is(p, H_POOL))
@@ -286,91 +276,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool p, size_t keep)
 	if (r != CUDA_SUCCESS)
 		return r;
 	pool_trim(p, keep);
-	return leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *out)
-{
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	switch (which) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		*(int *)out = p->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		*(cuuint64_t *)out = p->threshold;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-		*(cuuint64_t *)out = p->reserved;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-		*(cuuint64_t *)out = p->reserved_high;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-		*(cuuint64_t *)out = p->used;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		*(cuuint64_t *)out = p->used_high;
-		return leave(CUDA_SUCCESS);
-	}
-	return leave(CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *value)
-{
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!value)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	switch (which) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		p->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(int *)value != 0;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		p->threshold = *(cuuint64_t *)value;
-		return leave(CUDA_SUCCESS);
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-	case CU_MEMPOOL_ATTR_USED_MEM_HIGH: /* may only be set back */
-		if (*(cuuint64_t *)value)
-			return leave(CUDA_ERROR_INVALID_VALUE);
-		if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-			p->reserved_high = p->reserved;
-		else
-			p->used_high = p->used;
-		return leave(CUDA_SUCCESS);
-	default:
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	}
-}
-
-CUresult cuMemPoolSetAccess(CUmemoryPool p, const CUmemAccessDesc *map, size_t count)
-{
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (size_t i = 0; i < count; i++)
-		if (!map || map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id < 0 ||
-		    (uint32_t)map[i].location.id >= api.devices)
-			return leave(CUDA_ERROR_INVALID_VALUE);
-	return leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *out, CUmemoryPool p, CUmemLocation *location)
-{
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out || !location)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*out = CU_MEM_ACCESS_FLAGS_PROT_READWRITE; /* every device of the simulation reaches every other's memory */
 	return leave(CUDA_SUCCESS);
 }
 

@@ -2,11 +2,6 @@
 /* When the model must be looked at again: for those who wait, and for what must show on the host. */
 #include "simgpu/server/model.h"
 
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * The earliest time at which operation `seq` of the stream can end: its stream's operations up to it take at least their time, one after
  * another. A lower bound is enough: woken too early, the server looks again.

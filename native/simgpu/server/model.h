@@ -103,6 +103,11 @@ struct model {
 	uint32_t cross_waits; /* operations outstanding that wait for another device: then devices advance in step */
 };
 
+static inline uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Finds a channel of the same process by its id; NULL: gone. */
 struct channel *client_channel(struct client *client, uint32_t id);
 
@@ -120,6 +125,9 @@ void model_attach(struct model *m, struct channel *c, pid_t pid, uint64_t start_
 void model_detach(struct model *m, struct channel *c, uint64_t now);
 void model_fault(struct channel *c, uint32_t result);
 uint32_t load_read(const struct load *load, uint64_t now); /* thousandths of the last second */
+
+/* Books time [from, to) on a device for a channel's process. */
+void account(struct device *d, struct channel *c, uint64_t from, uint64_t to, bool copy);
 
 void record_begin(struct sim_record *r);
 void record_end(struct sim_record *r, uint64_t now);
