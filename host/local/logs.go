@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,9 +102,11 @@ type logReader struct {
 	to   io.Writer
 	file *os.File
 	at   int64
+	torn bool // what comes next begins within a line whose head was trimmed
+	open bool // the last line written is not at its end
 }
 
-// copy writes what is there and was not written yet. What was trimmed meanwhile is left out.
+// copy writes what is there and was not written yet. What was trimmed meanwhile is left out, whole lines of it.
 func (l *logReader) copy() error {
 	if l.file == nil {
 		file, err := os.OpenFile(l.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
@@ -115,16 +118,47 @@ func (l *logReader) copy() error {
 		}
 		l.file = file
 	}
-	start, err := supervise.FirstByte(l.file)
-	if err != nil {
-		return refusal(err)
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := l.file.ReadAt(buffer, l.at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return refusal(err)
+		}
+		if n == 0 {
+			return nil
+		}
+		// Asked after it was read: what is there now was there then, and what was trimmed meanwhile may have been read as zeros.
+		start, err := supervise.FirstByte(l.file)
+		if err != nil {
+			return refusal(err)
+		}
+		if start > l.at {
+			l.at, l.torn = start, true
+			continue
+		}
+		l.at += int64(n)
+		if err := l.write(buffer[:n]); err != nil {
+			return err
+		}
 	}
-	l.at = max(l.at, start)
-	if _, err := l.file.Seek(l.at, io.SeekStart); err != nil {
-		return refusal(err)
+}
+
+// write passes on what follows what was written before, from the next whole line on where something is missing between the two.
+func (l *logReader) write(chunk []byte) error {
+	if l.torn {
+		if l.open {
+			l.open = false
+			if _, err := l.to.Write([]byte("\n")); err != nil {
+				return err
+			}
+		}
+		_, rest, ended := bytes.Cut(chunk, []byte("\n"))
+		chunk, l.torn = rest, !ended
 	}
-	n, err := io.Copy(l.to, l.file)
-	l.at += n
+	if len(chunk) == 0 {
+		return nil
+	}
+	l.open = chunk[len(chunk)-1] != '\n'
+	_, err := l.to.Write(chunk)
 	return err
 }
 
