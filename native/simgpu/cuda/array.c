@@ -106,9 +106,7 @@ CUresult cuArrayDestroy(CUarray a)
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *out, CUarray a)
 {
-	CUresult r = enter_array(a);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_array(a));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = a->desc;
@@ -127,9 +125,7 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *out, CUarray a)
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray a, CUdevice d)
 {
 	(void)d;
-	CUresult r = enter_array(a);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_array(a));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = a->bytes, .alignment = GRAIN};
@@ -179,9 +175,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
 
 CUresult cuMipmappedArrayGetLevel(CUarray *out, CUmipmappedArray m, unsigned int level)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!handle_is(m, H_MIPMAP))
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!out || level >= m->levels)

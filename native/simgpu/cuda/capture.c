@@ -55,9 +55,7 @@ CUresult capture_add(CUstream s, struct work *w)
 		work_free(w);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	}
-	CUresult r = graph_node_add(s->capture->graph, s->tips, s->tip_count, w, &node);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(graph_node_add(s->capture->graph, s->tips, s->tip_count, w, &node));
 	if (!s->tips)
 		s->tips = malloc(sizeof(CUgraphNode));
 	if (!s->tips)

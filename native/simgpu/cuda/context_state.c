@@ -2,36 +2,27 @@
 /* What can be asked of the current context, and set. */
 #include "simgpu/cuda/internal.h"
 
+/* Answers with one value, and ends the call. */
+#define GIVE(to, value) ((to) ? (*(to) = (value), leave(CUDA_SUCCESS)) : leave(CUDA_ERROR_INVALID_VALUE))
+
 CUresult cuCtxGetDevice(CUdevice *out)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUdevice)c->device;
-	return leave(CUDA_SUCCESS);
+	TRY(enter_context(&c));
+	return GIVE(out, (CUdevice)c->device);
 }
 
 CUresult cuCtxGetFlags(unsigned int *out)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*out = c->flags;
-	return leave(CUDA_SUCCESS);
+	TRY(enter_context(&c));
+	return GIVE(out, c->flags);
 }
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	c->flags = flags;
 	return leave(CUDA_SUCCESS);
 }
@@ -39,9 +30,7 @@ CUresult cuCtxSetFlags(unsigned int flags)
 CUresult cuCtxGetId(CUcontext c, unsigned long long *id)
 {
 	CUcontext current;
-	CUresult r = c ? enter() : enter_context(&current);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(c ? enter() : enter_context(&current));
 	c = c ? c : current;
 	if (!id)
 		return leave(CUDA_ERROR_INVALID_VALUE);
@@ -54,9 +43,7 @@ CUresult cuCtxGetId(CUcontext c, unsigned long long *id)
 CUresult cuCtxGetApiVersion(CUcontext c, unsigned int *version)
 {
 	CUcontext current;
-	CUresult r = c ? enter() : enter_context(&current);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(c ? enter() : enter_context(&current));
 	c = c ? c : current;
 	if (!version)
 		return leave(CUDA_ERROR_INVALID_VALUE);
@@ -79,9 +66,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (least)
 		*least = 0;
 	if (greatest)
@@ -92,9 +77,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 CUresult cuCtxGetLimit(size_t *out, CUlimit limit)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if ((unsigned)limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
@@ -106,9 +89,7 @@ CUresult cuCtxGetLimit(size_t *out, CUlimit limit)
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if ((unsigned)limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
 		return leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
 	c->limit[limit] = value;
@@ -118,21 +99,14 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 CUresult cuCtxGetCacheConfig(CUfunc_cache *out)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUfunc_cache)c->cache;
-	return leave(CUDA_SUCCESS);
+	TRY(enter_context(&c));
+	return GIVE(out, (CUfunc_cache)c->cache);
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	c->cache = (int)config;
 	return leave(CUDA_SUCCESS);
 }
@@ -140,21 +114,14 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *out)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (!out)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*out = (CUsharedconfig)c->banks;
-	return leave(CUDA_SUCCESS);
+	TRY(enter_context(&c));
+	return GIVE(out, (CUsharedconfig)c->banks);
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	c->banks = (int)config;
 	return leave(CUDA_SUCCESS);
 }
@@ -169,9 +136,7 @@ CUresult cuCtxResetPersistingL2Cache(void)
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (flags)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!handle_is(peer, H_CONTEXT) || peer == c || peer->device == c->device)
@@ -185,9 +150,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 CUresult cuCtxDisablePeerAccess(CUcontext peer)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (!handle_is(peer, H_CONTEXT))
 		return leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!(c->peers & (1u << peer->device)))

@@ -14,9 +14,7 @@ static CUresult enter_device(CUdevice d)
 
 CUresult cuDeviceGetCount(int *count)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*count = (int)api.devices;
@@ -25,9 +23,7 @@ CUresult cuDeviceGetCount(int *count)
 
 CUresult cuDeviceGet(CUdevice *out, int ordinal)
 {
-	CUresult r = enter_device(ordinal);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(ordinal));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = ordinal;
@@ -36,9 +32,7 @@ CUresult cuDeviceGet(CUdevice *out, int ordinal)
 
 CUresult cuDeviceGetName(char *name, int room, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!name || room < 1)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	snprintf(name, (size_t)room, "%s", api.info[d].name);
@@ -47,9 +41,7 @@ CUresult cuDeviceGetName(char *name, int room, CUdevice d)
 
 CUresult cuDeviceGetUuid_v2(CUuuid *out, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	memcpy(out->bytes, api.info[d].uuid_bytes, sizeof out->bytes);
@@ -63,9 +55,7 @@ CUresult cuDeviceGetUuid(CUuuid *out, CUdevice d)
 
 CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = api.info[d].memory - api.info[d].reserved;
@@ -74,9 +64,7 @@ CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice d)
 
 CUresult cuDeviceGetPCIBusId(char *out, int room, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out || room < 13)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	snprintf(out, (size_t)room, "0000:%02x:00.0", api.info[d].pci_bus);
@@ -86,9 +74,7 @@ CUresult cuDeviceGetPCIBusId(char *out, int room, CUdevice d)
 CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *id)
 {
 	unsigned domain = 0, bus, slot, function = 0;
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!out || !id || (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3 && sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	for (uint32_t i = 0; i < api.devices; i++)
@@ -101,9 +87,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *id)
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!major || !minor)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*major = (int)api.info[d].major;
@@ -113,9 +97,7 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d)
 
 CUresult cuDeviceGetProperties(CUdevprop *out, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = (CUdevprop){.maxThreadsPerBlock = 1024, .maxThreadsDim = {1024, 1024, 64}, .maxGridSize = {0x7fffffff, 65535, 65535},
@@ -126,9 +108,7 @@ CUresult cuDeviceGetProperties(CUdevprop *out, CUdevice d)
 
 CUresult cuDeviceCanAccessPeer(int *out, CUdevice d, CUdevice peer)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (peer < 0 || (uint32_t)peer >= api.devices)
@@ -140,9 +120,7 @@ CUresult cuDeviceCanAccessPeer(int *out, CUdevice d, CUdevice peer)
 CUresult cuDeviceGetP2PAttribute(int *out, CUdevice_P2PAttribute which, CUdevice from, CUdevice to)
 {
 	int can;
-	CUresult r = cuDeviceCanAccessPeer(&can, from, to);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(cuDeviceCanAccessPeer(&can, from, to));
 	if (!out || !can)
 		return can ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
 	*out = which == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? 0 : 1;
@@ -152,9 +130,7 @@ CUresult cuDeviceGetP2PAttribute(int *out, CUdevice_P2PAttribute which, CUdevice
 CUresult cuDeviceGetExecAffinitySupport(int *out, CUexecAffinityType type, CUdevice d)
 {
 	(void)type;
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = 0;
@@ -249,9 +225,7 @@ static const struct {
 
 CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out || (int)which < 1 || (int)which > 145)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = of_model(&api.info[d], which);

@@ -5,9 +5,7 @@
 CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (!out || (flags & ~7u))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (flags & CU_EVENT_INTERPROCESS)
@@ -56,9 +54,7 @@ static CUresult enter_event(CUevent e)
 
 CUresult cuEventDestroy_v2(CUevent e)
 {
-	CUresult r = enter_event(e);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_event(e));
 	event_drop(e);
 	return leave(CUDA_SUCCESS);
 }

@@ -82,18 +82,14 @@ CUresult cuGraphCreate(CUgraph *out, unsigned int flags)
 {
 	if (!out || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	*out = graph_new();
 	return leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 CUresult cuGraphDestroy(CUgraph g)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	if (g->owner)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	graph_free(g);
@@ -161,9 +157,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *out, CUgraphNode original, CUgraph 
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_graph(clone);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(clone));
 	for (CUgraphNode n = clone->nodes; n; n = n->next)
 		if (n->original == original) {
 			*out = n;
@@ -312,9 +306,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph g, const CUgraphNode
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode n, CUgraph *out)
 {
-	CUresult r = enter_node(n, W_GRAPH);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_GRAPH));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = n->work.graph;
@@ -326,9 +318,7 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *out, CUgraph g, const CUgraphNode
 	struct work w;
 	if (!out || !p || (p->count && !p->paramArray))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	struct work from = {.kind = W_BATCH, .batch = {.count = p->count, .flags = p->flags, .context = p->ctx, .ops = p->paramArray}};
 	return add(out, g, deps, count, &w, work_copy(&w, &from));
 }
@@ -373,9 +363,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *deps,
 
 CUresult cuGraphDestroyNode(CUgraphNode n)
 {
-	CUresult r = enter_node(n, -1);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, -1));
 	CUgraph g = n->graph;
 	for (CUgraphNode *at = &g->nodes; *at; at = &(*at)->next)
 		if (*at == n) {

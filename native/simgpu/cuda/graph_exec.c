@@ -143,9 +143,7 @@ static CUresult enter_exec(CUgraphExec x)
 
 CUresult cuGraphExecDestroy(CUgraphExec x)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	handle_remove(x);
 	exec_free(x);
 	return leave(CUDA_SUCCESS);
@@ -153,9 +151,7 @@ CUresult cuGraphExecDestroy(CUgraphExec x)
 
 CUresult cuGraphExecGetFlags(CUgraphExec x, cuuint64_t *flags)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	if (!flags)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*flags = x->flags;
@@ -235,9 +231,7 @@ static struct exec_node *exec_find(CUgraphExec x, CUgraphNode n, enum work_kind 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec x, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS *p)
 {
 	struct work w;
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	struct exec_node *e = exec_find(x, n, W_KERNEL);
 	return e && p ? work_replace(&e->work, &w, kernel_work(&w, p)) : leave(CUDA_ERROR_INVALID_VALUE);
 }
@@ -254,9 +248,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec x, CUgraphNode n, const CUDA
 {
 	struct work w;
 	(void)c;
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	struct exec_node *e = exec_find(x, n, W_COPY);
 	return e && p ? work_replace(&e->work, &w, copy_work(&w, p)) : leave(CUDA_ERROR_INVALID_VALUE);
 }
@@ -265,18 +257,14 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec x, CUgraphNode n, const CUDA
 {
 	struct work w;
 	(void)c;
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	struct exec_node *e = exec_find(x, n, W_SET);
 	return e && p ? work_replace(&e->work, &w, set_work(&w, p)) : leave(CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec x, CUgraphNode n, const CUDA_HOST_NODE_PARAMS *p)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	struct exec_node *e = exec_find(x, n, W_HOST);
 	if (!e || !p || !p->fn)
 		return leave(CUDA_ERROR_INVALID_VALUE);
@@ -286,9 +274,7 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec x, CUgraphNode n, const CUDA_H
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec x, CUgraphNode n, unsigned int enabled)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	for (size_t i = 0; i < x->count; i++)
 		if (x->node[i].original == n) {
 			x->node[i].enabled = enabled != 0;
@@ -299,9 +285,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec x, CUgraphNode n, unsigned int enable
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec x, CUgraphNode n, unsigned int *enabled)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	for (size_t i = 0; enabled && i < x->count; i++)
 		if (x->node[i].original == n) {
 			*enabled = x->node[i].enabled;
@@ -332,9 +316,7 @@ static CUgraphExecUpdateResult update(CUgraphExec x, CUgraph g)
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec x, CUgraph g, CUgraphExecUpdateResultInfo *info)
 {
-	CUresult r = enter_exec(x);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_exec(x));
 	if (!info || !handle_is(g, H_GRAPH))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*info = (CUgraphExecUpdateResultInfo){.result = update(x, g)};

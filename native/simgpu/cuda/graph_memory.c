@@ -172,9 +172,7 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph g, const CUgraphNode *d
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode n, CUDA_MEM_ALLOC_NODE_PARAMS *out)
 {
-	CUresult r = enter_node(n, W_ALLOC);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_ALLOC));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = n->work.memory->params;
@@ -183,9 +181,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode n, CUDA_MEM_ALLOC_NODE_PARAMS 
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode n, CUdeviceptr *out)
 {
-	CUresult r = enter_node(n, W_FREE);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_FREE));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = n->work.memory->params.dptr;
@@ -210,9 +206,7 @@ static CUresult enter_graph_device(CUdevice d)
 
 CUresult cuDeviceGraphMemTrim(CUdevice d)
 {
-	CUresult r = enter_graph_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph_device(d));
 	for (struct graph_memory *m = memories, *next; m; m = next) {
 		next = m->next;
 		if (m->device != (uint32_t)d || m->in_use || !m->id || !handle_is(m->context, H_CONTEXT) || !idle(m->context))
@@ -226,9 +220,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice d)
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice d, CUgraphMem_attribute which, void *out)
 {
-	CUresult r = enter_graph_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph_device(d));
 	if (!out || (unsigned)which > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	bool resident = which >= CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, highest = which % 2;
@@ -238,9 +230,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice d, CUgraphMem_attribute which, vo
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice d, CUgraphMem_attribute which, void *value)
 {
-	CUresult r = enter_graph_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph_device(d));
 	/* Only the high marks may be set, and only back. */
 	bool is_high = which == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
 	if (!value || !is_high || *(cuuint64_t *)value)

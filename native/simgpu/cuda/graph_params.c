@@ -12,9 +12,7 @@ static CUDA_KERNEL_NODE_PARAMS kernel_params(const struct kernel *k)
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *out)
 {
-	CUresult r = enter_node(n, W_KERNEL);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_KERNEL));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = kernel_params(&n->work.kernel);
@@ -66,9 +64,7 @@ CUresult cuGraphKernelNodeSetParams(CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode n, CUDA_MEMCPY3D *out)
 {
-	CUresult r = enter_node(n, W_COPY);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_COPY));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = n->work.copy.asked;
@@ -86,9 +82,7 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode n, const CUDA_MEMCPY3D *p)
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode n, CUDA_MEMSET_NODE_PARAMS *out)
 {
-	CUresult r = enter_node(n, W_SET);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_SET));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = n->work.set.asked;
@@ -106,9 +100,7 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode n, const CUDA_MEMSET_NODE_PARAMS
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode n, CUDA_HOST_NODE_PARAMS *out)
 {
-	CUresult r = enter_node(n, W_HOST);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, W_HOST));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = (CUDA_HOST_NODE_PARAMS){.fn = n->work.host.fn, .userData = n->work.host.data};
@@ -133,9 +125,7 @@ CUresult cuGraphNodeGetType(CUgraphNode n, CUgraphNodeType *out)
 						[W_WRITE] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [W_AWAIT] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
 						[W_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,	 [W_BATCH] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
 						[W_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,	 [W_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE};
-	CUresult r = enter_node(n, -1);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(n, -1));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = types[n->work.kind];
@@ -154,9 +144,7 @@ static void list_put(CUgraphNode *list, size_t room, size_t *n, CUgraphNode node
 
 CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *list, size_t *count)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	size_t n = 0, room = *count;
@@ -168,9 +156,7 @@ CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *list, size_t *count)
 
 CUresult cuGraphGetRootNodes(CUgraph g, CUgraphNode *list, size_t *count)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	size_t n = 0, room = *count;
@@ -183,9 +169,7 @@ CUresult cuGraphGetRootNodes(CUgraph g, CUgraphNode *list, size_t *count)
 
 CUresult cuGraphGetEdges(CUgraph g, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	if (!count || !from != !to)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	size_t n = 0, m = 0, room = *count;
@@ -200,9 +184,7 @@ CUresult cuGraphGetEdges(CUgraph g, CUgraphNode *from, CUgraphNode *to, size_t *
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *list, size_t *count)
 {
-	CUresult r = enter_node(node, -1);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(node, -1));
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	size_t n = 0, room = *count;
@@ -214,9 +196,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *list, size_t 
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *list, size_t *count)
 {
-	CUresult r = enter_node(node, -1);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_node(node, -1));
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	size_t n = 0, room = *count;
@@ -230,9 +210,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *list, size_
 
 CUresult cuGraphAddDependencies(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t count)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	for (size_t i = 0; i < count; i++) {
 		if (!from || !to || !handle_is(from[i], H_NODE) || !handle_is(to[i], H_NODE) || from[i]->graph != g || to[i]->graph != g ||
 		    from[i] == to[i])
@@ -248,9 +226,7 @@ CUresult cuGraphAddDependencies(CUgraph g, const CUgraphNode *from, const CUgrap
 
 CUresult cuGraphRemoveDependencies(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t count)
 {
-	CUresult r = enter_graph(g);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_graph(g));
 	for (size_t i = 0; i < count; i++) {
 		if (!from || !to || !handle_is(to[i], H_NODE) || to[i]->graph != g)
 			return leave(CUDA_ERROR_INVALID_VALUE);

@@ -7,9 +7,7 @@ CUresult cuLaunchHostFunc(CUstream h, CUhostFn fn, void *data)
 	CUstream s;
 	if (!fn)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	struct work w = {.kind = W_HOST, .host = {.fn = fn, .data = data}};
 	return leave(issue(s, &w));
 }
@@ -19,9 +17,7 @@ CUresult cuStreamAddCallback(CUstream h, CUstreamCallback callback, void *data, 
 	CUstream s;
 	if (!callback || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (s->capture) {
 		s->capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 		return leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -37,9 +33,7 @@ static CUresult value_op(CUstream h, CUdeviceptr at, uint64_t value, unsigned fl
 	CUstream s;
 	if (!at || at % (wide ? 8 : 4))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!range_find(at))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (s->capture) {

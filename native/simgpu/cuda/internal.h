@@ -49,6 +49,13 @@ extern struct library api;
  * the lock is held. */
 CUresult enter(void);
 CUresult enter_context(CUcontext *out);
+/* How a call begins that has nothing to undo: on to the next line with the lock held, or back with what is wrong. */
+#define TRY(call)                               \
+	do {                                    \
+		CUresult try_ = (call);         \
+		if (try_ != CUDA_SUCCESS)       \
+			return try_;            \
+	} while (0)
 static inline CUresult leave(CUresult r)
 {
 	pthread_mutex_unlock(&api.lock);

@@ -111,9 +111,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int g
 				   unsigned int bz, unsigned int shared, CUstream s, void **params)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	const struct sim_info *info = &api.info[c->device];
 	/* All blocks must be on the device at once. */
 	uint64_t per_sm = bx && by && bz ? info->threads_per_sm / ((uint64_t)bx * by * bz) : 0;

@@ -16,9 +16,7 @@ static CUresult enter_function(CUfunction h, CUfunction *f)
 CUresult cuFuncSetBlockShape(CUfunction h, int x, int y, int z)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (x < 1 || y < 1 || z < 1)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	f->legacy.block[0] = (unsigned)x;
@@ -30,9 +28,7 @@ CUresult cuFuncSetBlockShape(CUfunction h, int x, int y, int z)
 CUresult cuFuncSetSharedSize(CUfunction h, unsigned int bytes)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	f->legacy.shared = bytes;
 	return leave(CUDA_SUCCESS);
 }
@@ -40,9 +36,7 @@ CUresult cuFuncSetSharedSize(CUfunction h, unsigned int bytes)
 CUresult cuParamSetSize(CUfunction h, unsigned int bytes)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (bytes > sizeof f->legacy.params)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	f->legacy.bytes = bytes;
@@ -52,9 +46,7 @@ CUresult cuParamSetSize(CUfunction h, unsigned int bytes)
 CUresult cuParamSetv(CUfunction h, int offset, void *from, unsigned int bytes)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (!from || offset < 0 || bytes > sizeof f->legacy.params || (size_t)offset > sizeof f->legacy.params - bytes)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	memcpy(f->legacy.params + offset, from, bytes);
@@ -76,9 +68,7 @@ CUresult cuLaunchGridAsync(CUfunction h, int width, int height, CUstream s)
 	CUfunction f;
 	if (width < 1 || height < 1)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	struct legacy l = f->legacy;
 	leave(CUDA_SUCCESS);
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, l.params, CU_LAUNCH_PARAM_BUFFER_SIZE, &l.bytes, CU_LAUNCH_PARAM_END};

@@ -54,9 +54,7 @@ CUresult cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_option *jit, 
 
 CUresult cuLibraryUnload(CUlibrary l)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!handle_is(l, H_LIBRARY))
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	handle_remove(l);
@@ -77,9 +75,7 @@ CUresult cuLibraryUnload(CUlibrary l)
 
 static CUresult enter_library(CUlibrary l)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!handle_is(l, H_LIBRARY))
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	return handle_is(l->module, H_MODULE) ? CUDA_SUCCESS : leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -89,9 +85,7 @@ CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary l, const char *name)
 {
 	if (!out || !name)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_library(l);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_library(l));
 	for (CUkernel k = l->kernels; k; k = k->next)
 		if (strcmp(k->function->name, name) == 0) {
 			*out = k;
@@ -104,9 +98,7 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary l)
 {
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_library(l);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_library(l));
 	*count = 0;
 	for (CUkernel k = l->kernels; k; k = k->next)
 		++*count;
@@ -117,9 +109,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned int room, CUlibrary l
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_library(l);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_library(l));
 	for (CUkernel k = l->kernels; k && room; k = k->next, room--)
 		*out++ = k;
 	return leave(CUDA_SUCCESS);
@@ -129,9 +119,7 @@ CUresult cuLibraryGetModule(CUmodule *out, CUlibrary l)
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_library(l);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_library(l));
 	*out = l->module;
 	return leave(CUDA_SUCCESS);
 }
@@ -140,9 +128,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *at, size_t *bytes, CUlibrary l, const c
 {
 	if (!name)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_library(l);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_library(l));
 	for (struct variable *v = l->module->variables; v; v = v->next)
 		if (strcmp(v->name, name) == 0) {
 			if (at)
@@ -166,9 +152,7 @@ CUresult cuKernelGetFunction(CUfunction *out, CUkernel k)
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_kernel(k);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_kernel(k));
 	if (!handle_is(k->function, H_FUNCTION))
 		return leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	*out = k->function;
@@ -179,9 +163,7 @@ CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel k)
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_kernel(k);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_kernel(k));
 	*out = k->library;
 	return leave(CUDA_SUCCESS);
 }

@@ -172,9 +172,7 @@ static CUresult function_named(CUmodule m, const char *name, CUfunction *out)
 
 CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!out || !name)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	return leave(handle_is(m, H_MODULE) ? function_named(m, name, out) : CUDA_ERROR_INVALID_HANDLE);
@@ -182,9 +180,7 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule m)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!count)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!handle_is(m, H_MODULE))
@@ -197,9 +193,7 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule m)
 
 CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned int room, CUmodule m)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!handle_is(m, H_MODULE))
@@ -225,9 +219,7 @@ static CUresult variable_named(CUmodule m, const char *name, CUdeviceptr *at, si
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *bytes, CUmodule m, const char *name)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!name)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	return leave(handle_is(m, H_MODULE) ? variable_named(m, name, at, bytes) : CUDA_ERROR_INVALID_HANDLE);
@@ -257,9 +249,7 @@ static CUresult enter_function(CUfunction h, CUfunction *f)
 CUresult cuFuncGetModule(CUmodule *out, CUfunction h)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = f->module;
@@ -269,9 +259,7 @@ CUresult cuFuncGetModule(CUmodule *out, CUfunction h)
 CUresult cuFuncGetName(const char **out, CUfunction h)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = f->name;
@@ -281,9 +269,7 @@ CUresult cuFuncGetName(const char **out, CUfunction h)
 CUresult cuFuncGetParamInfo(CUfunction h, size_t index, size_t *offset, size_t *size)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (!offset || index >= f->params)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*offset = f->param[index].offset;
@@ -295,9 +281,7 @@ CUresult cuFuncGetParamInfo(CUfunction h, size_t index, size_t *offset, size_t *
 CUresult cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction h)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	const struct sim_info *info = &api.info[f->module->context->device];
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
@@ -329,9 +313,7 @@ CUresult cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction
 CUresult cuFuncSetAttribute(CUfunction h, CUfunction_attribute attribute, int value)
 {
 	CUfunction f;
-	CUresult r = enter_function(h, &f);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_function(h, &f));
 	if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
 		if (value < 0 || (uint32_t)value > api.info[f->module->context->device].shared_optin)
 			return leave(CUDA_ERROR_INVALID_VALUE);

@@ -224,9 +224,7 @@ CUresult enter_pool(CUmemoryPool p)
 
 CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
-	CUresult r = enter();
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter());
 	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
@@ -242,9 +240,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 
 CUresult cuMemPoolDestroy(CUmemoryPool p)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	if (p->is_default)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	for (struct chunk *k = p->chunks; k; k = k->next)
@@ -272,9 +268,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool p)
 
 CUresult cuMemPoolTrimTo(CUmemoryPool p, size_t keep)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	pool_trim(p, keep);
 	return leave(CUDA_SUCCESS);
 }
@@ -289,9 +283,7 @@ static CUresult enter_device(CUdevice d)
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = pool_default((uint32_t)d);
@@ -300,9 +292,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d)
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = current[d] ? current[d] : pool_default((uint32_t)d);
@@ -311,9 +301,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
 
 CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool p)
 {
-	CUresult r = enter_device(d);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_device(d));
 	if (!handle_is(p, H_POOL) || p->device != (uint32_t)d)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	current[d] = p;

@@ -4,9 +4,7 @@
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *out)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	switch (which) {
@@ -36,9 +34,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *value)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	if (!value)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	switch (which) {
@@ -66,9 +62,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute which, void *
 
 CUresult cuMemPoolSetAccess(CUmemoryPool p, const CUmemAccessDesc *map, size_t count)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	for (size_t i = 0; i < count; i++)
 		if (!map || map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id < 0 ||
 		    (uint32_t)map[i].location.id >= api.devices)
@@ -78,9 +72,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool p, const CUmemAccessDesc *map, size_t c
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *out, CUmemoryPool p, CUmemLocation *location)
 {
-	CUresult r = enter_pool(p);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_pool(p));
 	if (!out || !location)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = CU_MEM_ACCESS_FLAGS_PROT_READWRITE; /* every device of the simulation reaches every other's memory */

@@ -106,9 +106,7 @@ CUresult enter_stream(CUstream h, CUstream *s)
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
 	CUcontext c;
-	CUresult r = enter_context(&c);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_context(&c));
 	if (!out || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
@@ -125,9 +123,7 @@ CUresult cuStreamDestroy_v2(CUstream h)
 	if (h == NULL || h == CU_STREAM_LEGACY || h == CU_STREAM_PER_THREAD)
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	stream_drop(s);
 	return leave(CUDA_SUCCESS);
 }
@@ -142,9 +138,7 @@ CUresult cuStreamDestroy(CUstream h)
 CUresult cuStreamGetPriority(CUstream h, int *out)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = s->priority;
@@ -154,9 +148,7 @@ CUresult cuStreamGetPriority(CUstream h, int *out)
 CUresult cuStreamGetFlags(CUstream h, unsigned int *out)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = s->flags;
@@ -166,9 +158,7 @@ CUresult cuStreamGetFlags(CUstream h, unsigned int *out)
 CUresult cuStreamGetId(CUstream h, unsigned long long *out)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = s->id;
@@ -178,9 +168,7 @@ CUresult cuStreamGetId(CUstream h, unsigned long long *out)
 CUresult cuStreamGetCtx(CUstream h, CUcontext *out)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!out)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = s->context;
@@ -190,9 +178,7 @@ CUresult cuStreamGetCtx(CUstream h, CUcontext *out)
 CUresult cuStreamGetAttribute(CUstream h, CUstreamAttrID id, CUstreamAttrValue *out)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!out || (unsigned)id >= 16)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = s->attribute[id];
@@ -204,9 +190,7 @@ CUresult cuStreamGetAttribute(CUstream h, CUstreamAttrID id, CUstreamAttrValue *
 CUresult cuStreamSetAttribute(CUstream h, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
 	CUstream s;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	if (!value || (unsigned)id >= 16)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	s->attribute[id] = *value;
@@ -229,9 +213,7 @@ CUresult cuStreamAttachMemAsync(CUstream h, CUdeviceptr p, size_t length, unsign
 {
 	CUstream s;
 	(void)length;
-	CUresult r = enter_stream(h, &s);
-	if (r != CUDA_SUCCESS)
-		return r;
+	TRY(enter_stream(h, &s));
 	struct range *range = range_find(p);
 	if (!range || range->kind != R_MANAGED || flags > 4)
 		return leave(CUDA_ERROR_INVALID_VALUE);
