@@ -66,6 +66,9 @@ chaos: examples ## kill everything at each named point EACH=200 times and at any
 	$(GO) test -race -count=1 -timeout 0 -overlay $(POINTS)/overlay.json ./host/local -run 'TestChaos$$' -v \
 		-args -chaos.each=$(EACH) -chaos.for=$(FOR) -chaos.seed=$(SEED)
 
+bench-traces: ## measure placement on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
+	$(GO) run ./bench/traces $(ARGS)
+
 clean: ## remove what was built
 	rm -rf build
 	find native/dist -mindepth 1 ! -name .gitkeep -delete

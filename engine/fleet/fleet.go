@@ -76,7 +76,6 @@ type node struct {
 	taken     []int64    // by ResourceID
 	untouched int        // devices that are indexed and have no grant
 	listed    bool       // in byUntouched
-	version   uint32     // rises when what is taken changes
 }
 
 // Fleet is all nodes and devices. The zero Fleet is not usable.
@@ -103,7 +102,8 @@ type Fleet struct {
 	depth int
 	gave  bool // something was given back inside the open marks
 
-	journal journal
+	versions []uint32 // by NodeID: rises when what is taken changes
+	journal  journal
 
 	gains   uint64
 	changes uint64

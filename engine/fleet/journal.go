@@ -12,7 +12,7 @@ type journal struct {
 
 // touch notes that a node's books changed.
 func (f *Fleet) touch(n NodeID) {
-	f.nodes[n].version++
+	f.versions[n]++
 	if f.journal.ring == nil {
 		f.journal.ring = make([]NodeID, journalSize)
 	}
@@ -24,7 +24,7 @@ func (f *Fleet) touch(n NodeID) {
 func (f *Fleet) Touches() uint64 { return f.journal.at }
 
 // Version rises when a node's books change. It is only to be compared with earlier ones of the same node while Changes stands still.
-func (f *Fleet) Version(n NodeID) uint32 { return f.nodes[n].version }
+func (f *Fleet) Version(n NodeID) uint32 { return f.versions[n] }
 
 // TouchedSince calls yield for each node touched after the given count of Touches, some more than once. It returns false, and calls
 // nothing, when that is too long ago: then any node may have been touched.
@@ -33,10 +33,16 @@ func (f *Fleet) TouchedSince(since uint64, yield func(NodeID)) bool {
 		return false
 	}
 	for i := since; i < f.journal.at; i++ {
-		yield(f.journal.ring[i%journalSize])
+		n := f.journal.ring[i%journalSize]
+		if i == since || f.journal.ring[(i-1)%journalSize] != n { // a start touches its node more than once in a row
+			yield(n)
+		}
 	}
 	return true
 }
 
 // Slots is one more than the largest NodeID in use.
 func (f *Fleet) Slots() int { return len(f.nodes) }
+
+// DeviceCount is how many devices are known, gone or not.
+func (f *Fleet) DeviceCount() int { return len(f.byUUID) }

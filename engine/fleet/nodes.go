@@ -174,6 +174,7 @@ func (f *Fleet) ensureNode(name string) NodeID {
 	} else {
 		n = NodeID(len(f.nodes))
 		f.nodes = append(f.nodes, node{})
+		f.versions = append(f.versions, 0)
 	}
 	f.nodes[n] = node{name: name, used: true}
 	f.byName[name] = n

@@ -182,6 +182,8 @@ func FGD(workload []Popular) Policy {
 // Default is the policy with the weights that `aliquot sim tune` found.
 func Default() Policy {
 	return Policy{Name: "default", Weights: Weights{
-		FragmentationStep: 100_000, DistantOutlook: 30, StrandedCPU: 50, StrandedDevice: 20,
+		Fragmentation: 10, Remainder: -29, Untouched: -61, Outlook: -15, NodeDevices: 11,
+		NodeCPU: -18, NodeMemory: 66, StrandedDevice: 180, StrandedCPU: 93, Fitness: 112,
+		Whole: -3507, DistantOutlook: 191,
 	}}
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
-// The workload seen lately: how often each kind of request came, halved each time that halveAt have come. What scores are measured
+// The workload seen lately: how often each kind of request came, halved each time that so many have come. What scores are measured
 // against is what was known at the last look; the next look is when half as many more have come, at least firstLook. So looks get
 // rarer, and few in all.
 const (
-	halveAt   = 1 << 14
+	halveAt   = 1 << 14 // at least; four times the devices there are where these are more
 	firstLook = 16
-	maxKinds  = 256 // popular kinds that scores look at
-	covers    = 95  // percent of all that came which popular kinds make up (as FGD takes them)
+	maxKinds  = 256 // that scores look at: the most frequent
 )
 
 // kind is a kind of request.
@@ -78,7 +77,7 @@ func (p *Placer) Saw(r *Request) {
 
 // look takes what came as known from here on.
 func (s *scored) look() {
-	if s.seen >= halveAt {
+	if s.seen >= max(halveAt, 4*int64(s.fleet.DeviceCount())) {
 		s.seen = 0
 		for key, k := range s.kinds {
 			if k.count /= 2; k.count == 0 {
@@ -94,7 +93,11 @@ func (s *scored) look() {
 	s.stale = true
 }
 
-// popular are the kinds that make up most of what is known, the most frequent first.
+// published is how much of all that came, in percent, the kinds make up that a workload told beforehand is taken for, as FGD was
+// published. What is learned is taken whole: the rare kinds fill what the others leave.
+const published = 95
+
+// popular are the kinds that scores look at, the most frequent first.
 func (s *scored) popular() []*kind {
 	var all []*kind
 	var sum int64
@@ -107,7 +110,10 @@ func (s *scored) popular() []*kind {
 	slices.SortFunc(all, func(a, b *kind) int {
 		return cmp.Or(cmp.Compare(b.known, a.known), comparePopular(&a.as, &b.as))
 	})
-	var covered int64
+	covers, covered := int64(100), int64(0)
+	if len(s.policy.Workload) > 0 {
+		covers = published
+	}
 	for i, k := range all {
 		if covered*100 >= sum*covers || i == maxKinds {
 			return all[:i]

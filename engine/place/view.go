@@ -14,6 +14,7 @@ type view struct {
 	free    []int16          // the lesser of compute and memory free of each, in milli
 	total   int64            // of free
 	whole   int              // devices wholly free
+	most    int16            // compute free of the device that has most
 	ranked  [maxRanked]int64 // free of the ranked resources
 	cpu     int64            // free
 	memory  int64            // free
@@ -40,11 +41,12 @@ func (s *scored) renew(n fleet.NodeID, v *view) {
 		}
 		v.compute, v.free = make([]int16, len(v.ids)), make([]int16, len(v.ids))
 	}
-	v.total, v.whole = 0, 0
+	v.total, v.whole, v.most = 0, 0, -1
 	for i, d := range v.ids {
 		compute, memory := f.Free(d)
 		v.compute[i] = int16(max(-1, compute))
 		v.free[i] = int16(min(max(0, int64(compute)), thousandths(memory, f.Memory(d), false)))
+		v.most = max(v.most, v.compute[i])
 		v.total += int64(v.free[i])
 		if int64(v.free[i]) == whole {
 			v.whole++
@@ -72,12 +74,30 @@ func (s *scored) served(n fleet.NodeID, free []int16, wholes int, tab *table) in
 	return sum + int64(wholes)*whole*tab.whole[min(wholes, maxWhole)]
 }
 
+// hasFree says that a node has the resources wanted free.
+func (s *scored) hasFree(n fleet.NodeID, v *view, r *Request) bool {
+	for _, w := range r.Resources {
+		free := v.cpu
+		switch w.Resource {
+		case s.terrain.cpu:
+		case s.terrain.memory:
+			free = v.memory
+		default:
+			free = s.fleet.Capacity(n, w.Resource) - s.fleet.Taken(n, w.Resource)
+		}
+		if free < w.Amount {
+			return false
+		}
+	}
+	return true
+}
+
 // choose finds the devices for a request on a node, and the score: of the best where there is a choice. The devices are places in
 // the view's lists. It returns false where the request does not fit.
 func (s *scored) choose(r *Request, n fleet.NodeID) (int64, []int, bool) {
 	f := s.fleet
 	v := s.viewOf(n)
-	if len(v.ids) < r.Devices || !f.Open(r.Class, n) || !f.HasFree(n, r.Resources) {
+	if len(v.ids) < r.Devices || v.most < int16(r.Compute) || !f.Open(r.Class, n) || !s.hasFree(n, v, r) {
 		return 0, nil, false
 	}
 	s.fits = s.fits[:0]

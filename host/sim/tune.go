@@ -116,9 +116,9 @@ func (t *Tuning) told(i int, score float64, w place.Weights) {
 
 // scale is about how large one unit of weight makes each feature differ between places: it lets weights start alike.
 var scale = map[place.Feature]float64{
-	place.FragmentationStep: 100000, place.Fragmentation: 10, place.Remainder: 30, place.Exact: 30, place.Untouched: 30, place.Outlook: 20,
-	place.PatientOutlook: 20, place.NodeDevices: 30, place.NodeCPU: 30, place.NodeMemory: 30, place.StrandedDevice: 20,
-	place.StrandedCPU: 20, place.Fitness: 20, place.Whole: 1000, place.HastyOutlook: 20, place.DistantOutlook: 20,
+	place.FragmentationStep: 3000, place.Fragmentation: 10, place.Remainder: 30, place.Exact: 100, place.Untouched: 100, place.Outlook: 50,
+	place.PatientOutlook: 50, place.NodeDevices: 30, place.NodeCPU: 30, place.NodeMemory: 30, place.StrandedDevice: 100,
+	place.StrandedCPU: 100, place.Fitness: 100, place.Whole: 1000, place.HastyOutlook: 50, place.DistantOutlook: 200,
 }
 
 // mutate changes about three weights.

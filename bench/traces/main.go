@@ -1,0 +1,207 @@
+// Package main measures placement on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, and
+// how fast the engine decides. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
+// trace); what goes out are a table and build/bench/traces.json. It ends with status 1 if a goal was missed, 2 if it could not
+// measure.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+// metric is one line of the report. Goal is empty for figures that only stand beside: they are always ok.
+type metric struct {
+	Metric string  `json:"metric"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit"`
+	Goal   string  `json:"goal"`
+	OK     bool    `json:"ok"`
+}
+
+func main() {
+	out := flag.String("out", "build/bench/traces.json", "where to write the report")
+	only := flag.String("only", "", "measure this list alone; speed: the speed alone")
+	seeds := flag.String("seeds", "42..51", "one run for each")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b := &bench{ctx: ctx, folder: os.Getenv("ALIQUOT_TRACES"), only: *only}
+	var err error
+	if b.seeds, err = sim.ParseSeeds(*seeds); err == nil {
+		err = b.run()
+	}
+	if err == nil {
+		err = b.write(*out)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-traces:", err)
+		os.Exit(2)
+	}
+	if slices.ContainsFunc(b.metrics, func(m metric) bool { return !m.OK }) {
+		os.Exit(1)
+	}
+}
+
+type bench struct {
+	ctx     context.Context //nolint:containedctx // of one run of a program
+	folder  string
+	only    string
+	seeds   []uint64
+	metrics []metric
+}
+
+func (b *bench) run() error {
+	switch {
+	case b.only == "speed":
+	case b.folder == "":
+		fmt.Fprintln(os.Stderr, "ALIQUOT_TRACES is not set: a generated trace is measured, for which there are no goals")
+		if err := b.generated(); err != nil {
+			return err
+		}
+	default:
+		if err := b.openb(); err != nil {
+			return err
+		}
+	}
+	if b.only != "" && b.only != "speed" {
+		return nil
+	}
+	return b.speed()
+}
+
+func (b *bench) add(m metric) {
+	m.Value = float64(int64(m.Value*1000+0.5)) / 1000
+	b.metrics = append(b.metrics, m)
+}
+
+// series runs one policy and says on standard error how far the whole is.
+func (b *bench) series(o *sim.Openb, list, policy string) (*sim.Series, error) {
+	start := time.Now()
+	s, err := sim.RunSeries(b.ctx, o, policy, b.seeds, nil, func(seed uint64) (*place.Policy, error) { return sim.Policy(policy, seed, o.Pods) })
+	if err == nil {
+		fmt.Fprintf(os.Stderr, "%s under %s: %.2f at 130 %% (%.1f s)\n", list, policy, s.MeanAt(130), time.Since(start).Seconds())
+	}
+	return s, err
+}
+
+func (b *bench) generated() error {
+	o := sim.Generate(200, 1)
+	for _, policy := range sim.Policies() {
+		s, err := b.series(o, "generated", policy)
+		if err != nil {
+			return err
+		}
+		for _, at := range []int{130, 100} {
+			b.add(metric{Metric: fmt.Sprintf("generated/%s@%d", policy, at), Value: s.MeanAt(at), Unit: "%", OK: true})
+		}
+	}
+	return nil
+}
+
+// goals are what the default policy is to reach at 130 beyond what FGD reaches.
+var goals = map[string]float64{"default": 96.0, "gpushare100": 87.5}
+
+func (b *bench) openb() error {
+	folder := filepath.Join(b.folder, "openb")
+	published, err := sim.ReadPublished(filepath.Join(b.folder, "fgd", "published_allocation.csv"))
+	if err != nil {
+		return err
+	}
+	lists, err := sim.OpenbLists(folder)
+	if err != nil {
+		return err
+	}
+	if len(lists) == 0 {
+		return fmt.Errorf("ALIQUOT_TRACES is %s, and there are no pod lists in %s", b.folder, folder)
+	}
+	for _, list := range lists {
+		if b.only != "" && b.only != list {
+			continue
+		}
+		o, err := sim.ReadOpenb(folder, list)
+		if err != nil {
+			return err
+		}
+		if err := b.list(o, list, published); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list measures one list: the baselines against what was published, then the default policy against FGD.
+func (b *bench) list(o *sim.Openb, list string, published sim.Published) error {
+	const within = 0.3
+	best := map[int]float64{}
+	for _, policy := range []string{"random", "best_fit", "fgd"} {
+		s, err := b.series(o, list, policy)
+		if err != nil {
+			return err
+		}
+		m := metric{Metric: "openb/" + list + "/" + policy + "@130", Value: s.MeanAt(130), Unit: "%", OK: true}
+		if want, ok := published.At(list, policy, 130); ok {
+			m.Goal = fmt.Sprintf("%.2f ± %.1f", want, within)
+			m.OK = m.Value >= want-within && m.Value <= want+within
+		}
+		b.add(m)
+		if policy == "fgd" {
+			for _, at := range []int{130, 100} {
+				best[at] = s.MeanAt(at)
+				if want, ok := published.At(list, policy, at); ok {
+					best[at] = max(best[at], want)
+				}
+			}
+		}
+	}
+	s, err := b.series(o, list, "default")
+	if err != nil {
+		return err
+	}
+	for _, at := range []int{130, 100} {
+		m := metric{Metric: fmt.Sprintf("openb/%s@%d", list, at), Value: s.MeanAt(at), Unit: "%", Goal: fmt.Sprintf("> %.2f (FGD)", best[at])}
+		m.OK = m.Value > best[at]
+		if goal := goals[list]; at == 130 && goal > best[at] {
+			m.Goal, m.OK = fmt.Sprintf("≥ %.1f", goal), m.Value >= goal
+		}
+		b.add(m)
+	}
+	return nil
+}
+
+// write prints the report and stores it as JSON, whole or not at all.
+func (b *bench) write(path string) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "METRIC\tVALUE\tUNIT\tGOAL\tOK")
+	for _, m := range b.metrics {
+		ok := map[bool]string{true: "yes", false: "NO"}[m.OK]
+		if m.Goal == "" {
+			ok = ""
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\n", m.Metric, m.Value, m.Unit, m.Goal, ok)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(b.metrics, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return os.Rename(path+".new", path)
+}
