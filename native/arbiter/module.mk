@@ -38,12 +38,12 @@ $(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(A
 .PHONY: test-arbiter
 test-arbiter: $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-virtual
-	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 4)
+	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter
 
-# Tests that cannot fail are none: admit.c broken on purpose, in one way after another, must fail them.
+# Tests that cannot fail are none: the arbiter broken on purpose, in one way after another, must fail them.
 .PHONY: test-arbiter-mutants
 test-arbiter-mutants: $(ARBITER_TEST_CORE) $(ARBITER_HEADERS)
-	$(ARBITER)/test/mutants $(OUT)/test/admit-mutants $(CC) $(CFLAGS) $(LDFLAGS)
+	$(ARBITER)/test/mutants $(OUT)/test/mutants $(CC) $(CFLAGS) $(LDFLAGS)
 TESTS += test-arbiter-mutants

@@ -108,7 +108,7 @@ static void lie_about_now(struct tel *tel, int lane, struct alq_tel_grant *t)
 	uint64_t now = tel->world->now;
 	switch (tel->of_lane[lane]->lie) {
 	case SOON: t->busy_until_ns = t->busy_until_ns ? 1 : 0; break;
-	case LATE: t->busy_until_ns = t->busy_until_ns ? now + SECOND : 0; break;
+	case LATE: t->busy_until_ns = t->busy_until_ns ? now + 1000 * SECOND : 0; break;
 	case RESTLESS: t->coming = 1; break;
 	case WAITING: t->wait_since_ns = 1; break;
 	case UNDONE: t->completed = t->completed_ns = 0; break;

@@ -21,7 +21,7 @@ enum lie {
 	IDLE,      /* all time that goes by, also while it holds nothing */
 	LEARNING,  /* twice the measured time: then what it says by its estimates is neither admission nor complaint */
 	SOON,      /* its work should have ended long ago */
-	LATE,      /* its work will end in a second */
+	LATE,      /* its work will end in a quarter of an hour */
 	RESTLESS,  /* a launch waits behind its work, always */
 	WAITING,   /* it waits at the gate since ever, also while it holds the device */
 	UNDONE,    /* nothing that it launched has ended */
