@@ -101,7 +101,7 @@ var kinds = []struct {
 	{"stays0", "exec sleep 1000"},
 	{"family0", "sleep 1000 & sleep 1000 & wait"},
 	{"lines3", "i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; : > ROOT/done-$ALIQUOT_WORKLOAD; exit 3"},
-	{"slow7", "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.005; done; : > ROOT/done-$ALIQUOT_WORKLOAD; exit 7"},
+	{"slow7", "exec 2>/dev/null; i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.005; done; : > ROOT/done-$ALIQUOT_WORKLOAD; exit 7"},
 	{"true0", "true"},
 	{"trains0", "exec TRAINER --seconds 0 --kernel-us 200 --mem-mib 64"},
 	{"trained0", "exec TRAINER --seconds 0.2 --kernel-us 100 --batch 4 --mem-mib 16"},

@@ -72,7 +72,11 @@ func newSite(t *testing.T, edit func(*Config)) *site {
 	return s
 }
 
-func (s *site) open() {
+func (s *site) open() { s.Helper(); s.openOn(func(*fakeAgent) {}) }
+
+// openOn opens a host on a node on which something has changed.
+
+func (s *site) openOn(change func(*fakeAgent)) {
 	s.Helper()
 	var err error
 	former := s.agent
@@ -82,6 +86,7 @@ func (s *site) open() {
 	if former != nil { // what processes hold outlives a daemon
 		s.agent.held = former.held
 	}
+	change(s.agent)
 	config := Config{
 		State: filepath.Join(s.root, "state"), Run: filepath.Join(s.root, "run"), Version: "test", Agent: s.agent,
 		Supervisor: []string{os.Args[0], "supervise"}, Log: slog.New(slog.DiscardHandler),
