@@ -96,6 +96,11 @@ func (e *Engine) refused(ev Refused) bool {
 	switch p.kind {
 	case evictProposal:
 		w.tasks[p.task].evict, w.tasks[p.task].evicting = 0, false
+		if w.tasks[p.task].plan != 0 {
+			w.spared = true
+			e.leavePlan(w.tasks[p.task])
+			return true // another plan may do
+		}
 		w.cancelled = false
 		return false
 	case resizeProposal:

@@ -11,6 +11,7 @@
 //
 //   - What is within a quota of its queue goes first; then priority; then the queue furthest below its fair share, by decayed use
 //     where that is the same; then first come (order.go, package queue). Floors decide what fits; ceilings may overlap.
+//   - What a queue is guaranteed and others borrowed is taken back when it is wanted: whole plans only (reclaim.go).
 //   - The first that has quota and could run but does not fit is the head. What is behind it starts only if it ends before the
 //     head's reserved start or fits beside it; where that start is not known, only on what could never serve the head
 //     (reserve.go).

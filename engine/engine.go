@@ -46,8 +46,10 @@ type Engine struct {
 	grants  map[string]grantAt         // by UID
 	pending map[ActionID]*proposal
 
-	sized   queue.Amounts // of the fleet, as of sizedAt
-	sizedAt uint64        // Changes, plus 1
+	plans   map[ActionID]*plan // of reclaim, under way
+	moves   uint64             // counts what may make a plan possible that was not
+	sized   queue.Amounts      // of the fleet, as of sizedAt
+	sizedAt uint64             // Changes, plus 1
 
 	out []Action
 }
@@ -86,6 +88,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		held:    map[fleet.DeviceID][]*task{},
 		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
+		plans:   map[ActionID]*plan{},
 	}
 	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {
@@ -100,6 +103,11 @@ func (e *Engine) Step(event Event) []Action {
 	e.now = max(e.now, event.When())
 	e.queues.Now = int64(e.now)
 	e.out = nil
+	switch event.(type) {
+	case Submit, Tick:
+	default:
+		e.moves++
+	}
 	if might := e.apply(event); might || e.Next() <= e.now {
 		e.unpark()
 		e.schedule()

@@ -12,7 +12,7 @@ import (
 // quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
 // state: tests call it after every step, a host now and then.
 func (e *Engine) CheckInvariants() error {
-	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.fleet.CheckIndex} {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.fleet.CheckIndex} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -85,6 +85,9 @@ func (n *naivePass) try(w *naiveWork) bool {
 	}
 	if b := n.refusal(w, "", 0, nil, false); b != nil {
 		n.closed = append(n.closed, b)
+		if b.limit {
+			n.reclaim(n.out, w)
+		}
 		return false
 	}
 	now := n.full()
@@ -93,6 +96,7 @@ func (n *naivePass) try(w *naiveWork) bool {
 	case n.head == nil && !ok:
 		if !n.closedByModel(w) {
 			n.head = w
+			n.reclaim(n.out, w)
 		}
 		return false
 	case !ok:
@@ -207,6 +211,7 @@ func (n *naive) start(out *strings.Builder, w *naiveWork, spots []naiveSpot) {
 		w.tasks = append(w.tasks, &naiveTask{node: s.node, devices: s.devices, since: n.now, used: map[string]api.Bytes{}})
 	}
 	out.WriteString("\n")
+	w.plan = nil
 	w.placing = 1 // until the test says which
 }
 

@@ -320,6 +320,9 @@ func compareRivals(a, b rival) int {
 	if a.over != b.over {
 		return of(b.over)
 	}
+	if (a.first.plan != nil) != (b.first.plan != nil) {
+		return of(a.first.plan != nil)
+	}
 	if a.first.Priority != b.first.Priority {
 		return of(a.first.Priority > b.first.Priority)
 	}

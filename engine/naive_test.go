@@ -19,6 +19,7 @@ type naive struct {
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
 	came    int
+	plans   []*naivePlan             // under way, in the order they were made
 	used    func(queue string) int64 // decayed use now; of the work of a queue itself with a / behind its name
 }
 
@@ -37,6 +38,7 @@ type naiveWork struct {
 	retryAt   Time
 	refusals  int
 	cancelled bool
+	plan      *naivePlan // under way, that lets it start
 }
 
 type naiveTask struct {
@@ -46,6 +48,7 @@ type naiveTask struct {
 	evicting bool
 	since    Time
 	used     map[string]api.Bytes // memory held, by device
+	plan     *naivePlan           // that it is ended by
 }
 
 func newNaive() *naive {
@@ -191,6 +194,7 @@ func (n *naive) ended(ev Ended) {
 	w := n.find(ev.ID)
 	delete(n.refused, [2]string{"", w.tasks[ev.Task].node})
 	w.tasks[ev.Task].over = true
+	n.leavePlan(w.tasks[ev.Task])
 	if !slices.ContainsFunc(w.tasks, func(t *naiveTask) bool { return !t.over }) {
 		n.forget(w)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
-// whose next start is within its quota; among equals the one with the higher priority in front; then the one furthest below its
+// whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals the one with the higher priority in front; then the one furthest below its
 // fair share, by decayed use where that is the same (queue.Key); then first come. Inside one queue it is priority, then first
 // come. What is in a queue with others under it stands beside these as if it were one more.
 type branch struct {
@@ -142,6 +142,9 @@ func comesFirst(a, b *branch) bool {
 	if a.keyed {
 		if a.key.Over != b.key.Over {
 			return b.key.Over
+		}
+		if a.first.plan != 0 != (b.first.plan != 0) {
+			return a.first.plan != 0 // what comes free by its plan is for it
 		}
 		if a.first.Priority == b.first.Priority {
 			if c := a.key.Compare(b.key); c != 0 {

@@ -102,7 +102,11 @@ func (p *pass) judge(w *workload) (verdict, queue.Refusal) {
 
 // try finds where a workload may start now. The books hold what it found.
 func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
-	if v, _ := p.judge(w); v != mayStart {
+	switch v, r := p.judge(w); {
+	case v == overQuota && r.Limit:
+		p.reclaim(w)
+		return nil, false
+	case v != mayStart:
 		return nil, false
 	}
 	if p.head != nil {
@@ -111,6 +115,7 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 	spots, ok := p.fit(w)
 	if !ok && !p.closedByModel(w) {
 		p.head = w
+		p.reclaim(w)
 	}
 	return spots, ok
 }
@@ -184,6 +189,8 @@ func (e *Engine) possible(s *shape) bool {
 // start proposes a workload at its spots, which the fleet's books hold already.
 func (e *Engine) start(w *workload, spots []place.Spot) {
 	e.dequeue(w)
+	e.moves++
+	w.plan = 0
 	w.queue.Holds++
 	w.tasks = make([]*task, len(spots))
 	tasks := make([]task, len(spots))

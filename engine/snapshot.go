@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -41,6 +42,8 @@ type savedWorkload struct {
 	Refusals  int          `json:"refusals,omitempty"`
 	Refused   string       `json:"refused,omitempty"`
 	Resize    *savedResize `json:"resize,omitempty"`
+	Plan      ActionID     `json:"plan,omitempty"`
+	Spared    bool         `json:"spared,omitempty"`
 }
 
 type savedTask struct {
@@ -52,6 +55,7 @@ type savedTask struct {
 	Evict    ActionID     `json:"evict,omitempty"`
 	Code     string       `json:"code,omitempty"`
 	Reason   string       `json:"reason,omitempty"`
+	Plan     ActionID     `json:"plan,omitempty"`
 }
 
 // savedGrant is a grant and what the books hold for it; Milli and Bytes as plain integers, for what is held need be no share.
@@ -94,10 +98,10 @@ func (e *Engine) Snapshot() []byte {
 func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
 		Workload: w.Workload, Seq: w.seq, Placing: w.placing, Cancelled: w.cancelled,
-		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused,
+		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused, Plan: w.plan, Spared: w.spared,
 	}
 	for _, t := range w.tasks {
-		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason}
+		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason, Plan: t.plan}
 		if t.live() {
 			st.Node = e.fleet.NodeName(t.node)
 		}
@@ -173,6 +177,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 			return nil, err
 		}
 	}
+	maps.DeleteFunc(e.plans, func(_ ActionID, pl *plan) bool { return len(pl.tasks) == 0 }) // carried out
 	if err := e.queues.SetUses(s.Uses); err != nil {
 		return nil, err
 	}
@@ -182,7 +187,10 @@ func (s *savedEngine) restore() (*Engine, error) {
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
 		Workload: s.Workload, seq: s.Seq, placing: s.Placing, cancelled: s.Cancelled,
-		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused,
+		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused, plan: s.Plan, spared: s.Spared,
+	}
+	if w.plan != 0 {
+		e.joinPlan(w.plan).w = w
 	}
 	if err := validate(&w.Workload); err != nil {
 		return err
@@ -227,7 +235,11 @@ func (e *Engine) load(s *savedWorkload) error {
 func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 	t := &task{
 		w: w, index: i, node: fleet.None, started: s.Started, since: s.Since,
-		evicting: s.Evicting, evict: s.Evict, evictCode: s.Code, evictReason: s.Reason,
+		evicting: s.Evicting, evict: s.Evict, evictCode: s.Code, evictReason: s.Reason, plan: s.Plan,
+	}
+	if t.plan != 0 {
+		pl := e.joinPlan(t.plan)
+		pl.tasks = append(pl.tasks, t)
 	}
 	w.tasks = append(w.tasks, t)
 	if len(s.Grants) == 0 {

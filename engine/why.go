@@ -19,6 +19,7 @@ const (
 	WhyQuota     = "quota"           // its queue holds as much as it may
 	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
 	WhyNoRoom    = "no_room"         // first in line, and not enough is free
+	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it
 	WhyHeld      = "memory_held"     // first in line, and fits beside the floors, but others hold the memory above theirs
 	WhyBehind    = "behind_first"    // starting it might delay the first in line
 	WhyRefused   = "refused"         // the host refused it and it is tried again later
@@ -79,6 +80,12 @@ func (e *Engine) Why(id string) Why {
 	verdict, r := mayStart, queue.Refusal{}
 	if w.retryAt <= e.now {
 		verdict, r = p.lookUpTo(w)
+	}
+	if pl := e.plans[w.plan]; pl != nil && verdict != mayStart {
+		why.Code = WhyReclaim
+		why.Message = fmt.Sprintf("what its queue %s is guaranteed is being taken back for it; tasks of others that are still to end: %d (plan %d)", w.queue.Name, len(pl.tasks), pl.id)
+		why.Unblock = "those tasks ending, as they were asked to"
+		return why
 	}
 	p.explain(w, verdict, r, &why)
 	return why

@@ -26,6 +26,10 @@ type workload struct {
 	refused  string // why the host refused it last
 
 	resize *resize
+
+	plan     ActionID // while it waits: the plan, under way or carried out, that lets it start
+	spared   bool     // the host refused to end it: nobody takes it back any more
+	noPlanAt uint64   // moves at which there was no plan for it, plus 1
 }
 
 // task is a task of a workload that was placed.
@@ -40,6 +44,7 @@ type task struct {
 	evicting bool // its end was asked for, for the reason that follows
 
 	evictCode, evictReason string
+	plan                   ActionID // that its eviction is part of; 0: none
 }
 
 // grant is a share on a device, and what the books hold for it: while it changes, the larger of old and new, and of memory no
@@ -253,6 +258,7 @@ func (e *Engine) unpark() {
 // forget drops a workload that neither waits nor holds anything.
 func (e *Engine) forget(w *workload) {
 	delete(e.pending, w.placing)
+	w.plan = 0
 	e.dropShape(w)
 	delete(e.work, w.ID)
 }
@@ -282,6 +288,7 @@ func (e *Engine) release(t *task) {
 	}
 	e.fleet.Give(t.node, t.w.shape.Resources)
 	t.grants = nil
+	e.leavePlan(t)
 	e.fleet.Collect(t.node)
 }
 

@@ -165,15 +165,15 @@ func (n *Node) Depends(d Demand) bool {
 // InQuota says that a queue has a quota and would, with a demand held beside what it holds, be within it. Where the demand names
 // a model for which the queue has a quota, that one decides, too.
 func (n *Node) InQuota(d Demand) bool {
-	return n.guarantees(d.Model) && n.notOver(d)
+	return n.guarantees(d.Model) && n.Spares(d)
 }
 
 func (n *Node) guarantees(model string) bool {
 	return slices.ContainsFunc(n.bounds, func(b bound) bool { return b.quota != unbounded && (b.model == "" || b.model == model) })
 }
 
-// notOver says that no quota of the queue itself would be passed, as far as there are any.
-func (n *Node) notOver(d Demand) bool {
+// Spares says that no quota of the queue itself would be passed with a demand held beside what it holds, as far as it has any.
+func (n *Node) Spares(d Demand) bool {
 	for i := range n.bounds {
 		b := &n.bounds[i]
 		if i > 0 && b.model != d.Model {

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// naivePlan is a set of evictions that lets a workload start.
+type naivePlan struct {
+	w     *naiveWork
+	tasks []*naiveTask // that still hold something
+}
+
+func (n *naive) leavePlan(t *naiveTask) {
+	pl := t.plan
+	if pl == nil {
+		return
+	}
+	t.plan = nil
+	pl.tasks = slices.DeleteFunc(pl.tasks, func(o *naiveTask) bool { return o == t })
+	if len(pl.tasks) == 0 {
+		n.plans = slices.DeleteFunc(n.plans, func(o *naivePlan) bool { return o == pl })
+	}
+}
+
+// reclaim takes back for a workload what its queue is guaranteed.
+func (n *naive) reclaim(out *strings.Builder, w *naiveWork) {
+	if w.plan != nil && len(w.plan.tasks) > 0 {
+		return
+	}
+	w.plan = nil
+	var chosen []*naiveWork
+	n.assumingPlans(func() { chosen = n.chooseVictims(w) })
+	if len(chosen) == 0 {
+		return
+	}
+	w.plan = &naivePlan{w: w}
+	n.plans = append(n.plans, w.plan)
+	for _, v := range chosen {
+		for i, t := range v.tasks {
+			if !t.over {
+				t.plan, t.evicting = w.plan, true
+				w.plan.tasks = append(w.plan.tasks, t)
+				fmt.Fprintf(out, "evict %s %d\n", v.ID, i)
+			}
+		}
+	}
+}
+
+// assumingPlans calls look as if the plans under way were carried out and what they are for had started.
+func (n *naive) assumingPlans(look func()) {
+	var gone []*naiveTask
+	var started []*naiveWork
+	for _, pl := range n.plans {
+		for _, t := range pl.tasks {
+			t.over = true
+			gone = append(gone, t)
+		}
+		if pl.w.plan != pl || pl.w.tasks != nil || !slices.Contains(n.work, pl.w) {
+			continue
+		}
+		if spots, ok := n.full().fit(&pl.w.Workload, n.kept(pl.w, nil)); ok {
+			for _, s := range spots {
+				pl.w.tasks = append(pl.w.tasks, &naiveTask{node: s.node, devices: s.devices, used: map[string]api.Bytes{}})
+			}
+			started = append(started, pl.w)
+		}
+	}
+	look()
+	for _, t := range gone {
+		t.over = false
+	}
+	for _, w := range started {
+		w.tasks = nil
+	}
+}
+
+// without calls look as if these held nothing.
+func (n *naive) without(victims []*naiveWork, look func()) {
+	var gone []*naiveTask
+	for _, v := range victims {
+		for _, t := range v.tasks {
+			if !t.over {
+				t.over = true
+				gone = append(gone, t)
+			}
+		}
+	}
+	look()
+	for _, t := range gone {
+		t.over = false
+	}
+}
+
+func (n *naive) fitsWithout(w *naiveWork, victims []*naiveWork) (spots []naiveSpot, ok bool) {
+	n.without(victims, func() {
+		if n.refusal(w, "", 0, nil, false) == nil {
+			spots, ok = n.full().fit(&w.Workload, n.kept(w, nil))
+		}
+	})
+	return spots, ok
+}
+
+func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
+	if _, ok := n.fitsWithout(w, nil); ok {
+		return nil
+	}
+	limited := n.refusal(w, "", 0, nil, false) != nil
+	var all []*naiveWork
+	for _, v := range n.work {
+		if n.mayTake(w, v, limited) {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *naiveWork) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+	})
+	var chosen []*naiveWork
+	for _, v := range all {
+		n.without(chosen, func() {
+			if n.borrows(v, w) {
+				chosen = append(chosen, v)
+			}
+		})
+	}
+	for k := range len(chosen) + 1 {
+		if spots, ok := n.fitsWithout(w, chosen[:k]); ok {
+			return n.prune(w, chosen[:k], spots)
+		}
+	}
+	return nil
+}
+
+// prune leaves out what stands nowhere in the way, and then what the plan works without.
+func (n *naive) prune(w *naiveWork, chosen []*naiveWork, spots []naiveSpot) []*naiveWork {
+	var needed []*naiveWork
+	for _, v := range chosen {
+		if slices.ContainsFunc(v.tasks, func(t *naiveTask) bool {
+			return !t.over && slices.ContainsFunc(spots, func(s naiveSpot) bool {
+				return s.node == t.node && (len(w.Resources) > 0 || slices.ContainsFunc(t.devices, func(d string) bool { return slices.Contains(s.devices, d) }))
+			})
+		}) {
+			needed = append(needed, v)
+		}
+	}
+	if _, ok := n.fitsWithout(w, needed); !ok {
+		needed = slices.Clone(chosen)
+	}
+	for i := len(needed) - 1; i >= 0 && len(needed) > 1; i-- {
+		fewer := slices.Delete(slices.Clone(needed), i, i+1)
+		if _, ok := n.fitsWithout(w, fewer); ok {
+			needed = fewer
+		}
+	}
+	return needed
+}
+
+// mayTake says that a workload gives way to another, if its queue borrows and the other's wants what is its own.
+func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
+	live, evicting, stands := false, false, limited
+	for _, t := range v.tasks {
+		live, evicting = live || !t.over, evicting || !t.over && t.evicting
+		for _, uuid := range t.devices {
+			stands = stands || !t.over && (n.serves(&w.Workload, t.node, n.device(t.node, uuid)) || len(w.Resources) > 0)
+		}
+	}
+	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled || !n.borrows(v, w) {
+		return false
+	}
+	// The queue right under where the two meet must be within a quota with w, and none under it over one.
+	for _, q := range n.above(w.Queue) {
+		if n.passes(q, w) {
+			return false
+		}
+		parent := n.queues[q].Parent
+		if meets := !slices.Contains(n.above(v.Queue), q) && (parent == "" || slices.Contains(n.above(v.Queue), parent)); meets {
+			return !n.over(q, w)
+		}
+	}
+	return false
+}
+
+// passes says that a quota of the queue itself would be passed.
+func (n *naive) passes(queue string, w *naiveWork) bool {
+	return n.over(queue, w) && slices.ContainsFunc(n.bounds(queue, w.Model), func(b naiveBound) bool { return b.queue == queue && !b.limit })
+}
+
+// borrows says that each queue of v below where it meets w's holds more than its quota on a model that v is on.
+func (n *naive) borrows(v, w *naiveWork) bool {
+	for _, q := range n.above(v.Queue) {
+		if slices.Contains(n.above(w.Queue), q) {
+			return true
+		}
+		some := false
+		for _, t := range v.tasks {
+			for _, uuid := range t.devices {
+				some = some || !t.over && n.holdsMore(q, n.device(t.node, uuid).Model)
+			}
+		}
+		if !some {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *naive) holdsMore(queue, model string) bool {
+	var quotas []naiveBound
+	for _, b := range n.bounds(queue, model) {
+		if b.queue == queue && !b.limit {
+			quotas = append(quotas, b)
+		}
+	}
+	if i := slices.IndexFunc(quotas, func(b naiveBound) bool { return b.model == model }); i >= 0 {
+		quotas = slices.DeleteFunc(quotas, func(b naiveBound) bool { return b.model == "" })
+	}
+	return len(quotas) == 0 || slices.ContainsFunc(quotas, func(b naiveBound) bool {
+		return n.held(queue, b.model, false, true)[b.resource] > b.amount
+	})
+}
+
+// loss is what is lost when a workload is ended.
+func (n *naive) loss(v *naiveWork) (sum int64) {
+	for _, t := range v.tasks {
+		if !t.over {
+			sum += int64(n.now-t.since+60_000_000) / 1000 * max(1, int64(v.Share.Compute.Floor)*int64(len(t.devices)))
+		}
+	}
+	return sum
+}
