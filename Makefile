@@ -8,7 +8,7 @@ SANITIZERS ?= address,undefined thread
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share chaos clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -126,7 +126,7 @@ func (c *invocation) simTuneCommand() *cobra.Command {
 		Use:   "tune --trace TRACE",
 		Short: "Look for weights of the placement score that allocate more",
 		Long: `Looks for weights by an evolution strategy: each evaluation runs every trace with every seed. The score is by how many points the
-weights are ahead of FGD, at 100 and 130 % of capacity alike, on average and again by half on the worst trace. What was found is
+weights are ahead of FGD, at 100 and 130 % of capacity alike, on average, and once more by the lead on the worst trace. What was found is
 scored once more with seeds that it was not trained on. It stops at Ctrl-C with the best so far.`,
 		Example: `  aliquot sim tune --trace openb:traces/openb/default,openb:traces/openb/cpu250 --seeds 100,101 --held-out 200..203 -o json`,
 		Args:    none,

@@ -56,7 +56,7 @@ type Tuning struct {
 }
 
 // Score is what weights come to: the mean over the cases of how far they are ahead of FGD in points, at 100 and at 130 alike, and
-// half of the worst list's lead again, for weights that win on average and lose somewhere are not wanted.
+// once more the worst list's lead at the worse of the two, for weights that win on average and lose somewhere are not wanted.
 func (t *Tuning) Score(p *place.Policy) (float64, error) {
 	var sum float64
 	leads, count := map[string]float64{}, map[string]float64{}
@@ -65,16 +65,16 @@ func (t *Tuning) Score(p *place.Policy) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		lead := (f.At100 - c.FGD.At100 + f.At130 - c.FGD.At130) / 2
-		sum += lead
-		leads[c.List] += lead
+		at100, at130 := f.At100-c.FGD.At100, f.At130-c.FGD.At130
+		sum += (at100 + at130) / 2
+		leads[c.List] += min(at100, at130)
 		count[c.List]++
 	}
 	worst := math.Inf(1)
 	for list, lead := range leads {
 		worst = min(worst, lead/count[list])
 	}
-	return sum/float64(len(t.Cases)) + worst/2, nil
+	return sum/float64(len(t.Cases)) + worst, nil
 }
 
 // Run looks for weights until the evaluations are spent or ctx ends, and returns the best found with its score.
