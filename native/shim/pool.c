@@ -144,7 +144,6 @@ static CUresult pool_leave(struct request *q, CUresult r, const CUdeviceptr *add
 {
 	if (q->grant < 0)
 		return r;
-	ALQ_POINT("shim.memory.pooled");
 	lock_take(&pools_lock);
 	struct pool *p = pool_find(q->handle, q->grant);
 	bool fits = true;
