@@ -94,11 +94,8 @@ static int charged(struct core *core, struct core_device *d, uint64_t from, uint
 {
 	int n = 0;
 	struct core_grant *first = NULL, *holder = d->holder < 0 ? NULL : &core->grant[d->holder];
-	bool wanted = false;
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
-		if (g != holder && g->demand)
-			wanted = true;
 		if (g->phase != CORE_DRAINING || !g->outstanding)
 			continue;
 		if (g->overlapped)
@@ -108,8 +105,8 @@ static int charged(struct core *core, struct core_device *d, uint64_t from, uint
 	}
 	if (first)
 		who[n++] = first;
-	/* Holding costs only where it keeps another from running: not while nobody waits, nor while others' work runs anyway. */
-	if (!holder || (holder->idle_since && (n > 0 || !wanted)))
+	/* Holding costs only where it keeps another from running: not while others' work runs anyway. */
+	if (!holder || (holder->idle_since && n > 0))
 		return n;
 	if (!first || from >= first->busy_until)
 		who[n++] = holder;
@@ -130,6 +127,48 @@ static uint64_t holder_part(struct core *core, struct core_grant *h, uint64_t pa
 	return part;
 }
 
+enum rival { NOBODY, BORROWER, OWNER };
+
+/* Who waits for what the holder holds. */
+static enum rival rival_of(const struct core *core, const struct core_device *d)
+{
+	enum rival most = NOBODY;
+	for (int i = 0; i < d->grants; i++) {
+		const struct core_grant *g = &core->grant[d->grant[i]];
+		if (d->grant[i] == d->holder || !g->demand || g->barred)
+			continue;
+		if (g->policy.floor > 0 && g->credit > 0)
+			return OWNER;
+		most = BORROWER;
+	}
+	return most;
+}
+
+/* Charges the holder for what it held at nobody's cost, or at that of borrowers, by its word. */
+void core_settle_word(struct core *core, struct core_device *d, struct core_grant *g, const struct core_observation *seen)
+{
+	uint64_t held = g->unsettled, wanted = g->unsettled_wanted;
+	g->unsettled = g->unsettled_wanted = 0;
+	if (held == 0)
+		return;
+	/* What should have run by now of all that was launched. */
+	uint64_t left = seen->busy_until_ns > core->now ? seen->busy_until_ns - core->now : 0;
+	uint64_t ran = seen->launched_ns - (left < seen->outstanding_ns ? left : seen->outstanding_ns);
+	uint64_t unpaid = ran > g->paid_ns ? ran - g->paid_ns : 0;
+	uint64_t part = held < unpaid ? held : unpaid, rest = held - part;
+	g->paid_ns += part;
+	g->may_hold += part / 2;
+	if (g->may_hold > core->config.lease_ns)
+		g->may_hold = core->config.lease_ns;
+	wanted = wanted < rest ? wanted : rest;
+	uint64_t free = wanted < g->may_hold ? wanted : g->may_hold;
+	g->may_hold -= free;
+	part += wanted - free;
+	part = part < d->idle_pending ? part : d->idle_pending;
+	d->idle_pending -= part;
+	core_use(g, part);
+}
+
 static void charge_span(struct core *core, struct core_device *d, uint64_t from, uint64_t until)
 {
 	struct core_grant *who[CORE_DEVICE_GRANTS];
@@ -139,10 +178,16 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 		uint64_t dt = to - from;
 		from = to;
 		d->shared = n > 1;
-		if (n == 0) {
+		if (n == 0)
 			d->idle_pending += dt;
-			if (d->holder >= 0)
-				core->grant[d->holder].held_idle += dt;
+		if (n == 1 && d->holder >= 0 && who[0] == &core->grant[d->holder]) {
+			enum rival rival = rival_of(core, d);
+			if (rival == NOBODY || (rival == BORROWER && who[0]->owner)) {
+				d->idle_pending += dt;
+				who[0]->unsettled += dt;
+				who[0]->unsettled_wanted += rival == BORROWER ? dt : 0;
+				continue;
+			}
 		}
 		if (n > 1 && d->holder >= 0 && who[n - 1] == &core->grant[d->holder]) {
 			uint64_t part = holder_part(core, who[n - 1], dt / (uint64_t)n);

@@ -142,7 +142,9 @@ struct core_grant {
 	uint64_t launched_at_open, completed, outstanding_ns;
 	uint64_t paid_ns;     /* of launched_ns: charged already, where time is apportioned */
 	uint64_t late, late_completed; /* see core_observe; holds while `completed` stands */
-	uint64_t held_idle;   /* uncharged holding since idle_since */
+	uint64_t unsettled, unsettled_wanted; /* held at nobody's or only at borrowers' cost and not yet charged; of that, at borrowers' */
+	uint64_t may_hold;    /* so long it may hold at borrowers' cost without charge */
+	uint64_t pause_ns;    /* for how long it last launched nothing before it came back */
 	uint64_t lost_idle_at; /* idle_since of the lease that was lost for idling */
 	uint64_t retry_at;    /* it waited and then launched nothing under its lease (stopped?): not chosen before */
 	uint64_t retry_since; /* demand_since of that wait */
@@ -237,6 +239,8 @@ void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
 bool core_idle(const struct core_grant *grant);
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);
+void core_word(struct core *core, int grant);
+void core_settle_word(struct core *core, struct core_device *device, struct core_grant *grant, const struct core_observation *seen);
 /* Compares what the grants of a device say they used with what they were charged. */
 void core_admit(struct core *core, struct core_device *device);
 /* Charges a grant, or those of the device who admit that the time was theirs. */

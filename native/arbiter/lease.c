@@ -5,6 +5,7 @@
 #define REVOKE_CHECK_NS 50000 /* a launch that was let through while its lease was revoked shows by then */
 #define RETRY_NS 500000       /* one who waited and then launched nothing: twice as long each time, */
 #define RETRY_STEPS 7         /* up to 64 ms */
+#define SHORT_PAUSE_NS 150000 /* a pause that costs no more than giving the device away and back */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
 
 void core_due(struct core_device *d, uint64_t at)
@@ -23,13 +24,13 @@ static void end_one(struct core *core, int grant)
 	struct core_grant *g = &core->grant[grant];
 	struct core_device *d = core_device_of(core, grant);
 	core_charge(core, d, core->now);
+	core_word(core, grant);
 	core_accrue(core, g, core->now);
 	bool early = core->now < g->gate.end_ns;
 	g->gate.open = g->gate.ungated = g->gate.extended = false;
 	g->gate.end_ns = core->now;
 	core_publish(core, grant);
 	g->ended_at = core->now;
-	g->held_idle = 0;
 	g->idle_since = 0;
 	g->wake_lease = false;
 	if (g->outstanding || early) {
@@ -76,7 +77,6 @@ void core_open(struct core *core, int grant, uint64_t length)
 	g->late = 0;
 	g->late_completed = g->completed;
 	g->idle_since = 0;
-	g->held_idle = 0;
 	g->wake_lease = g->waking;
 	g->books.leases++;
 	if (g->demand) {
@@ -137,12 +137,21 @@ bool core_blocked(struct core *core, const struct core_device *d, int next, uint
 	return blocked;
 }
 
+/*
+ * Whether it is worth waiting for a holder who has drained while others want the device: it came back soon the last time, and either so
+ * soon that two changes of leases would cost as much, or its floor has fallen behind.
+ */
+static bool worth_holding(const struct core *core, const struct core_grant *g)
+{
+	return g->quick && (g->pause_ns <= SHORT_PAUSE_NS || g->credit >= (int64_t)core->config.idle_cap_ns * CORE_MILLI / 2);
+}
+
 /* The time at which an idle holder loses its lease. */
 static uint64_t idle_deadline(const struct core *core, const struct core_grant *g, bool wanted)
 {
 	if (g->launched == g->launched_at_open)
 		return g->open_at + core->config.start_ns;
-	return g->quick || !wanted ? g->idle_since + core->config.idle_ns : g->idle_since;
+	return !wanted || worth_holding(core, g) ? g->idle_since + core->config.idle_ns : g->idle_since;
 }
 
 /* All grants of the holder's task that share its lease are idle past their deadlines. *at: when that could be. */

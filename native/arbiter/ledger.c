@@ -105,7 +105,7 @@ void core_settle(struct core *core, int device, uint64_t now)
 	struct core_device *d = &core->device[device];
 	core_charge(core, d, now);
 	if (d->holder >= 0)
-		core->grant[d->holder].held_idle = 0; /* what is settled as idle is not charged later */
+		core_word(core, d->holder); /* what is settled as idle is not charged later */
 	uint64_t dt = now > d->settled_at ? now - d->settled_at : 0;
 	if (dt == 0)
 		return;

@@ -14,17 +14,12 @@ static void observe_holder(struct core *core, struct core_grant *g, const struct
 			g->idle_since = core->now;
 		return;
 	}
-	if (g->idle_since && g->launched != g->launched_at_open)
+	if (g->idle_since && g->launched != g->launched_at_open) {
 		g->quick = true;
+		g->pause_ns = core->now - g->idle_since;
+	}
 	if (launched)
 		g->retry_at = g->misses = 0;
-	if (g->held_idle) { /* it came back: that was holding, not idleness */
-		struct core_device *d = &core->device[g->device];
-		uint64_t held = g->held_idle < d->idle_pending ? g->held_idle : d->idle_pending;
-		d->idle_pending -= held;
-		core_use(g, held);
-		g->held_idle = 0;
-	}
 	/* Launched and already drained: idle from now on. */
 	g->idle_since = seen->outstanding || seen->coming ? 0 : core->now;
 }
@@ -35,8 +30,10 @@ static void observe_wait(struct core *core, struct core_grant *g, const struct c
 	g->demand_since = seen->wait_since_ns;
 	if (g->retry_since != g->demand_since)
 		g->retry_at = 0;
-	if (g->lost_idle_at && g->demand_since < g->lost_idle_at + core->config.idle_ns)
+	if (g->lost_idle_at && g->demand_since < g->lost_idle_at + core->config.idle_ns) {
 		g->quick = true;
+		g->pause_ns = g->demand_since > g->lost_idle_at ? g->demand_since - g->lost_idle_at : 0;
+	}
 	g->lost_idle_at = 0;
 	if (g->phase != CORE_IDLE)
 		return;
@@ -78,6 +75,15 @@ void core_handoff(struct core *core, struct core_device *d)
 	h->busy_until += h->late;
 }
 
+/* Charges the holder of a device for what it held by its word, before that changes. */
+void core_word(struct core *core, int grant)
+{
+	struct core_grant *g = &core->grant[grant];
+	struct core_observation seen = {0};
+	core->config.observe(core->config.context, grant, core->now, &seen);
+	core_settle_word(core, &core->device[g->device], g, &seen);
+}
+
 /* Reads what the grant's processes say and draws the conclusions that need no decision. */
 void core_observe(struct core *core, int grant)
 {
@@ -87,8 +93,10 @@ void core_observe(struct core *core, int grant)
 	core->config.observe(core->config.context, grant, core->now, &seen);
 	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
 		g->used = true;
-	if (g->phase == CORE_OPEN)
+	if (g->phase == CORE_OPEN) {
+		core_settle_word(core, &core->device[g->device], g, &seen);
 		observe_holder(core, g, &seen);
+	}
 	if (seen.waiting && (!g->demand || seen.wait_since_ns != g->demand_since))
 		observe_wait(core, g, &seen);
 	if (!seen.waiting)
@@ -111,7 +119,8 @@ void core_observe(struct core *core, int grant)
 	}
 	g->completed = seen.completed;
 	g->outstanding_ns = seen.outstanding_ns;
-	if (g->phase != CORE_OPEN || !core->device[g->device].shared)
-		g->paid_ns = seen.launched_ns - seen.outstanding_ns;
+	uint64_t ended = seen.launched_ns - seen.outstanding_ns;
+	if (g->phase != CORE_OPEN || g->paid_ns < ended)
+		g->paid_ns = ended;
 	observe_end(g, &seen);
 }

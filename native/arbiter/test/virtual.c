@@ -88,17 +88,55 @@ static void partial(void)
 	world_free(w);
 }
 
-/* A program that waits for each kernel does not lose its floor. */
-static void waits_for_each(void)
+/* A program that waits for each kernel gets its floor, and its pauses cost its neighbours next to nothing. */
+static void waits_for_each(uint32_t floor, uint32_t ceiling, uint64_t kernel, uint64_t gap, int neighbours, uint64_t beside)
 {
-	const struct limits limits[] = {{400, 1000, 1, 1}, {400, 1000, 1, 1}};
-	struct world *w = world_new(11, 1);
-	struct lane *l = world_add(w, 400, 1000, 1, 1 * MS);
-	l->gap = 30 * US;
+	struct limits limits[3] = {{floor, ceiling, floor, 1}};
+	struct world *w = world_new(11 + kernel + gap, 1);
+	struct lane *l = world_add(w, floor, ceiling, floor, kernel);
+	l->gap = gap;
 	l->backlog = 1;
-	world_add(w, 400, 1000, 1, 500 * US);
-	compare(w, "waits for each kernel", 2, limits, 3, 0.03, 0.95);
+	for (int i = 1; i <= neighbours; i++) {
+		limits[i] = (struct limits){(900 - floor) / 2, 1000, (900 - floor) / 2, 1};
+		world_add(w, limits[i].floor, 1000, limits[i].floor, beside);
+	}
+	char name[64];
+	snprintf(name, sizeof name, "waits %lluus of %lluus, %d beside", (unsigned long long)(gap / US), (unsigned long long)(kernel / US), neighbours);
+	world_run(w, w->now + SECOND);
+	uint64_t from[3], start = w->now;
+	for (int i = 0; i <= neighbours; i++)
+		from[i] = w->lane[i].truth;
+	world_run(w, w->now + WINDOW);
+	double got[3], natural = (double)kernel / (double)(kernel + gap + w->latency);
+	printf("%-34s", name);
+	for (int i = 0; i <= neighbours; i++) {
+		got[i] = (double)(w->lane[i].truth - from[i]) / (double)(w->now - start);
+		printf(" %6.2f %% of %.1f..%.1f", got[i] * 100, limits[i].floor / 10.0, limits[i].ceiling / 10.0);
+	}
+	printf("\n");
+	double most = fmin(ceiling / 1000.0, natural);
+	if (neighbours == 0)
+		check(got[0] >= most - 0.005, "%s: alone it got %.2f %% of %.2f", name, got[0] * 100, most * 100);
+	else if (gap * 10 <= kernel)
+		check(got[0] >= floor / 1000.0 * 0.94, "%s: got %.2f %% with a floor of %.1f", name, got[0] * 100, floor / 10.0);
+	check(got[0] <= ceiling / 1000.0 + 0.005, "%s: got %.2f %% with a ceiling of %.1f", name, got[0] * 100, ceiling / 10.0);
+	for (int i = 1; i <= neighbours; i++)
+		check(got[i] >= limits[i].floor / 1000.0 - 0.008, "%s: neighbour %d got %.2f %% with a floor of %.1f", name, i, got[i] * 100,
+			limits[i].floor / 10.0);
+	check_rows(w, name);
 	world_free(w);
+}
+
+static void waits(void)
+{
+	static const uint64_t each[] = {50 * US, 200 * US, MS, 5 * MS}, gaps[] = {20 * US, 100 * US, 250 * US};
+	for (size_t k = 0; k < sizeof each / sizeof each[0]; k++)
+		for (size_t g = 0; g < sizeof gaps / sizeof gaps[0]; g++) {
+			waits_for_each(250, 250, each[k], gaps[g], 0, 0);
+			waits_for_each(250, 250, each[k], gaps[g], 1, 500 * US);
+			waits_for_each(400, 1000, each[k], gaps[g], 2, 500 * US);
+			waits_for_each(400, 400, each[k], gaps[g], 2, 5 * MS);
+		}
 }
 
 /* The gate of an idle owner opens soon after it wakes, beside borrowers that never stop. */
@@ -263,7 +301,7 @@ int main(int argc, char **argv)
 		saturating(counts[c], false, 5 * MS, 0);
 	}
 	partial();
-	waits_for_each();
+	waits();
 	give_back();
 	endless();
 	ungated();
