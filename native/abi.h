@@ -90,6 +90,7 @@ enum alq_policy_flags {
 	ALQ_POLICY_LATENCY = 1u << 0,   /* latency class: first within its floor */
 	ALQ_POLICY_LEND_MEM = 1u << 1,  /* accepts on-reclaim park or stop: may borrow an idle memory floor */
 	ALQ_POLICY_STOPPED = 1u << 2,   /* nothing new may launch or be allocated: the task is being ended */
+	ALQ_POLICY_CLOCK = 1u << 3,     /* its own word on what it used is not taken: charged for all the time that it holds */
 };
 
 struct alq_ctl_grant { /* 256 bytes */

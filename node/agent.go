@@ -33,6 +33,8 @@ type Agent struct {
 	tasks   map[string]*task
 	seen    map[stray]string // processes that a notice was given of, and the tasks that they belong to
 
+	doubts map[string]*doubt // by UUID; of the goroutine that watches for strays
+
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 	close sync.Once
@@ -70,7 +72,7 @@ func newAgent(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(),
-		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{},
+		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{}, doubts: map[string]*doubt{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin}
 	return a, nil

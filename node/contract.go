@@ -133,6 +133,7 @@ const (
 	DeviceFault NoticeKind = "device fault" // a program on it failed; the device is as it was
 	Unenforced  NoticeKind = "unenforced"   // a process uses a device and no share covers it
 	Enforced    NoticeKind = "enforced"     // no process of the task does so any more
+	Doubted     NoticeKind = "doubted"      // a device was busy for longer than its shares were charged
 	ArbiterGone NoticeKind = "arbiter gone" // died; a new one is being started
 	ArbiterBack NoticeKind = "arbiter back"
 )

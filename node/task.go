@@ -99,8 +99,9 @@ func (t *task) order(capacity func(device string) api.Bytes, extra uint32) (chan
 		for i, g := range t.Task.Grants {
 			entry := &c.Grant[i]
 			want := policyOf(g, t.Task.Flags, capacity(g.Device))
-			want.Flags |= extra
-			if have, ok := entry.Policy(); !ok || have != want {
+			have, ok := entry.Policy()
+			want.Flags |= extra | have.Flags&doubtFlag // who was doubted once stays so
+			if !ok || have != want {
 				entry.SetPolicy(want)
 				changed = true
 			}

@@ -14,20 +14,25 @@ import (
 // lookEvery is how often processes that no share covers are looked for while nobody reads the meters.
 const lookEvery = 3 * time.Second
 
-// watchStrays looks for processes that no share covers, so that they are noticed although nobody samples. Of the tasks that it took over
-// it says once which are held to their shares: whoever knows otherwise from an earlier agent knows what is over.
+// watchStrays looks for processes that no share covers, so that they are noticed although nobody samples, and for shares whose word does
+// not agree with their device's. Of the tasks that it took over it says once which are held to their shares: whoever knows otherwise
+// from an earlier agent knows what is over.
 func (a *Agent) watchStrays(ctx context.Context, took []string) {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {
 		readings := a.readDevices()
 		known := registered{}
+		var shares []Usage
 		for _, t := range a.listTasks() {
-			t.task.meter(t.asked, a.capacity, known)
+			shares = append(shares, t.task.meter(t.asked, a.capacity, known)...)
 		}
 		for uuid, reading := range readings {
 			list, keys, tasks := strays(uuid, reading.Processes, known)
 			a.noticeStrays(uuid, list, keys, tasks)
+			if reading.Busy != nil && len(list) == 0 { // else who used it is known
+				a.doubtShares(ctx, time.Now(), uuid, *reading.Busy, shares)
+			}
 		}
 		if len(took) > 0 && a.allRead(readings) {
 			a.noticeHeld(took)

@@ -215,6 +215,8 @@ func (h *Host) noticed(notice node.Notice) {
 		if w := h.work[notice.Task]; w != nil && !w.over {
 			h.evades(w, notice.Message)
 		}
+	case node.Doubted:
+		h.say("alert", h.work[notice.Task], notice.Message)
 	case node.ArbiterGone:
 		h.alarms[notice.Kind] = notice.Message
 		h.say("alert", nil, notice.Message)

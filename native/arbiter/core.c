@@ -5,6 +5,7 @@
 #include <string.h>
 
 /* Credit and debt beyond this are forgiven, so that one endless kernel does not decide over a device for minutes. */
+#define MEASURED_LATE_NS 10000000 /* a program measures its launches within so long */
 #define CREDIT_LIMIT (2000000000ll * CORE_MILLI)
 
 void core_defaults(struct core_config *config)
@@ -155,8 +156,14 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 	uint64_t left = seen->busy_until_ns > core->now ? seen->busy_until_ns - core->now : 0;
 	uint64_t ran = seen->launched_ns - (left < seen->outstanding_ns ? left : seen->outstanding_ns);
 	uint64_t unpaid = ran > g->paid_ns ? ran - g->paid_ns : 0;
-	uint64_t part = held < unpaid ? held : unpaid, rest = held - part;
-	g->paid_ns += part;
+	/* And what it has measured, where its durations are not yet what its launches take. */
+	uint64_t measured = seen->measured_ns > g->measured ? seen->measured_ns - g->measured : 0;
+	uint64_t said = unpaid > measured ? unpaid : measured;
+	uint64_t part = held < said ? held : said, rest = held - part;
+	g->paid_ns += part < unpaid ? part : unpaid;
+	g->measured += part;
+	if (g->measured > seen->measured_ns + MEASURED_LATE_NS)
+		g->measured = seen->measured_ns + MEASURED_LATE_NS;
 	g->may_hold += part / 2;
 	if (g->may_hold > core->config.lease_ns)
 		g->may_hold = core->config.lease_ns;
@@ -182,7 +189,8 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 			d->idle_pending += dt;
 		if (n == 1 && d->holder >= 0 && who[0] == &core->grant[d->holder]) {
 			enum rival rival = rival_of(core, d);
-			if (rival == NOBODY || (rival == BORROWER && who[0]->owner)) {
+			bool believed = !(who[0]->policy.flags & ALQ_POLICY_CLOCK);
+			if (believed && (rival == NOBODY || (rival == BORROWER && who[0]->owner))) {
 				d->idle_pending += dt;
 				who[0]->unsettled += dt;
 				who[0]->unsettled_wanted += rival == BORROWER ? dt : 0;

@@ -39,8 +39,12 @@
  * less. Work that has not drained `overlap` after its lease's end, or after the end that it announced itself (up to `patience`, and not
  * while an owner who has just woken waits), is overlapped: the next goes beside it and the time is apportioned in the same way.
  *
- * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease (at once, if last time it did not come
- * back within `idle`): it is charged for holding only while another waits.
+ * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; at once, if another waits and it is
+ * not worth holding (worth_holding). Time that a program spends between its launches is not use: while nobody waits the holder
+ * is charged by its own word (launches at their learned durations), never more than the clock; likewise while only borrowers wait and it is
+ * an owner, but pauses of more than half its work are charged then. Where an owner waits, holding is charged by the clock. So a program
+ * that waits after each launch gets its floor, at nobody's cost or at that of borrowers, and one that lies gets idle time at most, until the
+ * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
  *
  * A task that uses several devices holds them together. It is chosen once it is first on every one of them (its rank only rises while
  * it is not served, so it comes), or if it has waited longest on one that nobody else can use. Then no lease on any of its devices
@@ -136,7 +140,8 @@ struct core_grant {
 	bool demand;          /* waits at the gate */
 	bool waking;          /* woke with credit and has not been served since */
 	bool outstanding;
-	uint64_t demand_since, woke_at, busy_until, launched, measured;
+	uint64_t demand_since, woke_at, busy_until, launched;
+	uint64_t measured;    /* of measured_ns: charged already, where it is charged by its word */
 	uint64_t open_at, ended_at; /* of the lease */
 	uint64_t idle_since;  /* drained and launching nothing; 0: not idle */
 	uint64_t launched_at_open, completed, outstanding_ns;

@@ -302,7 +302,7 @@ static void step_free(struct core *core, int device)
 static bool step_ungated(struct core *core, struct core_device *d)
 {
 	struct core_grant *g = &core->grant[d->grant[0]];
-	bool sole = d->grants == 1 && g->policy.ceiling >= ALQ_MILLI && core_may_run(core, d->grant[0]);
+	bool sole = d->grants == 1 && g->policy.ceiling >= ALQ_MILLI && !(g->policy.flags & ALQ_POLICY_CLOCK) && core_may_run(core, d->grant[0]);
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *u = &core->grant[d->grant[i]];
 		if (u->phase != CORE_UNGATED || sole)

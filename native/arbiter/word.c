@@ -122,5 +122,7 @@ void core_observe(struct core *core, int grant)
 	uint64_t ended = seen.launched_ns - seen.outstanding_ns;
 	if (g->phase != CORE_OPEN || g->paid_ns < ended)
 		g->paid_ns = ended;
+	if (g->phase != CORE_OPEN && g->phase != CORE_UNGATED)
+		g->measured = seen.measured_ns;
 	observe_end(g, &seen);
 }

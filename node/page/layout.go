@@ -47,6 +47,7 @@ const (
 	PolicyLatency uint32 = 1 << 0
 	PolicyLendMem uint32 = 1 << 1
 	PolicyStopped uint32 = 1 << 2
+	PolicyClock   uint32 = 1 << 3
 )
 
 // States of a slot of the tel page.

@@ -44,6 +44,7 @@ var constants = []struct {
 	{"ALQ_POLICY_LATENCY", uint64(PolicyLatency)},
 	{"ALQ_POLICY_LEND_MEM", uint64(PolicyLendMem)},
 	{"ALQ_POLICY_STOPPED", uint64(PolicyStopped)},
+	{"ALQ_POLICY_CLOCK", uint64(PolicyClock)},
 	{"ALQ_SLOT_FREE", uint64(SlotFree)},
 	{"ALQ_SLOT_LIVE", uint64(SlotLive)},
 	{"ALQ_DEVICE_OK", uint64(DeviceOK)},

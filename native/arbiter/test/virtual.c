@@ -127,6 +127,33 @@ static void waits_for_each(uint32_t floor, uint32_t ceiling, uint64_t kernel, ui
 	world_free(w);
 }
 
+/* Who is alone is charged by its own word, its measure where its durations are wrong. Both may be lies: then the agent says not to believe it. */
+static void word(bool liar, bool clock)
+{
+	struct world *w = world_new(13, 1);
+	struct lane *l = world_add(w, 250, 250, 1, MS);
+	struct core_policy policy = {.flags = clock ? ALQ_POLICY_CLOCK : 0, .floor = 250, .ceiling = 250, .weight = 1};
+	core_set_policy(w->core, l->grant, w->now, &policy);
+	l->estimate = 100 * US;
+	l->liar = liar;
+	world_run(w, w->now + WINDOW);
+	double got = (double)l->truth / (double)WINDOW;
+	printf("%-34s %6.2f %% with a ceiling of 25\n", !liar ? "wrong durations" : clock ? "lies, charged by the clock" : "lies", got * 100);
+	check((liar && !clock) || got <= 0.255, "word: charged by the clock it got %.2f %% with a ceiling of 25", got * 100);
+	check(got >= 0.24, "word: it got %.2f %% of its floor of 25", got * 100);
+	check_rows(w, "word");
+	world_free(w);
+
+	/* Whole ceilings as well: the only grant of a device is not ungated then. */
+	w = world_new(14, 1);
+	l = world_add(w, 250, 1000, 1, MS);
+	policy.ceiling = 1000;
+	core_set_policy(w->core, l->grant, w->now, &policy);
+	world_run(w, w->now + SECOND);
+	check((w->core->grant[l->grant].phase == CORE_UNGATED) == !clock, "word: a sole grant is gated when doubted, else not");
+	world_free(w);
+}
+
 static void waits(void)
 {
 	static const uint64_t each[] = {50 * US, 200 * US, MS, 5 * MS}, gaps[] = {20 * US, 100 * US, 250 * US};
@@ -302,6 +329,9 @@ int main(int argc, char **argv)
 	}
 	partial();
 	waits();
+	word(false, false);
+	word(true, false);
+	word(true, true);
 	give_back();
 	endless();
 	ungated();

@@ -30,6 +30,7 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t tail_one_in;
 	int group;             /* >0: lanes that go on together, a kernel each */
 	bool off;
+	bool liar;             /* says that it measures nothing */
 
 	uint64_t backlog, next_arrival;
 	uint64_t pump_at, bell_at;
