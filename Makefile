@@ -10,6 +10,8 @@ SANITIZERS ?= address,undefined thread
 .DELETE_ON_ERROR:
 .PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos clean
 
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos test-systemd clean
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -23,12 +25,15 @@ setup: ## install the Debian packages that are missing
 	@scripts/setup
 
 build: setup native ## build/aliquot, with the native parts inside
-	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/aliquot ./cmd/aliquot
+	@echo 'Building aliquot'
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/aliquot ./cmd/aliquot
 
 native: setup ## the C parts: shim, arbiter, simulated driver
+	@echo 'Building the native parts: shim, arbiter, simulated driver'
 	@$(MAKE) --no-print-directory -C native
 
 examples: setup native ## the example programs, into build/examples, and those of the benchmarks
+	@echo 'Building the examples'
 	@$(MAKE) --no-print-directory -C examples
 	@$(MAKE) --no-print-directory -C bench/programs
 
@@ -68,6 +73,9 @@ chaos: examples ## kill everything at each named point EACH=200 times and at any
 
 bench-traces: ## measure placement on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
 	$(GO) run ./bench/traces $(ARGS)
+
+test-systemd: build ## the unit and control groups of version 2 on a Debian booted as a process: needs root, debootstrap, user-mode-linux
+	@test/systemd/run
 
 clean: ## remove what was built
 	rm -rf build

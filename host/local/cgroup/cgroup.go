@@ -37,6 +37,7 @@ type Limits struct {
 // Tree is where the groups of this server's tasks are made.
 type Tree struct {
 	unified string            // folder of version 2; empty: version 1
+	mount   string            // where version 2 is mounted
 	v1      map[string]string // folder by controller
 	err     error             // why no group can be made
 	once    sync.Once         // for delegate
@@ -68,7 +69,7 @@ func locate(mounts, own string) *Tree {
 		}
 	}
 	tree := &Tree{v1: map[string]string{}}
-	var unified string
+	var unified, mount string
 	scanner := bufio.NewScanner(strings.NewReader(mounts))
 	for scanner.Scan() {
 		before, after, ok := strings.Cut(scanner.Text(), " - ")
@@ -78,7 +79,7 @@ func locate(mounts, own string) *Tree {
 		}
 		switch types[0] {
 		case "cgroup2":
-			unified = below(fields[4], fields[3], paths[""])
+			unified, mount = below(fields[4], fields[3], paths[""]), fields[4]
 		case "cgroup":
 			for _, option := range strings.Split(types[2], ",") {
 				if option == "cpu" || option == "memory" {
@@ -90,7 +91,7 @@ func locate(mounts, own string) *Tree {
 	switch {
 	case len(tree.v1) > 0: // a machine with both keeps these controllers in version 1
 	case unified != "":
-		tree.unified = strings.TrimSuffix(unified, "/"+leaf)
+		tree.unified, tree.mount = strings.TrimSuffix(unified, "/"+leaf), mount
 	default:
 		tree.err = errors.New("no control groups are mounted")
 	}
@@ -106,10 +107,19 @@ func below(mount, root, group string) string {
 	return filepath.Join(mount, inside)
 }
 
-// delegate makes the groups under which tasks may have limits: this process goes into a leaf, controllers are passed down.
+// delegate makes the groups under which tasks may have limits, and passes the controllers down. Where systemd rules the hierarchy they
+// are in a scope that it hands to us; else below our own group, which this process leaves for a leaf.
 func (t *Tree) delegate() error {
-	if isRoot := !exists(filepath.Join(t.unified, "cgroup.type")); !isRoot {
-		if err := moveSelf(t.unified, filepath.Join(t.unified, leaf)); err != nil {
+	isRoot := !exists(filepath.Join(t.unified, "cgroup.type"))
+	switch {
+	case exists(systemdRuns):
+		folder, err := openScope(t.mount)
+		if err != nil {
+			return err
+		}
+		t.unified = folder
+	case !isRoot:
+		if err := empty(t.unified, filepath.Join(t.unified, leaf)); err != nil {
 			return err
 		}
 	}
@@ -124,8 +134,8 @@ func (t *Tree) delegate() error {
 	return nil
 }
 
-// moveSelf empties a group of which this process is the only one, and refuses to move others' processes about.
-func moveSelf(from, to string) error {
+// empty moves this process out of a group in which no other is; it refuses to move others' about.
+func empty(from, to string) error {
 	list, err := os.ReadFile(filepath.Join(from, "cgroup.procs"))
 	if err != nil {
 		return err
@@ -135,10 +145,14 @@ func moveSelf(from, to string) error {
 			return fmt.Errorf("the control group %s holds other programs too: start the server as a service (deploy/aliquot.service)", from)
 		}
 	}
+	return move(to, os.Getpid())
+}
+
+func move(to string, pid int) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	return put(to, "cgroup.procs", strconv.Itoa(os.Getpid()))
+	return put(to, "cgroup.procs", strconv.Itoa(pid))
 }
 
 // Make makes the groups of a task and sets its limits. It returns the folders to Enter; without limits there are none.
@@ -195,7 +209,11 @@ func (t *Tree) Make(task string, limits Limits) ([]string, error) {
 
 // Remove removes the groups of a task, which must have no processes left.
 func (t *Tree) Remove(task string) {
-	for _, base := range []string{t.unified, t.v1["cpu"], t.v1["memory"]} {
+	bases := []string{t.unified, t.v1["cpu"], t.v1["memory"]}
+	if t.mount != "" {
+		bases = append(bases, scopeFolders(t.mount)...) // of a task that an earlier server started
+	}
+	for _, base := range bases {
 		if base != "" {
 			_ = os.Remove(filepath.Join(base, home, task)) // one that is not there is as good as removed
 		}
