@@ -122,6 +122,8 @@ static uint64_t holder_part(struct core *core, struct core_grant *h, uint64_t pa
 {
 	struct core_observation seen = {0};
 	core->config.observe(core->config.context, (int)(h - core->grant), core->now, &seen);
+	if (seen.outstanding || (h->policy.flags & ALQ_POLICY_CLOCK))
+		return part;
 	uint64_t unpaid = seen.launched_ns > h->paid_ns ? seen.launched_ns - h->paid_ns : 0;
 	part = part < unpaid ? part : unpaid;
 	h->paid_ns += part;

@@ -27,7 +27,8 @@
 
 #define FAIR 0.01         /* of a device: what honest tenants may be off by, and what a lie may bring or cost */
 #define FAIR_TAILS 0.025  /* where one tenant's rare kernels outlive their leases: what it complains of fades before others have paid it */
-#define BELIEVED 0.035    /* brought by claims of less: a holder pays for time that it shares with late work what it says it launched */
+#define BELIEVED 0.035    /* brought by claims of less until the agent doubts them: what others would have borrowed */
+#define ADMITTED 0.02     /* after that: what others admit to have used beyond their charges */
 #define PRESENT 0.20      /* brought by saying that work has ended which has not: nothing else tells the arbiter */
 #define PRESENT_COSTS 0.05
 #define CLAIM_NS 50000000 /* the most that a claim is carried on */
@@ -45,6 +46,7 @@ struct place { /* what a seed stands for */
 	uint64_t seed;
 	int devices, tenants, liar;
 	bool gang;
+	bool doubted; /* the agent has told the arbiter not to believe the liar */
 	struct tenant tenant[MAX_LANES];
 };
 
@@ -59,7 +61,7 @@ struct run {
 
 static bool verbose, first;
 static struct {
-	double virtual_ns, honest, silent, gain[LIES], cost[LIES];
+	double virtual_ns, honest, silent, gain[LIES], doubted[LIES], cost[LIES];
 	uint64_t runs, overlapped, gain_seed[LIES];
 	int64_t debt[LIES];
 } sums;
@@ -119,7 +121,8 @@ static struct run build(const struct place *p, enum lie lie, enum lie rest)
 		const struct tenant *t = &p->tenant[i];
 		struct lane *l = r.lane[i] = world_add_gang(r.world, t->first, t->devices, t->limits.floor, t->limits.ceiling, t->kernel);
 		for (int k = 0; k < t->devices; k++) {
-			struct core_policy policy = {.floor = t->limits.floor, .ceiling = t->limits.ceiling, .weight = t->limits.weight};
+			struct core_policy policy = {.floor = t->limits.floor, .ceiling = t->limits.ceiling, .weight = t->limits.weight,
+				.flags = i == p->liar && p->doubted ? ALQ_POLICY_CLOCK : 0};
 			core_set_policy(r.world->core, l[k].grant, r.world->now, &policy);
 			l[k].estimate = t->estimate;
 			l[k].spread = t->spread;
@@ -168,7 +171,8 @@ static void judge(struct run *r, const struct place *p, const char *name, enum l
 	check_rows(w, name);
 	for (int i = 0; i < p->tenants; i++) {
 		r->got[i] = (double)(r->lane[i]->truth - before[i]) / (double)WINDOW;
-		check(r->got[i] <= p->tenant[i].limits.ceiling / 1000.0 + over, "%s: tenant %d got %.2f %% with a ceiling of %.1f", name, i,
+		bool believed = i == p->liar && !p->doubted;
+		check(believed || r->got[i] <= p->tenant[i].limits.ceiling / 1000.0 + over, "%s: tenant %d got %.2f %% with a ceiling of %.1f", name, i,
 			r->got[i] * 100, p->tenant[i].limits.ceiling / 10.0);
 	}
 	for (int i = 0; i < w->lanes; i++)
@@ -232,31 +236,48 @@ static void honest(const struct place *p, const struct run *truth, const struct 
 	}
 }
 
-static double may_bring(enum lie lie)
+static double may_bring(enum lie lie, bool doubted)
 {
 	switch (lie) {
-	case LESS: case NOTHING: case HUGE_TIME: case WRAP: case OTHERS: return BELIEVED;
 	case SCRIBBLE: case DONE: return PRESENT;
+	case LESS: case NOTHING: case HUGE_TIME: case WRAP: case OTHERS: case BACKWARD: case LATE: return doubted ? ADMITTED : BELIEVED;
 	default: return FAIR;
 	}
 }
 
-static void liar(const struct place *p, enum lie lie, const struct run *truth, const struct run *silent)
+/* What the others have less of than they had. */
+static double lost(const struct place *p, const struct run *r, const struct run *truth, const struct run *silent)
 {
+	double sum = 0;
+	for (int i = 0; i < p->tenants; i++)
+		if (i != p->liar)
+			sum += fmax(fmin(truth->got[i], silent->got[i]) - r->got[i], 0);
+	return sum;
+}
+
+/* Before the agent doubts it a lie may bring what nobody wanted, past the liar's ceiling; after, nothing. */
+static void liar(struct place *p, enum lie lie, bool doubted, const struct run *truth, const struct run *silent)
+{
+	p->doubted = doubted;
 	struct run r = run(p, lie, TRUTH);
+	p->doubted = false;
 	double best = fmax(truth->got[p->liar], silent->got[p->liar]), gain = r.got[p->liar] - best;
-	if (gain > sums.gain[lie]) {
+	if (!doubted)
+		gain = fmin(gain, lost(p, &r, truth, silent));
+	sums.doubted[lie] = doubted ? fmax(sums.doubted[lie], gain) : sums.doubted[lie];
+	if (!doubted && gain > sums.gain[lie]) {
 		sums.gain[lie] = gain;
 		sums.gain_seed[lie] = p->seed;
 	}
-	check(gain <= may_bring(lie), "admissions -s %llu, %s: brought its author %.2f points, %.2f allowed", (unsigned long long)p->seed,
-		lie_names[lie], gain * 100, may_bring(lie) * 100);
+	double most = may_bring(lie, doubted);
+	check(gain <= most, "admissions -s %llu, %s%s: brought its author %.2f points, %.2f allowed", (unsigned long long)p->seed,
+		lie_names[lie], doubted ? ", doubted" : "", gain * 100, most * 100);
 	for (int i = 0; i < p->tenants; i++) {
 		if (i == p->liar)
 			continue;
 		double floor = fmin(p->tenant[i].limits.floor / 1000.0, fmin(truth->got[i], silent->got[i])), missed = floor - r.got[i];
 		sums.cost[lie] = fmax(sums.cost[lie], missed);
-		check(missed <= (may_bring(lie) == PRESENT ? PRESENT_COSTS : FAIR), "admissions -s %llu, %s: cost tenant %d %.2f points of its floor",
+		check(missed <= (most == PRESENT ? PRESENT_COSTS : FAIR), "admissions -s %llu, %s: cost tenant %d %.2f points of its floor",
 			(unsigned long long)p->seed, lie_names[lie], i, missed * 100);
 	}
 }
@@ -268,8 +289,10 @@ static void place(uint64_t seed, bool lies)
 		printf("seed %llu: %d devices, %d tenants, the liar is %d\n", (unsigned long long)seed, p.devices, p.tenants, p.liar);
 	struct run truth = run(&p, TRUTH, TRUTH), silent = run(&p, LEARNING, LEARNING);
 	honest(&p, &truth, &silent);
-	for (int lie = TRUTH + 1; lie < LIES && lies; lie++)
-		liar(&p, (enum lie)lie, &truth, &silent);
+	for (int lie = TRUTH + 1; lie < LIES && lies; lie++) {
+		liar(&p, (enum lie)lie, false, &truth, &silent);
+		liar(&p, (enum lie)lie, true, &truth, &silent);
+	}
 }
 
 /* Two tenants that overlap in one way, each with half of the device, beside one that hardly holds anything and, where it lies, says that it
@@ -313,8 +336,8 @@ static void report(void)
 {
 	for (int lie = TRUTH + 1; lie < LIES; lie++)
 		if (sums.runs > 1)
-			printf("lie %-9s brought at most %5.2f points (seed %llu), cost a neighbour %5.2f of its floor, debt up to %4.0f ms\n",
-				lie_names[lie], sums.gain[lie] * 100, (unsigned long long)sums.gain_seed[lie], sums.cost[lie] * 100,
+			printf("lie %-9s brought at most %5.2f points (seed %llu), doubted %5.2f, cost a neighbour %5.2f of its floor, debt up to %4.0f ms\n",
+				lie_names[lie], sums.gain[lie] * 100, (unsigned long long)sums.gain_seed[lie], sums.doubted[lie] * 100, sums.cost[lie] * 100,
 				(double)sums.debt[lie] / 1e6);
 	printf("admissions: %llu runs, %.2f hours of virtual time, %llu leases overlapped; honest tenants within %.2f points, %.2f where nobody "
 	       "admits, who owe up to %.0f ms\n", (unsigned long long)sums.runs, sums.virtual_ns / 3600e9,
