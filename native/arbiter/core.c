@@ -184,6 +184,8 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 	while (from < until) {
 		uint64_t to = until;
 		int n = charged(core, d, from, &to, who);
+		if (to <= from)
+			to = until; /* never backwards, whatever a tenant announced */
 		uint64_t dt = to - from;
 		from = to;
 		d->shared = n > 1;
