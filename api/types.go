@@ -240,6 +240,19 @@ type Queue struct {
 	Held    Milli `json:"held"` // floors granted to its workloads, subtree included
 	Running int   `json:"running"`
 	Waiting int   `json:"waiting"`
+
+	Use      QueueUse `json:"use"`      // Held, and the other resources
+	Fair     QueueUse `json:"fair"`     // its fair share now, of what it holds and wants
+	Borrowed QueueUse `json:"borrowed"` // held over its quota; without a quota, all
+	AtRisk   QueueUse `json:"atRisk"`   // of Borrowed, by preemptible work: the owners of quotas may take it back
+	Lent     QueueUse `json:"lent"`     // left of its quota and borrowed by the queues beside it
+}
+
+// QueueUse is an amount of each resource of a queue.
+type QueueUse struct {
+	Compute Milli `json:"compute"`
+	Memory  Bytes `json:"memory"`
+	Devices int64 `json:"devices"` // shares, each on one device
 }
 
 // DefaultQueue is where a workload goes that names none. It always exists.

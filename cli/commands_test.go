@@ -79,7 +79,7 @@ func TestTables(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
 		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
-		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "why-runs": "why train", "queues": "queue list", "logs": "logs train",
+		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "why-runs": "why train", "queues": "queue list", "queue": "queue show vision", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +226,8 @@ func TestRefusals(t *testing.T) {
 		{"ps --all=maybe", nil, ExitUsage, "--all=maybe: write --all=true or --all=false"},
 		{"submit --cpu 9e9 -- x", nil, ExitUsage, "no machine has so many"},
 		{"queue set q --quota lots", nil, ExitUsage, "--quota"},
+		{"queue set q --limit lots", nil, ExitUsage, "--limit"},
+		{"queue show nowhere", nil, ExitFailed, "there is no queue nowhere"},
 		{"show none", nil, ExitFailed, "there is no workload none"},
 		{"stop none", nil, ExitFailed, "see `aliquot ps`"},
 		{"submit --queue q -- x", &api.Error{Code: "not_found", Message: "there is no queue q: see `aliquot queue list`"}, ExitFailed, "there is no queue q: see `aliquot queue list`"},

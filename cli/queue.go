@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -13,11 +14,11 @@ func (c *invocation) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "queue",
 		Aliases: []string{"queues"},
-		Short:   "Who may hold how much: list, set, remove",
+		Short:   "Who may hold how much: list, show, set, remove",
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.queueListCommand(), c.queueSetCommand(), c.queueRemoveCommand())
+	cmd.AddCommand(c.queueListCommand(), c.queueShowCommand(), c.queueSetCommand(), c.queueRemoveCommand())
 	return cmd
 }
 
@@ -55,17 +56,80 @@ func queueTable(queues []api.Queue) table {
 	return out
 }
 
+func (c *invocation) queueShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back",
+		Args:              args(1, "the name of a queue"),
+		ValidArgsFunction: c.completion(queueNames),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		server := c.client()
+		defer server.Close()
+		queues, err := server.Queues(cmd.Context())
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == given[0] })
+		if at < 0 {
+			return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no queue %s: see `aliquot queue list`", given[0])}
+		}
+		return c.print(*format, queues[at], func(bool) table { return queueUses(queues[at]) })
+	}
+	return cmd
+}
+
+// queueUses are the figures of a queue, one kind a line.
+func queueUses(queue api.Queue) table {
+	out := table{head: []string{"QUEUE " + queue.Name, ">DEVICES", ">MEMORY", ">SHARES"}}
+	add := func(name, compute, memory, shares string) {
+		out.rows = append(out.rows, []cell{{name, bold}, text(compute), text(memory), text(shares)})
+	}
+	amounts := func(name string, of api.QueueAmounts) {
+		words := []string{"none", "none", "none"}
+		if of.Compute != nil {
+			words[0] = of.Compute.String()
+		}
+		if of.Memory != nil {
+			words[1] = of.Memory.String()
+		}
+		if of.Devices != nil {
+			words[2] = strconv.FormatInt(*of.Devices, 10)
+		}
+		add(name, words[0], words[1], words[2])
+	}
+	use := func(name string, of api.QueueUse) {
+		add(name, api.Quota(of.Compute).String(), of.Memory.String(), strconv.FormatInt(of.Devices, 10))
+	}
+	amounts("quota", api.QueueAmounts{Compute: &queue.Quota, Memory: queue.QuotaMemory, Devices: queue.QuotaDevices})
+	amounts("limit", queue.Limit)
+	for _, m := range queue.Models {
+		amounts("quota on "+m.Model, m.Quota)
+		amounts("limit on "+m.Model, m.Limit)
+	}
+	use("held", queue.Use)
+	use("due now", queue.Fair)
+	use("borrowed", queue.Borrowed)
+	use("could be taken back", queue.AtRisk)
+	use("lent", queue.Lent)
+	return out
+}
+
 func (c *invocation) queueSetCommand() *cobra.Command {
-	var quota, parent string
+	var quota, limit, parent string
+	var weight int32
 	cmd := &cobra.Command{
 		Use:               "set NAME [flags]",
 		Short:             "Make a queue, or change one",
-		Long:              "Make a queue, or change one; what is not named stays as it is. A quota counts the floors that a queue's workloads hold together.",
+		Long:              "Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. What is over all quotas goes by weight.",
 		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none",
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
 	}
 	cmd.Flags().StringVar(&quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
+	cmd.Flags().StringVar(&limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
+	cmd.Flags().Int32Var(&weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	cmd.Flags().StringVar(&parent, "parent", "", "the queue that it is a part of")
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
@@ -84,6 +148,15 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		}
 		if err := parse("--quota", quota, &spec.Quota); err != nil {
 			return err
+		}
+		if limit != "" {
+			spec.Limit.Compute = new(api.Quota)
+			if err := parse("--limit", limit, spec.Limit.Compute); err != nil {
+				return err
+			}
+		}
+		if cmd.Flags().Changed("weight") {
+			spec.Weight.All = weight
 		}
 		if cmd.Flags().Changed("parent") {
 			spec.Parent = parent

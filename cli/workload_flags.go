@@ -19,6 +19,7 @@ type workloadFlags struct {
 	name, model, queue, class               string
 	devices                                 int
 	priority, weight                        int32
+	preemptible                             bool
 	given                                   func(flag string) bool
 }
 
@@ -34,6 +35,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
 	flags.Int32Var(&f.priority, "priority", 0, "higher goes first")
+	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
 	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
@@ -61,7 +63,7 @@ func defineShare(flags *pflag.FlagSet, gpu, memory *string, weight *int32) {
 // spec makes a submission of the flags. What is not said stays empty: the server knows the defaults.
 func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec, error) {
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Devices: f.devices, Model: f.model,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Preemptible: f.preemptible, Devices: f.devices, Model: f.model,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {

@@ -53,9 +53,10 @@ func (e *Engine) Waiting() []string {
 // Waits says whether any workload waits.
 func (e *Engine) Waits() bool { return e.line.Len() > 0 }
 
-// Queues are all queues by name, with what they hold.
+// Queues are all queues by name, with what they hold, are due, borrow and lend.
 func (e *Engine) Queues() []api.Queue {
 	all := e.queues.All()
+	e.queues.Divide(e.size()) // changes no decision: fair shares follow from the rest of the state
 	queues := make([]api.Queue, len(all))
 	for i, n := range all {
 		queues[i] = api.Queue{QueueSpec: n.Spec(), Held: api.Milli(n.All.Held[queue.Compute])}
@@ -65,8 +66,15 @@ func (e *Engine) Queues() []api.Queue {
 				queues[i].Waiting += m.Waiting
 			}
 		}
+		queues[i].Use, queues[i].Fair = queueUse(n.All.Held), queueUse(n.All.Fair)
+		queues[i].Borrowed, queues[i].AtRisk = queueUse(n.Borrowed()), queueUse(n.AtRisk())
+		queues[i].Lent = queueUse(n.Lent())
 	}
 	return queues
+}
+
+func queueUse(a queue.Amounts) api.QueueUse {
+	return api.QueueUse{Compute: api.Milli(a[queue.Compute]), Memory: api.Bytes(a[queue.Memory]), Devices: a[queue.Devices]}
 }
 
 // Known says whether a workload waits or holds anything.

@@ -30,7 +30,7 @@ import (
 //	finish ID           all tasks of ID end
 //	advance TIME        time passes; ticks come when the engine wants them
 //	restore             go on with an engine restored from a snapshot · replay: and with one replayed from the log
-//	why ID · books · line · queues · check (as submit)
+//	why ID · books · line · queues · shares (of queues: compute/memory/shares) · check (as submit)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/sched", func(t *testing.T, path string) {
 		w := newWorld(t, Config{})
@@ -80,6 +80,12 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s: quota %s, holds %s, %d running, %d waiting\n", q.Name, q.Quota, q.Held, q.Running, q.Waiting)
 		}
 		return b.String()
+	case "shares":
+		var b strings.Builder
+		for _, q := range w.engine.Queues() {
+			fmt.Fprintf(&b, "%s: holds %s, due %s, borrowed %s, at risk %s, lent %s\n", q.Name, useText(q.Use), useText(q.Fair), useText(q.Borrowed), useText(q.AtRisk), useText(q.Lent))
+		}
+		return b.String()
 	case "check":
 		if err := w.engine.Check(a.workload()); err != nil {
 			return err.Error()
@@ -90,6 +96,10 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		return "could run"
 	}
 	return orNothing(show(w.step(w.event(a))))
+}
+
+func useText(u api.QueueUse) string {
+	return fmt.Sprintf("%s/%s/%d", api.Quota(u.Compute), u.Memory, u.Devices)
 }
 
 // advance lets time pass, with the ticks that the engine wants on the way.

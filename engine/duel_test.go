@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// duel is an engine beside one that looks at everything each time.
+type duel struct {
+	*rapid.T
+	w    *world
+	slow *naive
+	g    *generator
+}
+
+func newDuel(t *testing.T, rt *rapid.T) *duel {
+	d := &duel{T: rt, w: newWorld(t, Config{}), slow: newNaive()}
+	d.w.t = rt
+	d.g = &generator{t: rt, world: d.w, tame: true}
+	return d
+}
+
+// take has both decide about an event: the same.
+func (d *duel) take(ev Event) {
+	d.Helper()
+	if n, ok := ev.(NodeSet); ok { // the naive engine keeps the slice
+		n.Devices = slices.Clone(n.Devices)
+		ev = n
+	}
+	actions := d.w.step(ev)
+	d.slow.used = usedIn(d.w.engine)
+	got := brief(actions)
+	if _, ok := ev.(QueueSet); ok && strings.HasPrefix(got, "reject ") { // the engine says why, too
+		_, rest, _ := strings.Cut(got, "\n")
+		got = "reject\n" + rest
+	}
+	if want := d.slow.step(ev); got != want {
+		d.Fatalf("after %T %+v the engine gives\n%sand the naive one\n%s", ev, ev, got, want)
+	}
+	d.slow.placedAs(actions)
+}
+
+// TestAgainstNaive holds the engine against one that looks at everything each time: the same actions after every event.
+func TestAgainstNaive(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDuel(t, rt)
+		for _, ev := range queues(d.w.at()) {
+			d.take(ev)
+		}
+		d.take(d.g.node())
+		for range d.g.int("steps", 20, 120) {
+			ev := d.g.event()
+			if n, ok := ev.(NodeSet); ok && tooSmall(d.w, n) {
+				continue
+			}
+			d.take(ev)
+		}
+	})
+}
+
+// TestReclaimAgainstNaive is the same where much is borrowed and much is wanted back, so that plans take several.
+func TestReclaimAgainstNaive(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDuel(t, rt)
+		at := d.w.at()
+		for i, name := range []string{"n1", "n2"} {
+			d.take(NodeSet{at, name, devices(name, 2+i, "big", 8*gi), []Resource{{"cpu", 9}}})
+		}
+		limit := rapid.SampledFrom([]*api.Quota{nil, new(api.Quota(4000))}).Draw(rt, "limit")
+		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "other", Quota: *d.g.quota()}})
+		for range d.g.int("steps", 20, 60) {
+			d.take(d.reclaimEvent())
+		}
+	})
+}
+
+func (d *duel) reclaimEvent() Event {
+	g := d.g
+	d.w.now += Time(g.int("wait", 0, 3)) * 7_000_000
+	at := d.w.at()
+	open := d.w.engine.Unanswered()
+	switch kind := g.int("kind", 0, 9); {
+	case kind < 4 && len(open) > 0:
+		return Done{at, rapid.SampledFrom(open).Draw(d.T, "action").Action()}
+	case kind < 6:
+		if tasks := g.holding(); len(tasks) > 0 {
+			return rapid.SampledFrom(tasks).Draw(d.T, "task")
+		}
+	case kind == 6:
+		owner := g.submit()
+		w := &owner.Workload
+		w.Queue, w.Feasibility, w.Model, w.Resources = g.pick("owner", "org", "team"), "", "", nil
+		w.Share = api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
+		w.Tasks, w.Devices = g.int("tasks", 1, 2), g.int("devices", 1, 2)
+		return owner
+	}
+	guest := g.submit()
+	w := &guest.Workload
+	w.Queue, w.Feasibility, w.Model, w.Resources, w.Preemptible = g.pick("guest", "other", "default", "team", "other"), "", "", nil, g.int("firm", 0, 7) > 0
+	w.Share = api.Share{Compute: api.Compute{Floor: api.Milli(g.int("half", 1, 2)) * 500, Ceiling: 1000}}
+	w.Tasks, w.Devices = 1+g.int("gang", 0, 4)/4, 1
+	return guest
+}
+
+// usedIn is the decayed use of the queues of an engine: the naive one keeps none of its own, package queue tests how it is found.
+func usedIn(e *Engine) func(string) int64 {
+	return func(name string) int64 {
+		q, _ := e.queues.Get(strings.TrimSuffix(name, "/"))
+		if strings.HasSuffix(name, "/") {
+			return q.Own.Used(e.queues)
+		}
+		return q.All.Used(e.queues)
+	}
+}
