@@ -8,7 +8,6 @@ SANITIZERS ?= address,undefined thread
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos clean
 
 .PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos test-systemd clean
 
