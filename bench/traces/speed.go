@@ -16,7 +16,7 @@ const (
 	speedShapes = 127
 	speedFrom   = 60 // percent of the fleet taken when the measurement begins
 	speedTo     = 95 // and what it does not pass
-	speedSteps  = 200_000
+	speedSteps  = 30_000
 )
 
 // speed measures decisions: each is a workload submitted, and placed (with the host's Done and Started) or refused, asked why and
