@@ -32,7 +32,7 @@ type bench struct {
 	wakes   int // of an owner, in each repeat
 	burst   int // tasks submitted at once
 	window  time.Duration
-	bare    bool // measure without Aliquot too
+	bare    int // how often, without Aliquot
 	only    *regexp.Regexp
 }
 
@@ -59,10 +59,10 @@ func run(ctx context.Context) (missed int, err error) {
 	flag.DurationVar(&b.window, "window", 10*time.Second, "over which shares are judged")
 	flag.IntVar(&b.wakes, "wakes", 1000, "how often an owner wakes, in each repeat")
 	flag.IntVar(&b.burst, "burst", 1000, "how many tasks are submitted at once")
-	flag.BoolVar(&b.bare, "bare", true, "measure the same programs without Aliquot too")
+	flag.IntVar(&b.bare, "bare", 1, "how often the same programs are measured without Aliquot; the worst stands")
 	flag.Parse()
-	if b.repeats < 1 || b.wakes < 1 || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
-		return 0, errors.New("-repeats, -wakes, -burst and -window must be over 0, and there are no arguments")
+	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
+		return 0, errors.New("-repeats, -wakes, -burst and -window must be over 0, -bare at least 0, and there are no arguments")
 	}
 	if b.only, err = regexp.Compile(*only); err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func (b *bench) measureAllShares(ctx context.Context, r *report) error {
 		return nil
 	}
 	r.atMost("share_error", worst.with.shareError, 2, "points")
-	if b.bare {
+	if b.bare > 0 {
 		r.beside("share_error without Aliquot", worst.without.shareError, "points")
 		r.beside("ceiling_overshoot without Aliquot", worst.without.overshoot, "points")
 		r.beside("device_busy without Aliquot", worst.without.busy, "% of what the demand allows")

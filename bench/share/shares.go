@@ -37,7 +37,7 @@ func (b *bench) measureShares(ctx context.Context, s scenario) (outcome, error) 
 		}
 		out.with, out.arbiter = out.with.worse(v), max(out.arbiter, arbiter)
 	}
-	for i := 0; b.bare && i < b.repeats; i++ {
+	for i := range b.bare {
 		v, err := b.runBare(ctx, s)
 		if err != nil {
 			return out, fmt.Errorf("%s without Aliquot: %w", s.name, err)
