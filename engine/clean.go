@@ -28,11 +28,7 @@ func clean(event Event) Event {
 		ev.Health = api.DeviceHealth(text(string(ev.Health)))
 		return ev
 	case QueueSet:
-		ev.Queue.Name, ev.Queue.Parent = text(ev.Queue.Name), text(ev.Queue.Parent)
-		ev.Queue.Models = slices.Clone(ev.Queue.Models)
-		for i := range ev.Queue.Models {
-			ev.Queue.Models[i].Model = text(ev.Queue.Models[i].Model)
-		}
+		ev.Queue = cleanQueue(ev.Queue)
 		return ev
 	case QueueGone:
 		ev.Queue = text(ev.Queue)
@@ -85,6 +81,15 @@ func clean(event Event) Event {
 func text(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 func cleanResource(r Resource) Resource { return Resource{text(r.Name), r.Amount} }
+
+func cleanQueue(q api.QueueSpec) api.QueueSpec {
+	q.Name, q.Parent = text(q.Name), text(q.Parent)
+	q.Models = slices.Clone(q.Models)
+	for i := range q.Models {
+		q.Models[i].Model = text(q.Models[i].Model)
+	}
+	return q
+}
 
 func cleanWorkload(w Workload) Workload {
 	w.ID, w.Queue, w.Model, w.Feasibility = text(w.ID), text(w.Queue), text(w.Model), text(w.Feasibility)

@@ -168,6 +168,9 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 			stands = stands || !t.over && (n.serves(&w.Workload, t.node, n.device(t.node, uuid)) || len(w.Resources) > 0)
 		}
 	}
+	if v.plan != nil { // it only waits, and is taken for started
+		return false
+	}
 	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled || !n.borrows(v, w) {
 		return false
 	}

@@ -48,10 +48,11 @@ func (p *pass) reclaim(w *workload) {
 	var chosen []*workload
 	switch {
 	case t.fits(): // when the plans under way are carried out
-	case len(candidates) == 0 || !t.fitsWithout(candidates):
-		w.noPlanAt = p.moves + 1
 	default:
 		chosen = t.cheapest(t.inTurn(candidates))
+		if len(chosen) == 0 && !t.fitsWithout(candidates) { // whatever the order of what goes, and so at any time
+			w.noPlanAt = p.moves + 1
+		}
 	}
 	t.putBack(0)
 	p.fleet.Rollback(mark)
@@ -183,7 +184,8 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 }
 
 // inTurn are those that may be taken back when those before them are gone, in the order in which they go.
-func (t *trial) inTurn(all []*workload) []*workload {
+func (t *trial) inTurn(candidates []*workload) []*workload {
+	all := slices.Clone(candidates)
 	slices.SortFunc(all, func(a, b *workload) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
 	})
