@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,6 +24,11 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == superviseWord {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
+	// What this was started with by chance must reach neither the server nor, through it, other users' programs.
+	if err := supervise.CloseOnExecFrom(firstInherited); err != nil {
+		fmt.Fprintln(os.Stderr, "aliquot:", err)
+		os.Exit(1)
+	}
 	folder, err := os.Getwd()
 	if err != nil {
 		folder = "/"
@@ -33,6 +39,9 @@ func main() {
 	}
 	end(program.Main(context.Background(), os.Args[1:]))
 }
+
+// firstInherited is the first descriptor behind the three standard streams.
+const firstInherited = 3
 
 // endPatience is how long a signal to oneself may take.
 const endPatience = time.Second

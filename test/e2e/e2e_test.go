@@ -423,18 +423,18 @@ func (s *server) kill() {
 	eventually(s.t, "end of the server", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
-// processesOf are the command lines of processes that have to do with a folder.
-func processesOf(t *testing.T, folder string) []string {
+// processesOf are the command lines of processes that have to do with a folder, by their folders in /proc.
+func processesOf(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
+	out := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if line := strings.ReplaceAll(string(text), "\x00", " "); err == nil && strings.Contains(line, folder) {
-			out = append(out, line)
+			out[filepath.Dir(file)] = line
 		}
 	}
 	return out

@@ -75,6 +75,13 @@ func up(t *testing.T, simulate string) *server {
 	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // other users find the socket in it
 		t.Fatal(err)
 	}
+	s := serverIn(t, folder)
+	s.start(simulate)
+	return s
+}
+
+// serverIn is a server that is not started yet.
+func serverIn(t *testing.T, folder string) *server {
 	s := &server{t: t, run: filepath.Join(folder, "run"), state: filepath.Join(folder, "state"), http: freeAddress(t)}
 	s.client = client.New(s.run)
 	t.Cleanup(func() {
@@ -88,7 +95,6 @@ func up(t *testing.T, simulate string) *server {
 		s.client.Close()
 		_ = os.RemoveAll(folder)
 	})
-	s.start(simulate)
 	return s
 }
 

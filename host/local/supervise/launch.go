@@ -190,11 +190,13 @@ func startMounted(dir Folder, recipe Recipe, files []*os.File, attributes syscal
 // mounted is that step: it makes the mounts, lets go of its rights and becomes the program. Descriptor 3 is where it reports.
 func mounted(dir Folder) int {
 	const reports = 3
-	unix.CloseOnExec(reports)
 	fail := func(what mountedReport) int {
 		to := os.NewFile(reports, "report")
 		_ = json.NewEncoder(to).Encode(what)
 		return 1
+	}
+	if err := CloseOnExecFrom(reports); err != nil {
+		return fail(mountedReport{Mounts: err.Error()})
 	}
 	var recipe Recipe
 	if there, err := read(string(dir), recipeFile, &recipe); err != nil || !there {

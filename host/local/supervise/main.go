@@ -95,8 +95,9 @@ func (s *supervisor) inherit() ([]*os.File, *os.File, error) {
 	if there, err := read(string(s.dir), recipeFile, &s.recipe); err != nil || !there {
 		return nil, nil, fmt.Errorf("read the recipe: there %v: %w", there, err)
 	}
-	unix.CloseOnExec(lockDescriptor)
-	unix.CloseOnExec(reportDescriptor)
+	if err := CloseOnExecFrom(lockDescriptor); err != nil {
+		return nil, nil, err
+	}
 	// The lock must come from the one who started this: taking it here would leave a moment in which nobody held it.
 	if held, err := s.dir.held(); err != nil || !held {
 		return nil, nil, fmt.Errorf("the task's lock was not handed down (held %v): %w", held, err)
@@ -104,7 +105,6 @@ func (s *supervisor) inherit() ([]*os.File, *os.File, error) {
 	var streams []*os.File
 	if s.recipe.Log == "" {
 		for i := range 3 {
-			unix.CloseOnExec(firstStream + i)
 			streams = append(streams, os.NewFile(uintptr(firstStream+i), "stream"))
 		}
 	}
