@@ -123,7 +123,22 @@ func (s *scanner) bytesOf(n number) (Bytes, error) {
 		}
 		return Bytes(value), nil
 	}
-	return 0, s.fail(at, "units are Ki, Mi, Gi, Ti (powers of 1024) and k, M, G, T (powers of 1000)", "unknown unit %s", quoted(name))
+	advice := "units are Ki, Mi, Gi, Ti (powers of 1024) and k, M, G, T (powers of 1000)"
+	if meant := likeUnit(name); meant != "" {
+		advice = "did you mean " + s.input[n.offset:at] + meant + "? " + advice
+	}
+	return 0, s.fail(at, advice, "unknown unit %s", quoted(name))
+}
+
+// likeUnit is the unit that a name was meant for which differs in case or has a B for bytes: `gi`, `GB` and `GiB`; empty: none.
+func likeUnit(name string) string {
+	short := strings.TrimSuffix(strings.ToLower(name), "b")
+	for _, unit := range units {
+		if short != "" && strings.ToLower(unit.name) == short {
+			return unit.name
+		}
+	}
+	return ""
 }
 
 // String is the amount in the largest binary unit that divides it, so that nothing is lost: `10Gi`, `1536Mi`, `4097`.

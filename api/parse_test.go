@@ -157,6 +157,7 @@ func TestParseErrors(t *testing.T) {
 		{"compute", "\xff", `^ a digit is expected, not "\xff"`},
 		{"memory", "", `^ is empty`},
 		{"memory", "0", `^ a share of no memory`},
+		{"memory", "4gi", ` ^ unknown unit "gi"`},
 		{"memory", "1Gi..0", `     ^ a share of no memory`},
 		{"memory", "20Gi..10Gi", `      ^ the floor 20Gi is over the ceiling 10Gi`},
 		{"memory", "80%..20%", `     ^ the floor 80% is over the ceiling 20%`},

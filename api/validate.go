@@ -28,6 +28,12 @@ const (
 	MaxWeight       = 1_000_000
 	MaxModelLength  = 128
 	MaxCommandBytes = 1 << 20 // command and environment together
+
+	// LeastMemory is what the smallest context takes on its device before the program asks for any: drivers take 100 to 600 MiB. A
+	// share that may never hold as much serves no program.
+	LeastMemory Bytes = 100 << 20
+	// LeastHostMemory is less of the machine's memory than any program runs in.
+	LeastHostMemory Bytes = 1 << 20
 )
 
 // Invalid makes the error for a specification that makes no sense.
@@ -83,7 +89,7 @@ func (s Share) Validate() error {
 	case m.IsZero():
 		return Invalid("a share with a compute floor of 0 has no memory by default; say how much it needs, for example --mem 4Gi")
 	case s.Weight < 0 || s.Weight > MaxWeight:
-		return Invalid("the weight %d is out of range; give 1 to %d, or 0 for the default", s.Weight, MaxWeight)
+		return Invalid("the weight %d is out of range; give 1 to %d, or leave it out for the default", s.Weight, MaxWeight)
 	}
 	for _, amount := range []Amount{m.Floor, m.Ceiling} {
 		switch {
@@ -132,6 +138,10 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("the CPU limit %s is negative; give a number of cores, or 0 for none", s.CPU)
 	case s.Memory < 0:
 		return Invalid("the memory limit %s is negative; give for example 8Gi, or 0 for none", s.Memory)
+	case s.Memory > 0 && s.Memory < LeastHostMemory:
+		return Invalid("a memory limit of %s is less than any program takes (%s); give for example 8Gi, or 0 for none", s.Memory, LeastHostMemory)
+	case s.Share.Memory.Ceiling.Part == 0 && s.Share.Memory.Ceiling.Bytes < LeastMemory:
+		return Invalid("%s of memory is less than any context takes (%s); give for example --mem 1Gi", s.Share.Memory.Ceiling, LeastMemory)
 	case len(s.Model) > MaxModelLength || !printable(s.Model):
 		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
 	}

@@ -109,9 +109,11 @@ func TestValidWorkloads(t *testing.T) {
 		"longest name": func(s *api.WorkloadSpec) { s.Name = strings.Repeat("a", 63) },
 		"dashes":       func(s *api.WorkloadSpec) { s.Name, s.Queue = "a-1", "0--z" },
 		"all set":      func(s *api.WorkloadSpec) { s.Class, s.Priority, s.Devices = api.Batch, -1000, 16 },
-		"limits":       func(s *api.WorkloadSpec) { s.TimeLimit, s.CPU, s.Memory, s.Model = 1, 1, 1, "NVIDIA H200" },
+		"limits": func(s *api.WorkloadSpec) {
+			s.TimeLimit, s.CPU, s.Memory, s.Model = 1, 1, api.LeastHostMemory, "NVIDIA H200"
+		},
 		"pure borrower": func(s *api.WorkloadSpec) {
-			s.Share = api.Share{Compute: compute(0, 1), Memory: api.Memory{Ceiling: bytes(1)}}
+			s.Share = api.Share{Compute: compute(0, 1), Memory: api.Memory{Ceiling: bytes(api.LeastMemory)}}
 		},
 		"empty arguments": func(s *api.WorkloadSpec) { s.Command = []string{"x", ""}; s.Env = map[string]string{"A": ""} },
 	} {
@@ -139,6 +141,8 @@ func TestInvalidWorkloads(t *testing.T) {
 		{func(s *api.WorkloadSpec) { s.TimeLimit = -1 }, `the time limit -1ns is negative`},
 		{func(s *api.WorkloadSpec) { s.CPU = -1 }, `the CPU limit -0.001 is negative`},
 		{func(s *api.WorkloadSpec) { s.Memory = -1 }, `the memory limit -1 is negative`},
+		{func(s *api.WorkloadSpec) { s.Memory = 1 }, `a memory limit of 1 is less than any program takes (1Mi)`},
+		{func(s *api.WorkloadSpec) { s.Share.Memory = api.Memory{Ceiling: bytes(4)} }, `4 of memory is less than any context takes (100Mi)`},
 		{func(s *api.WorkloadSpec) { s.Model = "H200\n" }, `"H200\n" is not the name of a device model`},
 		{func(s *api.WorkloadSpec) { s.Command = nil }, `no command was given`},
 		{func(s *api.WorkloadSpec) { s.Command = []string{""} }, `no command was given`},

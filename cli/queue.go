@@ -134,6 +134,11 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		for _, one := range [][2]string{{"quota", quota}, {"limit", limit}} {
+			if one[1] == "" && cmd.Flags().Changed(one[0]) {
+				return emptyFlag(one[0], "2, 0.5 or none, or leave it out to keep what it has")
+			}
+		}
 		server := c.client()
 		defer server.Close()
 		spec := api.QueueSpec{Name: given[0], Quota: api.Unlimited}

@@ -25,8 +25,17 @@ func (c *invocation) resizeCommand() *cobra.Command {
 	cmd.Flags().Lookup("mem").Usage = "device memory, floor..ceiling: 4Gi..8Gi, 4Gi, 4Gi.., 50%"
 	cmd.Flags().Lookup("weight").Usage = "how what is over the floors is divided"
 	format := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		var change client.ShareChange
+		given := cmd.Flags().Changed
+		switch {
+		case gpu == "" && given("gpu"):
+			return emptyFlag("gpu", "0.25..0.60, or leave it out to keep what it has")
+		case memory == "" && given("mem"):
+			return emptyFlag("mem", "4Gi..8Gi, or leave it out to keep what it has")
+		case given("weight") && weight <= 0:
+			return noWeight(weight)
+		}
 		if gpu != "" {
 			change.Compute = new(api.Compute)
 			if err := parse("--gpu", gpu, change.Compute); err != nil {
@@ -38,11 +47,11 @@ func (c *invocation) resizeCommand() *cobra.Command {
 			if err := parse("--mem", memory, change.Memory); err != nil {
 				return err
 			}
-		}
-		if cmd.Flags().Changed("weight") {
-			if weight == 0 {
-				return noWeight()
+			if err := bareMemory(memory); err != nil {
+				return err
 			}
+		}
+		if given("weight") {
 			change.Weight = &weight
 		}
 		if change == (client.ShareChange{}) {
@@ -50,7 +59,7 @@ func (c *invocation) resizeCommand() *cobra.Command {
 		}
 		server := c.client()
 		defer server.Close()
-		work, err := server.Resize(cmd.Context(), given[0], change)
+		work, err := server.Resize(cmd.Context(), names[0], change)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -62,6 +63,9 @@ func defineShare(flags *pflag.FlagSet, gpu, memory *string, weight *int32) {
 
 // spec makes a submission of the flags. What is not said stays empty: the server knows the defaults.
 func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec, error) {
+	if err := f.empty(); err != nil {
+		return api.WorkloadSpec{}, err
+	}
 	out := api.WorkloadSpec{
 		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Preemptible: f.preemptible, Devices: f.devices, Model: f.model,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
@@ -83,30 +87,65 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 			return out, err
 		}
 	}
+	if err := errors.Join(bareMemory(f.memory), bare("--host-memory", f.hostMemory, api.LeastHostMemory, "program takes")); err != nil {
+		return out, err
+	}
 	var err error
 	if out.CPU, err = cores(f.cpu); err != nil {
 		return out, err
 	}
-	return out, f.nothing(out)
+	if err := f.nothing(out); err != nil {
+		return out, err
+	}
+	// What the server would refuse whatever its state is as little understood as what does not parse.
+	if err := out.Default().Validate(); err != nil {
+		return out, &usageError{err}
+	}
+	return out, nil
+}
+
+// empty refuses a flag that was given nothing, as by a variable of a shell that is not set: it would mean the default, and for
+// compute that is a whole device.
+func (f *workloadFlags) empty() error {
+	for _, one := range []struct{ flag, value, instead string }{
+		{"gpu", f.gpu, "0.25, or leave it out for a whole device"},
+		{"mem", f.memory, "4Gi, or leave it out for the same part as the compute floor"},
+		{"model", f.model, "a model that `aliquot devices` names, or leave it out for any"},
+		{"name", f.name, "night, or leave it out to have one made up"},
+		{"queue", f.queue, "one that `aliquot queue list` names, or leave it out for " + api.DefaultQueue},
+		{"class", f.class, "batch, or leave it out for training"},
+		{"time-limit", f.timeLimit, "2h30m, or leave it out for no limit"},
+		{"cpu", f.cpu, "2 or 0.5, or leave it out for no limit"},
+		{"host-memory", f.hostMemory, "8Gi, or leave it out for no limit"},
+	} {
+		if one.value == "" && f.given(one.flag) {
+			return emptyFlag(one.flag, one.instead)
+		}
+	}
+	return nil
+}
+
+func emptyFlag(name, instead string) error {
+	return usagef("--%s: nothing was given: write for example %s", name, instead)
 }
 
 // nothing refuses a zero that was written: as a value it would mean the default, and whoever writes it means nothing.
 func (f *workloadFlags) nothing(spec api.WorkloadSpec) error {
 	switch {
-	case f.given("devices") && spec.Devices == 0:
-		return usagef("--devices 0: a share of no device is a share of nothing: give 1 to %d, or leave it out for 1", api.MaxDevices)
+	case f.given("devices") && spec.Devices <= 0:
+		return usagef("--devices %d: a share of no device is a share of nothing: give 1 to %d, or leave it out for 1", spec.Devices, api.MaxDevices)
 	case f.given("time-limit") && spec.TimeLimit == 0:
 		return usagef("--time-limit %s: a program without any time does nothing: give for example 2h30m, or leave it out for no limit", f.timeLimit)
 	case f.given("host-memory") && spec.Memory == 0:
 		return usagef("--host-memory %s: a program without any memory does not run: give for example 8Gi, or leave it out for no limit", f.hostMemory)
-	case f.given("weight") && f.weight == 0:
-		return noWeight()
+	case f.given("weight") && f.weight <= 0:
+		return noWeight(f.weight)
 	}
 	return nil
 }
 
-func noWeight() error {
-	return usagef("--weight 0: of what is over the floors this is a share of nothing: give 1 to %d, or leave it out for the compute floor in thousandths", api.MaxWeight)
+func noWeight(weight int32) error {
+	return usagef("--weight %d: of what is over the floors this is a share of nothing: give 1 to %d, or leave it out for the compute floor in thousandths", weight, api.MaxWeight)
 }
 
 // parse reads a flag's text, if there is one.
@@ -118,6 +157,40 @@ func parse(flag, text string, into encoding.TextUnmarshaler) error {
 		return usagef("%s: %w", flag, err)
 	}
 	return nil
+}
+
+func bareMemory(text string) error { return bare("--mem", text, api.LeastMemory, "context takes") }
+
+// bare refuses memory in bytes that is less than least, which takes as much: whoever writes `--mem 4` means 4Gi. takes is the rest
+// of the sentence.
+func bare(flag, text string, least api.Bytes, takes string) error {
+	parts := strings.SplitN(text, "..", 2)
+	var few int64
+	for i, one := range parts {
+		value, err := strconv.ParseInt(one, 10, 64)
+		if err != nil || value == 0 || api.Bytes(value) >= least {
+			continue
+		}
+		if few == 0 {
+			few = value
+		}
+		switch {
+		case value < 1<<10:
+			parts[i] += "Gi"
+		case value < 1<<20:
+			parts[i] += "Mi"
+		default:
+			parts[i] = "1Gi"
+		}
+	}
+	if few == 0 {
+		return nil
+	}
+	are := plural(int(few), "byte") + " are"
+	if few == 1 {
+		are = "1 byte is"
+	}
+	return usagef("%s %s: %s less than any %s (%s); did you mean %s?", flag, text, are, takes, least, strings.Join(parts, ".."))
 }
 
 // cores reads a number of cores in thousandths.

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// Every refusal is one sentence on standard error, with its status, and nothing on standard output.
+func TestRefusals(t *testing.T) {
+	f := newFakeServer(t)
+	for _, test := range []struct {
+		line   string
+		refuse *api.Error
+		status int
+		says   string
+	}{
+		{"nonsense", nil, ExitUsage, `there is no command "nonsense"`},
+		{"submitt", nil, ExitUsage, "did you mean `aliquot submit`?"},
+		{"queue lisst", nil, ExitUsage, "did you mean `aliquot queue list`?"},
+		{"ps extra", nil, ExitUsage, "takes no arguments"},
+		{"ps -o xml", nil, ExitUsage, "there is no such format"},
+		{"ps --nonsense", nil, ExitUsage, "unknown flag: --nonsense"},
+		{"show", nil, ExitUsage, "needs the name of a workload"},
+		{"show a b", nil, ExitUsage, "one too many"},
+		{"run", nil, ExitUsage, "needs a program"},
+		{"stop", nil, ExitUsage, "needs the name of a workload"},
+		{"stop a --grace -5s", nil, ExitUsage, "not less than nothing"},
+		{"resize a", nil, ExitUsage, "needs what to change"},
+		{"completion tcsh", nil, ExitUsage, `no completion for "tcsh"`},
+		{"submit --gpu 0 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu 0.8..0.2 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu NaN -- x", nil, ExitUsage, "--gpu"},
+		{"submit --gpu 1e309 -- x", nil, ExitUsage, "--gpu"},
+		{"submit --mem 4Qi -- x", nil, ExitUsage, "--mem"},
+		{"submit --mem 99999999999999999999 -- x", nil, ExitUsage, "--mem"},
+		{"submit --time-limit soon -- x", nil, ExitUsage, "--time-limit"},
+		{"submit --cpu NaN -- x", nil, ExitUsage, "--cpu NaN"},
+		{"submit --cpu 0 -- x", nil, ExitUsage, "at least 0.001"},
+		{"submit --cpu 0.0001 -- x", nil, ExitUsage, "at least 0.001"},
+		{"submit --devices 0 -- x", nil, ExitUsage, "a share of nothing"},
+		{"submit --time-limit 0s -- x", nil, ExitUsage, "--time-limit 0s"},
+		{"submit --weight 0 -- x", nil, ExitUsage, "a share of nothing"},
+		{"resize x --weight 0", nil, ExitUsage, "a share of nothing"},
+		{"submit --host-memory 0 -- x", nil, ExitUsage, "--host-memory 0"},
+		{"submit --weight -1 -- x", nil, ExitUsage, "--weight -1: of what is over the floors this is a share of nothing"},
+		{"submit --devices -1 -- x", nil, ExitUsage, "--devices -1: a share of no device"},
+		{"submit --class foo -- x", nil, ExitUsage, `unknown class "foo"`},
+		{"submit --name Bad -- x", nil, ExitUsage, "the workload name"},
+		{"submit --gpu= --mem 1Gi -- x", nil, ExitUsage, "--gpu: nothing was given: write for example 0.25, or leave it out for a whole device"},
+		{"run --gpu= -- x", nil, ExitUsage, "--gpu: nothing was given"},
+		{"submit --mem= -- x", nil, ExitUsage, "--mem: nothing was given: write for example 4Gi"},
+		{"submit --time-limit= -- x", nil, ExitUsage, "--time-limit: nothing was given"},
+		{"submit --cpu= -- x", nil, ExitUsage, "--cpu: nothing was given"},
+		{"submit --host-memory= -- x", nil, ExitUsage, "--host-memory: nothing was given"},
+		{"submit --model= -- x", nil, ExitUsage, "--model: nothing was given"},
+		{"submit --queue= -- x", nil, ExitUsage, "--queue: nothing was given"},
+		{"submit --name= -- x", nil, ExitUsage, "--name: nothing was given"},
+		{"submit --class= -- x", nil, ExitUsage, "--class: nothing was given"},
+		{"resize x --gpu=", nil, ExitUsage, "--gpu: nothing was given"},
+		{"resize x --mem= --gpu 0.5", nil, ExitUsage, "--mem: nothing was given"},
+		{"queue set q --quota=", nil, ExitUsage, "--quota: nothing was given"},
+		{"queue set q --limit=", nil, ExitUsage, "--limit: nothing was given"},
+		{"submit --mem 4 -- x", nil, ExitUsage, "--mem 4: 4 bytes are less than any context takes (100Mi); did you mean 4Gi?"},
+		{"submit --mem 0..4 -- x", nil, ExitUsage, "did you mean 0..4Gi?"},
+		{"submit --mem 4..8 -- x", nil, ExitUsage, "did you mean 4Gi..8Gi?"},
+		{"resize x --mem 4", nil, ExitUsage, "did you mean 4Gi?"},
+		{"submit --mem 64Mi -- x", nil, ExitUsage, "64Mi of memory is less than any context takes (100Mi)"},
+		{"submit --host-memory 1 -- x", nil, ExitUsage, "--host-memory 1: 1 byte is less than any program takes (1Mi); did you mean 1Gi?"},
+		{"submit --host-memory 900Ki -- x", nil, ExitUsage, "900Ki"},
+		{"submit --mem 4gi -- x", nil, ExitUsage, "did you mean 4Gi?"},
+		{"submit --mem 4GB -- x", nil, ExitUsage, "did you mean 4G?"},
+		{"submit --priority 99999999999 -- x", nil, ExitUsage, "--priority 99999999999: the number is too large (see `aliquot submit --help`)"},
+		{"submit --priority high -- x", nil, ExitUsage, "--priority high: this is no whole number"},
+		{"submit --gpu -- x", nil, ExitUsage, "--gpu needs a value"},
+		{"run --name -- x", nil, ExitUsage, "--name needs a value"},
+		{"submit --devices -- x", nil, ExitUsage, "--devices needs a value"},
+		{"stop x --grace soon", nil, ExitUsage, "--grace soon: this is no time"},
+		{"ps --all=maybe", nil, ExitUsage, "--all=maybe: write --all=true or --all=false"},
+		{"submit --cpu 9e9 -- x", nil, ExitUsage, "no machine has so many"},
+		{"queue set q --quota lots", nil, ExitUsage, "--quota"},
+		{"queue set q --limit lots", nil, ExitUsage, "--limit"},
+		{"queue show nowhere", nil, ExitFailed, "there is no queue nowhere"},
+		{"show none", nil, ExitFailed, "there is no workload none"},
+		{"stop none", nil, ExitFailed, "see `aliquot ps`"},
+		{"submit --queue q -- x", &api.Error{Code: "not_found", Message: "there is no queue q: see `aliquot queue list`"}, ExitFailed, "there is no queue q: see `aliquot queue list`"},
+		{"stop x", &api.Error{Code: "forbidden", Message: "x belongs to bob"}, ExitFailed, "x belongs to bob"},
+		{"run -- x", &api.Error{Code: "unavailable", Message: "the disk is full"}, ExitFailed, "the disk is full"},
+		{"up --http 0.0.0.0:80", nil, ExitUsage, "loopback only"},
+		{"up --http nowhere", nil, ExitUsage, "loopback only"},
+	} {
+		f.mu.Lock()
+		f.refuse = test.refuse
+		f.mu.Unlock()
+		got := f.command(strings.Fields(test.line)...)
+		first, _, _ := strings.Cut(got.err, "\n")
+		if got.exit.Status != test.status || got.out != "" || !strings.HasPrefix(first, "aliquot: ") || !strings.Contains(first, test.says) {
+			t.Errorf("%s: status %d, out %q, error %q; want status %d and %q", test.line, got.exit.Status, got.out, got.err, test.status, test.says)
+		}
+	}
+	for _, work := range f.works {
+		t.Errorf("a refused command left %s behind", work.Spec.Name)
+	}
+}
+
+// A mistake in a share is shown with a caret under its character.
+func TestCaret(t *testing.T) {
+	f := newFakeServer(t)
+	got := f.command("submit", "--gpu", "0.8..0.2", "--", "x")
+	lines := strings.Split(strings.TrimSpace(got.err), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[1], "0.8..0.2") || !strings.HasPrefix(strings.TrimSpace(lines[2]), "^") ||
+		strings.Index(lines[2], "^") != strings.Index(lines[1], "0.8..0.2")+len("0.8..") {
+		t.Errorf("got:\n%s", got.err)
+	}
+}
