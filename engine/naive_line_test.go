@@ -181,7 +181,14 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 			alone.Tasks = 1
 			there := n.empty()
 			_, ok := there.fit(&alone, func(other string, _ Device) bool { return other != node })
-			return ok && (shared || n.serves(&head.Workload, node, d))
+			if !ok || !shared && !n.serves(&head.Workload, node, d) {
+				return false
+			}
+			// Where all of the head fits beside it, it keeps nothing from the head.
+			l, tasks := now.left[d.UUID], head.Tasks
+			compute := min(api.Milli(tasks)*head.Share.Compute.Floor, api.WholeDevice)
+			memory := min(api.Bytes(tasks)*head.Share.Memory.Floor.Of(d.Memory), d.Memory)
+			return shared || l.compute-w.Share.Compute.Floor < compute || l.memory-w.Share.Memory.Floor.Of(d.Memory) < memory
 		})
 		return spots
 	}

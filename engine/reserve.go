@@ -33,7 +33,7 @@ type nodeShadow struct {
 }
 
 // backfill finds where a workload behind the head may start without delaying it: it ends before the head starts, or it fits beside
-// it. Where the head's start is not known, that is only on devices that could not serve the head.
+// it. Where the head's start is not known, that is only on devices that could not serve the head, or that have room for all of it, too.
 func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	if p.config.NoBackfill {
 		return nil, false
@@ -75,12 +75,34 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 	}
 	request, serves := *p.request(w), p.serves(p.head, w)
 	over := request.Avoid
-	request.Avoid = func(d fleet.DeviceID) bool { return serves(d) || over != nil && over(d) }
+	request.Avoid = func(d fleet.DeviceID) bool {
+		return serves(d) && !p.leavesRoom(w, d) || over != nil && over(d)
+	}
 	spots, ok := p.placer.Place(&request)
 	if !ok && over == nil {
 		g.behind, g.behindShape, g.behindGains, g.behindAt = p.head, p.head.shape, p.fleet.Gains(), p.fleet.Changes()
 	}
 	return spots, ok
+}
+
+// leavesRoom says that a device has room for all that the head could ever put there, beside one more share of a workload that wants no
+// resource of the node that the head wants.
+func (p *pass) leavesRoom(w *workload, d fleet.DeviceID) bool {
+	if sharesResource(p.head, w) {
+		return false
+	}
+	total := p.fleet.Memory(d)
+	most := api.Milli(p.head.shape.Tasks)
+	head, memory := p.head.shape.Compute, p.head.shape.Memory.Of(total)
+	compute, free := p.fleet.Free(d)
+	return compute-w.shape.Compute >= min(most*head, api.WholeDevice) && free-w.shape.Memory.Of(total) >= min(api.Bytes(most)*memory, total)
+}
+
+// sharesResource says that both want a resource of the same name of a node.
+func sharesResource(a, b *workload) bool {
+	return slices.ContainsFunc(a.shape.Resources, func(x fleet.Amount) bool {
+		return slices.ContainsFunc(b.shape.Resources, func(y fleet.Amount) bool { return x.Resource == y.Resource })
+	})
 }
 
 func (p *pass) takeAll(s *shape, spots []place.Spot) {
@@ -144,9 +166,7 @@ func (p *pass) excess(s nodeShadow) []fleet.Amount {
 // serves tells the devices that could serve the head one day; for a workload that wants the same resources of a node as the head,
 // all devices of the nodes that could.
 func (p *pass) serves(head, w *workload) func(fleet.DeviceID) bool {
-	shared := slices.ContainsFunc(w.shape.Resources, func(a fleet.Amount) bool {
-		return slices.ContainsFunc(head.shape.Resources, func(b fleet.Amount) bool { return a.Resource == b.Resource })
-	})
+	shared := sharesResource(head, w)
 	return func(d fleet.DeviceID) bool {
 		if !shared && !p.placer.Serves(&head.shape.Request, d) {
 			return false

@@ -175,10 +175,19 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		}
 	case behindFirst:
 		why.Code = WhyBehind
-		why.Message = "starting it now might delay the one first in line, or not enough is free"
-		why.Unblock = "the first in line starting, or a time limit short enough to end before that"
 		why.Ahead = []string{p.head.ID}
 		p.counts(w, true, why)
+		why.Message = "not enough is free, and another is first in line"
+		if slices.ContainsFunc(why.Counts, func(c api.WhyCount) bool { return c.Code == CountKept }) {
+			why.Message = "there is room for it, but kept for the one first in line"
+		}
+		why.Unblock = "the first in line starting, or a time limit short enough to end before that"
+		if p.reserve == nil {
+			p.reserve = p.reserveFor(p.head)
+		}
+		if !p.reserve.known {
+			why.Unblock = "the first in line starting; when is not known, since work without a time limit is in its way"
+		}
 	case mayStart:
 		why.Code = WhyRefused
 		why.Message = "the last try to start it was refused: " + w.refused
