@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* virtual.c: the rule of core.h judged under virtual time by what the device ran, against water-filling computed here. */
+/* virtual.c: the rule of core.h under virtual time: programs that wait, lie, wake, never end, come and go. How shares are divided is
+ * judged in shares.c. */
 #include "judge.h"
 
 #include <math.h>
@@ -11,82 +12,7 @@
 
 static bool verbose;
 
-/* Runs `windows` windows after a second of settling in and compares each lane on device 0 with the oracle. */
-static void compare(struct world *w, const char *name, int n, const struct limits *limits, int windows, double allowed, double busy_wanted)
-{
-	double want[MAX_LANES], sum = 0;
-	oracle(n, limits, want);
-	for (int i = 0; i < n; i++)
-		sum += want[i];
-	world_run(w, w->now + SECOND);
-	double worst = 0, over = 0, least_busy = 1;
-	for (int k = 0; k < windows; k++) {
-		uint64_t before[MAX_LANES], busy = w->busy[0];
-		for (int i = 0; i < n; i++)
-			before[i] = w->lane[i].truth;
-		world_run(w, w->now + WINDOW);
-		for (int i = 0; i < n; i++) {
-			double got = (double)(w->lane[i].truth - before[i]) / (double)WINDOW;
-			if (verbose)
-				fprintf(stderr, "  %s lane %d: got %.2f%% want %.2f%%; ran %.4f s, charged %.4f, credit %.2f ms, bucket %.2f ms\n", name, i,
-					got * 100, want[i] * 100, (double)w->lane[i].truth / 1e9,
-					(double)w->core->grant[w->lane[i].grant].books.held_ns / 1e9,
-					(double)w->core->grant[w->lane[i].grant].credit / 1e9,
-					(double)w->core->grant[w->lane[i].grant].bucket / 1e9);
-			worst = fmax(worst, fabs(got - want[i]));
-			over = fmax(over, got - limits[i].ceiling / 1000.0);
-		}
-		least_busy = fmin(least_busy, (double)(w->busy[0] - busy) / (double)WINDOW / sum);
-	}
-	printf("%-28s worst error %5.2f points, over ceilings %5.2f, busy %6.2f %% of what is wanted, %6.0f runs/s\n", name,
-		worst * 100, fmax(over, 0) * 100, least_busy * 100, (double)w->runs * 1e9 / (double)(w->now - 5 * SECOND));
-	check(worst <= allowed, "%s: worst error %.2f points, %.2f allowed", name, worst * 100, allowed * 100);
-	check(over <= 0.01, "%s: %.2f points over a ceiling", name, over * 100);
-	check(least_busy >= busy_wanted, "%s: device busy %.2f %% of what is wanted, %.2f wanted", name, least_busy * 100,
-		busy_wanted * 100);
-	check_rows(w, name);
-}
-
 static const uint64_t kernels[] = {50 * US, 200 * US, 500 * US, 1 * MS, 2 * MS, 5 * MS, 20 * MS};
-
-static void saturating(int tenants, bool mixed, uint64_t kernel, uint64_t slice)
-{
-	static const struct limits sets[3][8] = {
-		{{250, 800, 250, 1}, {500, 1000, 500, 1}},
-		{{250, 1000, 1, 1}, {100, 300, 1, 1}, {400, 400, 400, 1}, {0, 1000, 3, 1}},
-		{{125, 125, 1, 1}, {125, 1000, 1, 1}, {50, 1000, 2, 1}, {300, 350, 1, 1}, {100, 1000, 1, 1}, {100, 200, 5, 1},
-			{0, 1000, 1, 1}, {200, 200, 1, 1}},
-	};
-	const struct limits *limits = sets[tenants == 2 ? 0 : tenants == 4 ? 1 : 2];
-	struct world *w = world_new((uint64_t)tenants + kernel, 1);
-	w->slice = slice;
-	for (int i = 0; i < tenants; i++)
-		world_add(w, limits[i].floor, limits[i].ceiling, limits[i].weight,
-			mixed ? kernels[world_random(w, sizeof kernels / sizeof kernels[0])] : kernel);
-	char name[64];
-	snprintf(name, sizeof name, "%d saturating, %s%lluus%s", tenants, mixed ? "mixed " : "",
-		(unsigned long long)(mixed ? 0 : kernel / US), slice ? "" : ", fifo");
-	compare(w, name, tenants, limits, 3, 0.01, 0.97);
-	world_free(w);
-}
-
-/* An owner that uses a part of its floor; the rest goes to the others. */
-static void partial(void)
-{
-	const struct limits limits[] = {{500, 1000, 1, 0.2}, {250, 1000, 1, 1}, {250, 1000, 1, 1}};
-	struct world *w = world_new(7, 1);
-	struct lane *owner = world_add(w, 500, 1000, 1, 500 * US);
-	owner->period = 20 * MS;
-	owner->batch = 8;
-	owner->next_arrival = w->now;
-	world_add(w, 250, 1000, 1, 500 * US);
-	world_add(w, 250, 1000, 1, 2 * MS);
-	compare(w, "partial demand", 3, limits, 3, 0.01, 0.97);
-	const struct core_books *b = &w->core->grant[owner->grant].books;
-	double lent = (double)b->split.lent_ns / (double)(w->now - 5 * SECOND);
-	check(fabs(lent - 0.3) < 0.01, "partial demand: %.3f of the device lent, 0.300 of it is an idle floor", lent);
-	world_free(w);
-}
 
 /* A program that waits for each kernel gets its floor, and its pauses cost its neighbours next to nothing. */
 static void waits_for_each(uint32_t floor, uint32_t ceiling, uint64_t kernel, uint64_t gap, int neighbours, uint64_t beside)
@@ -318,16 +244,6 @@ static void random_tenants(uint64_t seed)
 int main(int argc, char **argv)
 {
 	verbose = argc > 1 && !strcmp(argv[1], "-v");
-	static const int counts[] = {2, 4, 8};
-	for (size_t c = 0; c < 3; c++) {
-		for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
-			saturating(counts[c], false, kernels[k], 2 * MS);
-		saturating(counts[c], true, 0, 2 * MS);
-		/* Where kernels are not sliced, one that outlives its lease by 10 ms cannot be apportioned: shorter ones only. */
-		saturating(counts[c], false, 500 * US, 0);
-		saturating(counts[c], false, 5 * MS, 0);
-	}
-	partial();
 	waits();
 	word(false, false);
 	word(true, false);

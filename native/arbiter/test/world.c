@@ -261,6 +261,7 @@ static void advance_device(struct world *w, int device, uint64_t to)
 	w->lane[r].remaining -= dt - lost;
 	w->lane[r].truth += dt - lost;
 	w->busy[device] += dt - lost;
+	w->switching[device] += lost;
 }
 
 static void schedule_device(struct world *w, int device)

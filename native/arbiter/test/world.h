@@ -53,7 +53,7 @@ struct world {
 	uint64_t slice_end[MAX_DEVICES];
 	uint64_t slice;                   /* 0: first come, first served, whole kernels */
 	uint64_t switch_cost, switch_left[MAX_DEVICES];
-	uint64_t busy[MAX_DEVICES];
+	uint64_t busy[MAX_DEVICES], switching[MAX_DEVICES];
 	uint64_t now, next_run;
 	uint64_t latency;                 /* from a bell to the arbiter, from a gate to the tenant */
 	uint64_t seed;
