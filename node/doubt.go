@@ -49,8 +49,8 @@ func (d *doubt) look(at time.Time, busy api.Milli, charged time.Duration) bool {
 }
 
 // doubtShares holds the driver's word on a device against the charges of its shares, and has those with live processes charged by the clock
-// alone from now on where the two do not agree.
-func (a *Agent) doubtShares(ctx context.Context, at time.Time, uuid string, busy api.Milli, shares []Usage) {
+// alone from now on where the two do not agree. doubts are those of earlier calls, by UUID.
+func (a *Agent) doubtShares(ctx context.Context, doubts map[string]*doubt, at time.Time, uuid string, busy api.Milli, shares []Usage) {
 	var charged time.Duration
 	var live []string
 	for _, u := range shares {
@@ -62,10 +62,10 @@ func (a *Agent) doubtShares(ctx context.Context, at time.Time, uuid string, busy
 			live = append(live, u.Task)
 		}
 	}
-	d := a.doubts[uuid]
+	d := doubts[uuid]
 	if d == nil {
 		d = &doubt{}
-		a.doubts[uuid] = d
+		doubts[uuid] = d
 	}
 	if !d.look(at, busy, charged) {
 		return

@@ -68,8 +68,9 @@ func TestDoubtedTask(t *testing.T) {
 		{Task: "liar", Grant: Grant{Device: "GPU-a"}, Processes: []int{os.Getpid()}},
 		{Task: "asleep", Grant: Grant{Device: "GPU-a"}},
 	}
+	doubts := map[string]*doubt{} // not those of the agent, which looks at the same device meanwhile
 	for i := range doubtLooks + 1 {
-		a.doubtShares(testContext(t), time.Unix(1000, 0).Add(time.Duration(i)*lookEvery), "GPU-a", 700, shares)
+		a.doubtShares(testContext(t), doubts, time.Unix(1000, 0).Add(time.Duration(i)*lookEvery), "GPU-a", 700, shares)
 	}
 	if n := nextNotice(t, a, Doubted); n.Task != "liar" || n.Device != "GPU-a" {
 		t.Errorf("notice %+v", n)

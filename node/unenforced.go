@@ -20,6 +20,7 @@ const lookEvery = 3 * time.Second
 func (a *Agent) watchStrays(ctx context.Context, took []string) {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
+	doubts := map[string]*doubt{}
 	for {
 		readings := a.readDevices()
 		known := registered{}
@@ -31,7 +32,7 @@ func (a *Agent) watchStrays(ctx context.Context, took []string) {
 			list, keys, tasks := strays(uuid, reading.Processes, known)
 			a.noticeStrays(uuid, list, keys, tasks)
 			if reading.Busy != nil && len(list) == 0 { // else who used it is known
-				a.doubtShares(ctx, time.Now(), uuid, *reading.Busy, shares)
+				a.doubtShares(ctx, doubts, time.Now(), uuid, *reading.Busy, shares)
 			}
 		}
 		if len(took) > 0 && a.allRead(readings) {
