@@ -297,6 +297,9 @@ type Info struct {
 	ShimMode  string   `json:"shimMode"`  // how programs find the shim: "mounts" or "library path"
 	Native    string   `json:"native"`    // folder of the native parts
 	SimSocket string   `json:"simSocket"` // of the simulated driver; empty when there is a real one
+	Simulate  string   `json:"simulate"`  // the simulated devices, `h200x2,a10x4`; empty when they are real
+	HTTP      string   `json:"http"`      // address on loopback; empty: none
+	State     string   `json:"state"`     // folder of what survives a reboot
 }
 
 // Event is one change, as the server sends it to those who listen.

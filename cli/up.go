@@ -49,6 +49,9 @@ func (c *invocation) upCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if answered, err := c.beside(cmd.Context(), flags, config); answered {
+				return err
+			}
 			if flags.detach {
 				return c.detach(cmd.Context(), config)
 			}
@@ -129,10 +132,6 @@ const answerPatience = 60 * time.Second
 func (c *invocation) detach(ctx context.Context, config ServeConfig) error {
 	server := client.New(config.Run)
 	defer server.Close()
-	if info, err := server.Info(ctx); err == nil {
-		_, err := fmt.Fprintf(c.Out, "A server answers at %s already (version %s).\n", server.Socket(), info.Version)
-		return err
-	}
 	if err := os.MkdirAll(config.State, 0o700); err != nil {
 		return fmt.Errorf("make the folder for the server's state: %w", err)
 	}

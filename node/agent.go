@@ -33,8 +33,6 @@ type Agent struct {
 	tasks   map[string]*task
 	seen    map[stray]string // processes that a notice was given of, and the tasks that they belong to
 
-	doubts map[string]*doubt // by UUID; of the goroutine that watches for strays
-
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 	close sync.Once
@@ -51,7 +49,7 @@ func Open(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	if err := a.open(ctx, config); err != nil {
-		return nil, errors.Join(err, a.Close())
+		return nil, errors.Join(err, a.Abandon(ctx))
 	}
 	return a, nil
 }
@@ -72,7 +70,7 @@ func newAgent(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(),
-		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{}, doubts: map[string]*doubt{},
+		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin}
 	return a, nil
@@ -162,6 +160,26 @@ func (a *Agent) Close() error {
 	var err error
 	a.close.Do(func() {
 		err = a.halt()
+		a.release()
+	})
+	return err
+}
+
+// Abandon ends the agent where nothing comes of what it was opened for: the arbiter and simulated devices that it started itself end
+// with it, so that nothing is left behind. What it found running runs on, as does what tasks are prepared on.
+func (a *Agent) Abandon(ctx context.Context) (err error) {
+	ctx = context.WithoutCancel(ctx)
+	a.ops.Lock()
+	idle := len(a.Prepared()) == 0
+	a.ops.Unlock()
+	a.close.Do(func() {
+		err = a.halt()
+		if p := a.arbiter.current(); idle && a.arbiter.launched && p != nil {
+			err = errors.Join(err, a.arbiter.end(ctx, p))
+		}
+		if idle && a.sim != nil && a.sim.launched {
+			err = errors.Join(err, a.sim.end(ctx))
+		}
 		a.release()
 	})
 	return err

@@ -242,7 +242,7 @@ func TestNewAgentTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	arbiter := a.arbiter.current().pid
-	if _, err := tryFake(ctx, folder, newFakeDevices("GPU-a")); err == nil || !strings.Contains(err.Error(), "another agent") {
+	if _, err := tryFake(ctx, folder, newFakeDevices("GPU-a")); err == nil || !strings.Contains(err.Error(), "a server works there already") {
 		t.Errorf("a second agent beside the first: %v", err)
 	}
 	closeAgent(t, a)

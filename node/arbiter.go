@@ -33,6 +33,8 @@ type arbiter struct {
 	notify   func(Notice)
 	patience time.Duration // with one that runs but does not answer
 
+	launched bool // by open, which found none
+
 	mu      sync.Mutex
 	process *process
 	away    chan struct{} // closed when the arbiter is back; nil while it is there
@@ -58,6 +60,7 @@ func (a *arbiter) open(ctx context.Context) (found bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		a.launched = true
 		point.Here("node.arbiter.started")
 	}
 	a.mu.Lock()

@@ -48,6 +48,46 @@ func TestArbiterIsReplaced(t *testing.T) {
 	}
 }
 
+// TestAbandon: an agent of which nothing comes ends what it started, and leaves what it found or what a task is prepared on.
+func TestAbandon(t *testing.T) {
+	folder := fakeRun(t)
+	ctx := testContext(t)
+	serves := func() bool {
+		p := server(run(folder).control())
+		if p != nil {
+			p.close()
+		}
+		return p != nil
+	}
+	abandon := func(a *Agent) {
+		t.Helper()
+		if err := a.Abandon(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	abandon(openFake(t, folder, newFakeDevices("GPU-a")))
+	if serves() {
+		t.Error("it left the arbiter that it started")
+	}
+	closeAgent(t, openFake(t, folder, newFakeDevices("GPU-a")))
+	found := openFake(t, folder, newFakeDevices("GPU-a"))
+	abandon(found)
+	if !serves() {
+		t.Error("it ended an arbiter that it found")
+	}
+	if err := openFake(t, folder, newFakeDevices("GPU-a")).Shutdown(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	holds := openFake(t, folder, newFakeDevices("GPU-a"))
+	if _, err := holds.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	abandon(holds)
+	if !serves() {
+		t.Error("it ended the arbiter of a task that is prepared")
+	}
+}
+
 func TestArbiterRefuses(t *testing.T) {
 	folder := fakeRun(t)
 	a := openFake(t, folder, newFakeDevices("GPU-a"))

@@ -114,7 +114,7 @@ func lockRun(r run) (*os.File, error) {
 			continue
 		}
 		_ = file.Close()
-		return nil, fmt.Errorf("use run folder %s: another agent (pid %s) works there; use that one, end it, or choose another folder with --run", r, pid)
+		return nil, fmt.Errorf("use run folder %s: a server works there already (pid %s): use that one, stop it with `aliquot down`, or choose another folder with --run", r, pid)
 	}
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,10 @@ import (
 
 // simulator is the process that is the simulated devices. Unlike the arbiter it is not started again when it dies: with it
 // everything on its devices is gone, as with a driver that is unloaded, and nobody should be made to think otherwise.
-type simulator struct{ process *process }
+type simulator struct {
+	process  *process
+	launched bool // by this agent, which found none
+}
 
 func simSocket(r run) string { return r.path("sim", "simgpu.sock") }
 
@@ -29,7 +33,7 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 		same := err == nil && strings.TrimSpace(string(have)) == devices
 		if same && (prepared > 0 || p.sameProgram(r.path(native.SimGPU))) {
 			log.Info("found the simulated devices", "pid", p.pid, "devices", devices)
-			return &simulator{p}, nil
+			return &simulator{process: p}, nil
 		}
 		defer p.close()
 		if prepared > 0 {
@@ -37,7 +41,7 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 				devices, strings.TrimSpace(string(have)), prepared, strings.TrimSpace(string(have)))
 		}
 		log.Info("the simulated devices that run are replaced", "pid", p.pid, "were", strings.TrimSpace(string(have)), "become", devices)
-		if err := (&simulator{p}).end(ctx); err != nil {
+		if err := (&simulator{process: p}).end(ctx); err != nil {
 			return nil, fmt.Errorf("replace the simulated devices: %w", err)
 		}
 	}
@@ -61,10 +65,13 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 	if err != nil {
 		_ = p.signal(unix.SIGKILL)
 		p.close()
+		if errors.Is(err, errEndedAtOnce) { // what it says of its arguments is for whoever chose them
+			return nil, fmt.Errorf("simulate %s: %s", devices, strings.TrimPrefix(lastLine(logFile), filepath.Base(native.SimGPU)+": "))
+		}
 		return nil, fmt.Errorf("start simulated devices %s: %w", devices, err)
 	}
 	point.Here("node.simulator.started")
-	return &simulator{p}, nil
+	return &simulator{process: p, launched: true}, nil
 }
 
 // end ends the process, by force if it does not listen.

@@ -57,7 +57,11 @@ func newRoutes(config Config) http.Handler {
 	r.queues(service)
 	r.streams(service)
 	operation(service, http.MethodGet, "/v1/info", "info", "What this server is", 0, func(ctx context.Context, _ *struct{}) (*Body[api.Info], error) {
-		return answer(r.host.Info(ctx, callerOf(ctx)))
+		info, err := r.host.Info(ctx, callerOf(ctx))
+		if config.HTTP != nil {
+			info.HTTP = config.HTTP.Addr().String()
+		}
+		return answer(info, err)
 	})
 	operation(service, http.MethodGet, "/v1/devices", "devices", "The devices with their use now", 0, func(ctx context.Context, _ *struct{}) (*Body[[]api.Device], error) {
 		return answer(r.host.Devices(ctx))

@@ -21,9 +21,9 @@ const SocketName = "aliquot.sock"
 type Config struct {
 	Host    Host
 	Version string
-	Run     string // folder of the Unix socket; whoever calls Serve is its only server
-	Token   string // file of the token for loopback; made if it is not there
-	HTTP    string // address on loopback; empty: none
+	Run     string       // folder of the Unix socket; whoever calls Serve is its only server
+	Token   string       // file of the token for loopback; made if it is not there
+	HTTP    net.Listener // on loopback, see Listen; nil: none. Closed by Serve
 	Names   func(uid uint32) string
 	Log     *slog.Logger
 	Ready   func() // called once, when it answers; may be nil
@@ -34,6 +34,9 @@ const shutdownPatience = 2 * time.Second
 
 // Serve answers until ctx ends.
 func Serve(ctx context.Context, config Config) error {
+	if config.HTTP != nil {
+		defer func() { _ = config.HTTP.Close() }()
+	}
 	socket, err := listenSocket(filepath.Join(config.Run, SocketName))
 	if err != nil {
 		return err
@@ -44,12 +47,12 @@ func Serve(ctx context.Context, config Config) error {
 	defer cancel()
 	servers := []*http.Server{httpServer(ctx, config, bySocket(config.Names, routes))}
 	listeners := []net.Listener{socket}
-	if config.HTTP != "" {
-		loopback, guarded, err := listenLoopback(config, routes)
+	if config.HTTP != nil {
+		token, err := loadToken(config.Token)
 		if err != nil {
 			return err
 		}
-		servers, listeners = append(servers, httpServer(ctx, config, guarded)), append(listeners, loopback)
+		servers, listeners = append(servers, httpServer(ctx, config, byToken(config.Names, token, routes))), append(listeners, config.HTTP)
 	}
 	failed := make(chan error, len(servers))
 	for i := range servers {
@@ -110,18 +113,33 @@ func listenSocket(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-func listenLoopback(config Config, routes http.Handler) (net.Listener, http.Handler, error) {
-	host, _, err := net.SplitHostPort(config.HTTP)
+// addressPatience is how long an address may be held by what a killed server was just starting: between fork and exec a child holds
+// what its parent did.
+const addressPatience = 300 * time.Millisecond
+
+// Listen takes an address on loopback, for Config.HTTP. It is taken before anything is started, so that a server that cannot have it
+// leaves nothing behind.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return nil, nil, fmt.Errorf("HTTP is served on loopback only, and %q is not there: write 127.0.0.1:8787", config.HTTP)
+		return nil, fmt.Errorf("HTTP is served on loopback only, and %q is not there: write 127.0.0.1:8787", address)
 	}
-	token, err := loadToken(config.Token)
-	if err != nil {
-		return nil, nil, err
+	within, cancel := context.WithTimeout(ctx, addressPatience)
+	defer cancel()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			return listener, nil
+		}
+		if errors.Is(err, unix.EADDRINUSE) {
+			select {
+			case <-again.C:
+				continue
+			case <-within.Done():
+			}
+		}
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --http, or `--http off`", address, err)
 	}
-	listener, err := net.Listen("tcp", config.HTTP)
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %s: %w; choose another address with --http, or `--http off`", config.HTTP, err)
-	}
-	return listener, byToken(config.Names, token, routes), nil
 }

@@ -151,12 +151,11 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	loopback, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, host: &fakeHost{asked: make(chan string, 10), events: make(chan api.Event)}, run: root, state: root, http: free.Addr().String()}
-	_ = free.Close()
+	s := &site{T: t, host: &fakeHost{asked: make(chan string, 10), events: make(chan api.Event)}, run: root, state: root, http: loopback.Addr().String()}
 	socket := filepath.Join(root, SocketName)
 	s.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
@@ -166,7 +165,7 @@ func newSite(t *testing.T) *site {
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- Serve(ctx, Config{
-			Host: s.host, Version: "v1", Run: root, Token: filepath.Join(root, "token"), HTTP: s.http,
+			Host: s.host, Version: "v1", Run: root, Token: filepath.Join(root, "token"), HTTP: loopback,
 			Names: func(uid uint32) string { return fmt.Sprintf("user-%d", uid) }, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
 		})
 	}()
@@ -398,9 +397,9 @@ func TestTokenThatIsTooShortIsRefused(t *testing.T) {
 	}
 }
 
-func TestServeRefusesAnAddressThatIsNotLoopback(t *testing.T) {
+func TestListenRefusesAnAddressThatIsNotLoopback(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:8787", ":8787", "example.com:8787", "8787"} {
-		err := Serve(context.Background(), Config{Host: &fakeHost{}, Run: t.TempDir(), HTTP: address, Log: slog.New(slog.DiscardHandler)})
+		_, err := Listen(context.Background(), address)
 		if err == nil || !strings.Contains(err.Error(), "loopback only") {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/aliquot-dev/aliquot/cli"
 	"github.com/aliquot-dev/aliquot/host/local"
@@ -25,29 +27,49 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	nodes, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log})
+	// First, because it may be taken: then nothing has been started yet.
+	var loopback net.Listener
+	if config.HTTP != "" {
+		if loopback, err = server.Listen(ctx, config.HTTP); err != nil {
+			return err
+		}
+		defer func() { _ = loopback.Close() }() // of a server that comes to serve it is closed by then
+	}
+	opened, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log})
 	if err != nil {
 		return err
 	}
 	// From here on the host closes the agent, also when it cannot be opened.
+	nodes := &agent{Agent: opened}
 	host, err := local.Open(ctx, local.Config{
-		State: config.State, Run: config.Run, Version: config.Version, Agent: agent{nodes}, Supervisor: []string{self, superviseWord}, Log: log,
+		State: config.State, Run: config.Run, Version: config.Version, Agent: nodes, Supervisor: []string{self, superviseWord}, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	err = server.Serve(ctx, server.Config{
-		Host: host, Version: config.Version, Run: config.Run, Token: filepath.Join(config.State, "token"), HTTP: config.HTTP,
-		Names: local.UserName, Log: log, Ready: ready,
+		Host: host, Version: config.Version, Run: config.Run, Token: filepath.Join(config.State, "token"), HTTP: loopback,
+		Names: local.UserName, Log: log,
+		Ready: func() { nodes.answered.Store(true); ready() },
 	})
 	return errors.Join(err, host.Close())
 }
 
 // agent is a node's agent as the host wants it.
-type agent struct{ *node.Agent }
+type agent struct {
+	*node.Agent
+	answered atomic.Bool // the server has answered
+}
 
-// Close ends the agent. What it could not let go of, the end of this process does.
-func (a agent) Close() { _ = a.Agent.Close() }
+// Close ends the agent. What outlives a server ends with one that never answered, if that started it. What could not be let go of,
+// the end of this process does.
+func (a *agent) Close() {
+	if a.answered.Load() {
+		_ = a.Agent.Close()
+	} else {
+		_ = a.Abandon(context.Background())
+	}
+}
 
 // halt ends what outlives the daemon, in folders that none works on any more.
 func halt(ctx context.Context, config cli.HaltConfig) (int, error) {

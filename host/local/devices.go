@@ -3,8 +3,11 @@ package local
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
@@ -16,13 +19,16 @@ import (
 func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 	info := api.Info{
 		Version: h.Version, Node: h.name, Simulated: h.Agent.Simulated(), User: who.Name, AllUsers: h.uid == 0,
-		Warnings: []string{}, ShimMode: "library path", Native: h.Run,
+		Warnings: []string{}, ShimMode: "library path", Native: h.Run, State: h.State,
 	}
 	if h.Agent.Mounts() {
 		info.ShimMode = "mounts"
 	}
 	if info.Simulated {
 		info.SimSocket = h.Run + "/sim/simgpu.sock"
+		if names, err := os.ReadFile(filepath.Join(h.Run, "sim", "devices")); err == nil { // else they are not known, and not shown
+			info.Simulate = strings.TrimSpace(string(names))
+		}
 	}
 	info.Warnings = append(info.Warnings, h.Agent.Notes()...)
 	err := h.look(ctx, func() {

@@ -62,6 +62,7 @@ func build(m *testing.M) int {
 type server struct {
 	t                *testing.T
 	run, state, http string
+	simulate         string
 	client           *client.Client
 }
 
