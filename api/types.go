@@ -124,6 +124,7 @@ type WorkloadStatus struct {
 	PID       int        `json:"pid,omitempty"`
 	LogPath   string     `json:"logPath,omitempty"`
 	Notes     []string   `json:"notes,omitempty"` // enforcement off, limits that the machine does not allow
+	Usage     []Usage    `json:"usage,omitempty"` // of each grant, now; once it has ended, in all
 }
 
 // Grant is a share placed on a device.
@@ -138,12 +139,13 @@ type Grant struct {
 	Weight        int32  `json:"weight"`
 }
 
-// Usage is what one grant has used and uses now. Rates are over the last second; a nil Rate means not known.
+// Usage is what one grant has used and uses now. Rates are over the last second; nil means not known, or that it has ended.
 type Usage struct {
 	Workload    string        `json:"workload"`
 	Grant       Grant         `json:"grant"`
 	Compute     *Milli        `json:"compute"`     // device time held, in thousandths of the device
 	Memory      *Bytes        `json:"memory"`      // bytes held, overhead included
+	MemoryPeak  Bytes         `json:"memoryPeak"`  // the most held at once, since the grant
 	Borrowing   Milli         `json:"borrowing"`   // compute above the floor
 	Lending     Milli         `json:"lending"`     // of its floor, to others
 	WaitedShare Milli         `json:"waitedShare"` // part of the second spent waiting at the gate

@@ -34,7 +34,11 @@ func (c *invocation) showCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.showWorkload(work, usagesOf(devices), *format == formatWide)
+		used := usagesOf(devices)
+		if len(work.Status.Usage) > 0 { // also of one that has ended, which is on no device any more
+			used = usages{work.Spec.Name: work.Status.Usage}
+		}
+		return c.showWorkload(work, used, *format == formatWide)
 	}
 	return cmd
 }

@@ -51,6 +51,23 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	return sample, nil
 }
 
+// Used reads the meters of one prepared task, as Sample does: what each of its grants has used until now. Nil for a task that is not
+// prepared.
+func (a *Agent) Used(ctx context.Context, uid string) []Usage {
+	a.mu.Lock()
+	have := a.tasks[uid]
+	var asked Task
+	if have != nil {
+		asked = have.Task
+	}
+	a.mu.Unlock()
+	if have == nil {
+		return nil
+	}
+	a.settle(ctx)
+	return have.meter(asked, a.capacity, registered{})
+}
+
 // readDevices is the driver's word on each device that is not down and can be read.
 func (a *Agent) readDevices() map[string]device.Reading {
 	readings := map[string]device.Reading{}

@@ -95,12 +95,12 @@ func (r *routes) workloads(service huma.API) {
 	) (*Body[[]api.Workload], error) {
 		list, err := r.host.Workloads(ctx, in.Ended)
 		for i := range list {
-			list[i] = hide(ctx, list[i])
+			list[i] = hide(list[i])
 		}
 		return answer(list, err)
 	})
 	operation(service, http.MethodPost, "/v1/workloads", "submit", "Submit a workload", submitLimit, func(ctx context.Context, in *Body[api.WorkloadSpec]) (*Body[api.Workload], error) {
-		return answer(r.host.Submit(ctx, callerOf(ctx), in.Body))
+		return answerWork(r.host.Submit(ctx, callerOf(ctx), in.Body))
 	})
 	operation(service, http.MethodGet, "/v1/workloads/{name}", "workload", "One workload; with while once its phase is none of these", 0, func(ctx context.Context, in *struct {
 		Named
@@ -108,7 +108,10 @@ func (r *routes) workloads(service huma.API) {
 	},
 	) (*Body[api.Workload], error) {
 		work, err := r.host.Wait(ctx, in.Name, in.While...)
-		return answer(hide(ctx, work), err)
+		if who := callerOf(ctx); who.UID != work.UserID {
+			work = hide(work)
+		}
+		return answer(work, err)
 	})
 	operation(service, http.MethodGet, "/v1/workloads/{name}/why", "why", "Why a workload waits, or what became of it", 0, func(ctx context.Context, in *Named) (*Body[api.Why], error) {
 		return answer(r.host.Why(ctx, in.Name))
@@ -118,7 +121,7 @@ func (r *routes) workloads(service huma.API) {
 		Body grantedGrace
 	},
 	) (*Body[api.Workload], error) {
-		return answer(r.host.Stop(ctx, callerOf(ctx), in.Name, in.Body.Grace))
+		return answerWork(r.host.Stop(ctx, callerOf(ctx), in.Name, in.Body.Grace))
 	})
 	operation(service, http.MethodPost, "/v1/workloads/{name}/signal", "signal", "Send a signal to a workload's processes", 0, func(ctx context.Context, in *struct {
 		Named
@@ -136,7 +139,7 @@ func (r *routes) workloads(service huma.API) {
 		Body ShareChange
 	},
 	) (*Body[api.Workload], error) {
-		return answer(r.host.Resize(ctx, callerOf(ctx), in.Name, in.Body))
+		return answerWork(r.host.Resize(ctx, callerOf(ctx), in.Name, in.Body))
 	})
 }
 
@@ -165,13 +168,15 @@ func (r *routes) queues(service huma.API) {
 	})
 }
 
-// hide leaves out of another user's workload what may hold secrets: its environment.
-func hide(ctx context.Context, work api.Workload) api.Workload {
-	if who := callerOf(ctx); who.UID != work.UserID && who.UID != 0 {
-		work.Spec.Env = nil
-	}
+// hide leaves out of a workload what may hold secrets: its environment. Only its own user is shown that, and only when asking for
+// this one workload.
+func hide(work api.Workload) api.Workload {
+	work.Spec.Env = nil
 	return work
 }
+
+// answerWork answers with what has become of a workload by what was asked.
+func answerWork(work api.Workload, err error) (*Body[api.Workload], error) { return answer(hide(work), err) }
 
 // parseSignal reads a signal's name, with or without SIG, or its number.
 func parseSignal(text string) (syscall.Signal, error) {

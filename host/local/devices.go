@@ -53,13 +53,9 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 
 // Devices lists the devices with what is granted on them and used now.
 func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
-	old, latest, err := h.meter.read(ctx, true)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
+	metered, seen, err := h.meters(ctx)
 	if err != nil {
-		h.Log.Warn("the meters cannot be read", "error", err)
-		old, latest = node.Sample{}, node.Sample{} // what is not known is not shown
+		return nil, err
 	}
 	list := []api.Device{}
 	err = h.look(ctx, func() {
@@ -76,47 +72,27 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 				HealthReason: device.Reason, Grants: []api.Usage{},
 			})
 		}
-		h.addUsage(list, old, latest)
+		h.addUsage(list, metered, seen)
 	})
 	return list, err
 }
 
-// addUsage puts meters and grants on devices. A grant whose meters are not known is shown without them.
-func (h *Host) addUsage(list []api.Device, old, latest node.Sample) {
+// addUsage puts meters and grants on devices.
+func (h *Host) addUsage(list []api.Device, metered meters, seen []node.DeviceUsage) {
 	at := map[string]*api.Device{}
 	for i := range list {
 		at[list[i].UUID] = &list[i]
 	}
-	for _, usage := range latest.Devices {
+	for _, usage := range seen {
 		if device := at[usage.UUID]; device != nil {
 			device.MemoryUsed, device.Busy, device.Unenforced = usage.MemoryUsed, usage.Busy, usage.Unenforced
 		}
 	}
-	before, now := byGrant(old), byGrant(latest)
-	over := latest.At.Sub(old.At)
-	if old.At.IsZero() {
-		over = 0
-	}
 	for _, uid := range h.byOrder() {
-		w := h.work[uid]
-		for _, grant := range w.shown.Status.Grants {
-			device := at[grant.Device]
-			if device == nil {
-				continue
+		for _, usage := range metered.usage(h.work[uid]) {
+			if device := at[usage.Grant.Device]; device != nil {
+				device.Grants = append(device.Grants, usage)
 			}
-			key := grantKey{uid, grant.Device}
-			metered, known := now[key]
-			if !known {
-				device.Grants = append(device.Grants, api.Usage{Workload: w.shown.Spec.Name, Grant: grant, Enforced: !w.evaded()})
-				continue
-			}
-			var earlier *node.Usage
-			if one, ok := before[key]; ok {
-				earlier = &one
-			}
-			shown := usageOf(grant, w.shown.Spec.Name, earlier, metered, over)
-			shown.Enforced = !w.evaded()
-			device.Grants = append(device.Grants, shown)
 		}
 	}
 }

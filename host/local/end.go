@@ -193,6 +193,7 @@ func (h *Host) finishExit(ctx context.Context, w *work, exit supervise.Exit) {
 // finish takes the grants back and then the workload out of the books. It is tried until it works: a grant whose pages could not
 // be taken back is not free.
 func (h *Host) finish(ctx context.Context, w *work, how verdict) {
+	how.used = h.Agent.Used(ctx, w.now.UID) // what it used goes with its pages
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := h.Agent.Unprepare(ctx, w.now.UID)
 		if err == nil {
@@ -233,6 +234,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
 	status.Ended, status.PID, status.Place = &at, 0, 0
+	status.Usage = usageInAll(w.now, how.used, !w.evaded())
 	held := w.keep.Placing != nil
 	w.keep.Placing = nil
 	h.remember(w)

@@ -29,6 +29,7 @@ type fakeAgent struct {
 	refused func()
 	samples []node.Sample
 	held    map[string]api.Bytes // by task, on each of its devices; else its floor
+	used    func(node.Grant) node.Usage
 }
 
 func newFakeAgent(dir string, devices int) (*fakeAgent, error) {
@@ -137,6 +138,21 @@ func (a *fakeAgent) MemoryHeld() []node.MemoryHeld {
 		for _, grant := range task.Grants {
 			held := max(grant.MemFloor, a.held[task.UID])
 			all = append(all, node.MemoryHeld{Task: task.UID, Grant: grant, Granted: held, Used: a.held[task.UID]})
+		}
+	}
+	return all
+}
+
+// Used is what the test says, on each device of a task.
+func (a *fakeAgent) Used(_ context.Context, uid string) []node.Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []node.Usage
+	for _, task := range a.Prepared() {
+		for _, grant := range task.Grants {
+			if task.UID == uid && a.used != nil {
+				all = append(all, a.used(grant))
+			}
 		}
 	}
 	return all

@@ -36,6 +36,7 @@ type Agent interface {
 	Update(ctx context.Context, uid string, grants []node.Grant, flags node.Flags) error
 	Unprepare(ctx context.Context, uid string) error
 	Prepared() []node.Task
+	Used(ctx context.Context, uid string) []node.Usage // of a prepared task; nil: not known
 	Sample(ctx context.Context) (node.Sample, error)
 	MemoryHeld() []node.MemoryHeld // cheap: it is called before every decision
 	Notices() <-chan node.Notice

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,7 +75,7 @@ func usageOf(grant api.Grant, workload string, before *node.Usage, now node.Usag
 	memory := now.Memory
 	usage := api.Usage{
 		Workload: workload, Grant: grant, Memory: &memory, DeviceTime: now.Held, Own: now.Own, Burst: now.Burst,
-		Launches: now.Launches, Processes: len(now.Processes),
+		MemoryPeak: now.MemPeak, Launches: now.Launches, Processes: len(now.Processes),
 	}
 	if before == nil || over <= 0 {
 		return usage
@@ -85,6 +86,82 @@ func usageOf(grant api.Grant, workload string, before *node.Usage, now node.Usag
 	usage.Lending = rate(now.Lent-before.Lent, over)
 	usage.WaitedShare = min(rate(now.Waited-before.Waited, over), api.WholeDevice)
 	return usage
+}
+
+// usageInAll is what a workload that ends has used of its grants; none where that is not known.
+func usageInAll(work api.Workload, used []node.Usage, enforced bool) []api.Usage {
+	var all []api.Usage
+	for _, grant := range work.Status.Grants {
+		i := slices.IndexFunc(used, func(one node.Usage) bool { return one.Grant.Device == grant.Device })
+		if i < 0 {
+			continue
+		}
+		usage := usageOf(grant, work.Spec.Name, nil, used[i], 0)
+		usage.Memory, usage.Processes, usage.Enforced = nil, 0, enforced
+		all = append(all, usage)
+	}
+	return all
+}
+
+// meters are two samples that rates are made of.
+type meters struct {
+	before, now map[grantKey]node.Usage
+	over        time.Duration
+}
+
+// meters reads the samples. Where they cannot be read, nothing is known of any grant.
+func (h *Host) meters(ctx context.Context) (meters, []node.DeviceUsage, error) {
+	old, latest, err := h.meter.read(ctx, true)
+	if ctx.Err() != nil {
+		return meters{}, nil, ctx.Err()
+	}
+	if err != nil {
+		h.Log.Warn("the meters cannot be read", "error", err)
+		return meters{}, nil, nil // what is not known is not shown
+	}
+	read := meters{before: byGrant(old), now: byGrant(latest)}
+	if !old.At.IsZero() {
+		read.over = latest.At.Sub(old.At)
+	}
+	return read, latest.Devices, nil
+}
+
+// usage is what the grants of a workload use now, in their order. A grant whose meters are not known is shown without them.
+func (m meters) usage(w *work) []api.Usage {
+	var all []api.Usage
+	for _, grant := range w.shown.Status.Grants {
+		key := grantKey{w.shown.UID, grant.Device}
+		usage := api.Usage{Workload: w.shown.Spec.Name, Grant: grant}
+		if metered, known := m.now[key]; known {
+			var earlier *node.Usage
+			if one, ok := m.before[key]; ok {
+				earlier = &one
+			}
+			usage = usageOf(grant, w.shown.Spec.Name, earlier, metered, m.over)
+		}
+		usage.Enforced = !w.evaded()
+		all = append(all, usage)
+	}
+	return all
+}
+
+// addUse puts what they use now on workloads that hold grants.
+func (h *Host) addUse(ctx context.Context, works []api.Workload) error {
+	holds := func(work api.Workload) bool { return work.Status.Phase != api.Ended && len(work.Status.Grants) > 0 }
+	if !slices.ContainsFunc(works, holds) {
+		return nil
+	}
+	metered, _, err := h.meters(ctx)
+	if err != nil {
+		return err
+	}
+	return h.look(ctx, func() {
+		for i := range works {
+			if w := h.work[works[i].UID]; w != nil && holds(works[i]) {
+				works[i].Status.Usage = metered.usage(w)
+			}
+		}
+	})
 }
 
 // rate is part/whole in thousandths, rounded to the nearest, never below 0.

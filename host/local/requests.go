@@ -75,6 +75,9 @@ func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error
 			live = append(live, one)
 		}
 	})
+	if err == nil {
+		err = h.addUse(ctx, live)
+	}
 	if err != nil || !ended {
 		return live, err
 	}
@@ -95,11 +98,21 @@ func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error
 
 // Workload finds by name (the live one, else the latest) or UID.
 func (h *Host) Workload(ctx context.Context, name string) (api.Workload, error) {
-	return h.Wait(ctx, name)
+	return h.wait(ctx, name)
 }
 
-// Wait returns the workload once its phase is none of the given ones.
+// Wait returns the workload once its phase is none of the given ones. Without any it says what the workload uses now, too.
 func (h *Host) Wait(ctx context.Context, name string, while ...api.Phase) (api.Workload, error) {
+	work, err := h.wait(ctx, name, while...)
+	if err != nil || len(while) > 0 {
+		return work, err
+	}
+	one := []api.Workload{work}
+	err = h.addUse(ctx, one)
+	return one[0], err
+}
+
+func (h *Host) wait(ctx context.Context, name string, while ...api.Phase) (api.Workload, error) {
 	for {
 		var shown api.Workload
 		var changed <-chan struct{}

@@ -12,6 +12,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/store"
 )
 
@@ -58,6 +59,7 @@ type verdict struct {
 	signal  string
 	reason  string
 	at      time.Time // zero: now
+	used    []node.Usage
 }
 
 func newWork(seq int64, shown api.Workload, kept keep) *work {
