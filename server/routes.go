@@ -176,7 +176,9 @@ func hide(work api.Workload) api.Workload {
 }
 
 // answerWork answers with what has become of a workload by what was asked.
-func answerWork(work api.Workload, err error) (*Body[api.Workload], error) { return answer(hide(work), err) }
+func answerWork(work api.Workload, err error) (*Body[api.Workload], error) {
+	return answer(hide(work), err)
+}
 
 // parseSignal reads a signal's name, with or without SIG, or its number.
 func parseSignal(text string) (syscall.Signal, error) {
