@@ -50,7 +50,7 @@ func furnish(f *fakeServer) {
 	f.works = []*api.Workload{running, waiting, ended}
 	f.devices = []api.Device{
 		{
-			UUID: "GPU-aaaa", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(5 * gib), Busy: ptr(api.Milli(621)), ComputeFree: 750,
+			UUID: "GPU-aaaa", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(5 * gib), Busy: ptr(api.Milli(410)), ComputeFree: 750,
 			MemoryFree: 136 * gib, Health: api.Healthy,
 			Grants: []api.Usage{{
 				Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
@@ -323,7 +323,7 @@ func TestWords(t *testing.T) {
 	for want, got := range map[string]string{
 		"0.25": part(250), "0.005": part(5), "1.00": part(1000), "12.345": part(12345),
 		"-": percent(nil), "0%": percent(ptr(api.Milli(0))), "63%": percent(ptr(api.Milli(625))),
-		"0": size(0), "999": size(999), "1Ki": size(1023), "1.5Ki": size(1536), "11.9Gi": size(12777947955), "140Gi": size(140 << 30), "4Gi": size(4 << 30),
+		"0": size(0), "999": size(999), "0.9Ki": size(1023), "139Gi": size(140<<30 - 1), "1.5Ki": size(1536), "11.9Gi": size(12777947955), "140Gi": size(140 << 30), "4Gi": size(4 << 30),
 		"0s": age(-time.Second), "59s": age(59 * time.Second), "2m5s": age(125 * time.Second), "3h": age(3 * time.Hour), "1d6h": age(30 * time.Hour),
 		"1st 2nd 3rd 4th 11th 12th 13th 21st 112th": strings.Join([]string{
 			ordinal(1), ordinal(2), ordinal(3), ordinal(4), ordinal(11), ordinal(12), ordinal(13), ordinal(21), ordinal(112),

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
 func (c *invocation) devicesCommand() *cobra.Command {
@@ -37,27 +38,46 @@ func (c *invocation) devicesCommand() *cobra.Command {
 
 func deviceTable(devices []api.Device, wide bool) table {
 	out := table{
-		head:  []string{">INDEX", "MODEL", "HEALTH", ">BUSY", ">GPU FREE", ">MEM USED", ">MEM FREE", ">MEMORY", "SHARES"},
+		head:  []string{">INDEX", "MODEL", "HEALTH", ">USE", ">GPU FREE", ">MEM USED", ">MEM FREE", ">MEMORY", "SHARES"},
 		empty: "No devices: `aliquot doctor` says why, `aliquot up --simulate h200x2` simulates some.",
 	}
-	if wide {
-		out.head = append(out.head, "UUID", "NOTE")
+	noted := slices.ContainsFunc(devices, func(one api.Device) bool { return deviceNote(one) != unknown })
+	switch {
+	case wide:
+		out.head = append(out.head, "UUID", ">DRIVER SAYS", "NOTE")
+	case noted:
+		out.head = append(out.head, "NOTE")
 	}
 	for _, one := range devices {
 		model := one.Model
 		if one.Simulated {
 			model += " (simulated)"
 		}
-		row := []cell{
-			text(strconv.Itoa(one.Index)), text(model), healthCell(one.Health), text(percent(one.Busy)), text(part(one.ComputeFree)),
-			text(maybeSize(one.MemoryUsed)), text(room(one.MemoryFree)), text(room(one.Memory)), text(sharesText(one.Grants)),
+		free, memoryFree := part(one.ComputeFree), room(one.MemoryFree)
+		if one.Health != api.Healthy {
+			free, memoryFree = unknown, unknown // it takes nothing new
 		}
-		if wide {
-			row = append(row, text(one.UUID), text(deviceNote(one)))
+		row := []cell{
+			text(strconv.Itoa(one.Index)), text(model), healthCell(one.Health), text(percent(top.Used(one))), text(free),
+			text(maybeSize(one.MemoryUsed)), text(memoryFree), text(room(one.Memory)), text(sharesText(one.Grants)),
+		}
+		switch {
+		case wide:
+			row = append(row, text(one.UUID), text(busyText(one.Busy)), text(deviceNote(one)))
+		case noted:
+			row = append(row, text(deviceNote(one)))
 		}
 		out.rows = append(out.rows, row)
 	}
 	return out
+}
+
+// busyText is how busy the driver says a device is, with all that is on it; USE is what the shares were charged.
+func busyText(busy *api.Milli) string {
+	if busy == nil {
+		return unknown
+	}
+	return percent(busy) + " busy"
 }
 
 func healthCell(health api.DeviceHealth) cell {
@@ -122,7 +142,7 @@ func (c *invocation) psCommand() *cobra.Command {
 		works = slices.DeleteFunc(works, func(work api.Workload) bool {
 			return queue != "" && work.Spec.Queue != queue || user != "" && work.User != user
 		})
-		return c.print(*format, works, func(wide bool) table { return c.workloadTable(works, used, wide) })
+		return c.print(*format, works, func(wide bool) table { return c.workloadTable(works, used, all, wide) })
 	}
 	return cmd
 }
@@ -183,10 +203,13 @@ func (u usages) now(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
 	return compute, memory
 }
 
-func (c *invocation) workloadTable(works []api.Workload, used usages, wide bool) table {
+func (c *invocation) workloadTable(works []api.Workload, used usages, all, wide bool) table {
 	out := table{
 		head:  []string{"NAME", "STATE", "GPU", ">USE", "MEMORY", ">HELD", "DEVICE", "QUEUE", "USER", ">AGE"},
 		empty: "No workloads: `aliquot run --gpu 0.25..0.80 -- COMMAND` starts one; `aliquot ps -a` shows those that have ended.",
+	}
+	if all {
+		out.head = append(out.head, ">ENDED")
 	}
 	if wide {
 		out.head = append(out.head, "CLASS", ">PRIORITY", ">PID", "UID", "COMMAND", "REASON")
@@ -199,6 +222,13 @@ func (c *invocation) workloadTable(works []api.Workload, used usages, wide bool)
 			{word, colour},
 			text(shareText(work.Spec)), text(percent(compute)), text(memoryText(work)),
 			text(maybeSize(memory)), text(devicesText(work.Status.Grants)), text(work.Spec.Queue), text(work.User), text(c.workloadAge(work)),
+		}
+		if all {
+			ended := unknown
+			if at := work.Status.Ended; at != nil {
+				ended = age(c.Now().Sub(*at)) + " ago"
+			}
+			row = append(row, text(ended))
 		}
 		if wide {
 			pid := unknown
@@ -222,7 +252,11 @@ func memoryText(work api.Workload) string {
 	if work.Spec.Share.Memory == (api.Memory{}) {
 		return unknown
 	}
-	return fmt.Sprint(work.Spec.Share.Memory)
+	asked := work.Spec.Share.Memory
+	if asked.Floor == asked.Ceiling {
+		return amount(asked.Floor)
+	}
+	return amount(asked.Floor) + ".." + amount(asked.Ceiling)
 }
 
 func devicesText(grants []api.Grant) string {

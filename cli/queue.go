@@ -49,7 +49,7 @@ func queueTable(queues []api.Queue) table {
 		}
 		out.rows = append(out.rows, []cell{
 			{one.Name, bold},
-			text(orUnknown(one.Parent)), text(fmt.Sprint(one.Quota)), held,
+			text(orUnknown(one.Parent)), text(quotaText(one.Quota)), held,
 			text(strconv.Itoa(one.Running)), text(strconv.Itoa(one.Waiting)),
 		})
 	}
@@ -89,10 +89,10 @@ func queueUses(queue api.Queue) table {
 	amounts := func(name string, of api.QueueAmounts) {
 		words := []string{"none", "none", "none"}
 		if of.Compute != nil {
-			words[0] = of.Compute.String()
+			words[0] = quotaText(*of.Compute)
 		}
 		if of.Memory != nil {
-			words[1] = of.Memory.String()
+			words[1] = size(*of.Memory)
 		}
 		if of.Devices != nil {
 			words[2] = strconv.FormatInt(*of.Devices, 10)
@@ -100,7 +100,7 @@ func queueUses(queue api.Queue) table {
 		add(name, words[0], words[1], words[2])
 	}
 	use := func(name string, of api.QueueUse) {
-		add(name, api.Quota(of.Compute).String(), of.Memory.String(), strconv.FormatInt(of.Devices, 10))
+		add(name, part(of.Compute), size(of.Memory), strconv.FormatInt(of.Devices, 10))
 	}
 	amounts("quota", api.QueueAmounts{Compute: &queue.Quota, Memory: queue.QuotaMemory, Devices: queue.QuotaDevices})
 	amounts("limit", queue.Limit)

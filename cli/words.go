@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
 // unknown stands for what is not known: never a zero.
@@ -32,34 +32,18 @@ func percent(m *api.Milli) string {
 	return strconv.Itoa(int((*m+5)/10)) + "%"
 }
 
-// size prints an amount of memory for reading, with three digits at most: `11.9Gi`.
-func size(b api.Bytes) string { return sizeIn(b, func(value float64) float64 { return value }) }
+// size prints an amount of memory as everywhere: with three digits at most, and never more than there is.
+func size(b api.Bytes) string { return top.Memory(b) }
 
-// room prints an amount of memory that may be asked for, so never more than there is: what is shown can be typed back.
-func room(b api.Bytes) string {
-	return sizeIn(b/api.Granule*api.Granule, func(value float64) float64 {
-		if value >= 99.95 {
-			return math.Floor(value)
-		}
-		return math.Floor(value*10) / 10
-	})
-}
+// room prints memory that may be asked for: what is shown can be typed back.
+func room(b api.Bytes) string { return size(b / api.Granule * api.Granule) }
 
-// sizeIn prints an amount in the unit that leaves it under 1000, rounded beforehand as round says.
-func sizeIn(b api.Bytes, round func(float64) float64) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
-	value, unit := float64(b), 0
-	for value >= 1000 && unit < len(units)-1 {
-		value /= 1024
-		unit++
+// amount prints memory as it was asked for, a part or bytes.
+func amount(a api.Amount) string {
+	if a.Part != 0 {
+		return a.String()
 	}
-	if unit > 0 {
-		value = round(value)
-	}
-	if value >= 99.95 || unit == 0 || value == float64(int64(value)) {
-		return strconv.FormatFloat(value, 'f', 0, 64) + units[unit]
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + units[unit]
+	return size(a.Bytes)
 }
 
 func maybeSize(b *api.Bytes) string {
@@ -75,6 +59,15 @@ func span(floor, ceiling api.Bytes) string {
 		return size(floor)
 	}
 	return size(floor) + ".." + size(ceiling)
+}
+
+// quotaText prints a quota or limit of compute in the same way as what is held of it: `0.20`, or none.
+func quotaText(q api.Quota) string {
+	if q < 0 {
+		return "none"
+	}
+	whole := api.Quota(api.WholeDevice)
+	return strings.TrimSuffix(fmt.Sprintf("%d.%03d", q/whole, q%whole), "0")
 }
 
 // age prints a duration for reading, in its two largest units: `5s`, `3m20s`, `2h5m`, `3d4h`.

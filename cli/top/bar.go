@@ -20,34 +20,32 @@ func (l Look) bar(g gauge, width int) string {
 	}
 	cells := make([]run, width+1)
 	filled := g.use * int64(width) / g.scale
+	cellOf := func(at int64) int64 { return min(max((at*int64(width)+g.scale/2)/g.scale, 0), int64(width)) }
+	floor, ceiling := cellOf(g.floor), cellOf(g.ceiling)
 	for i := range cells {
 		middle := (2*int64(i) + 1) * g.scale / (2 * int64(width))
 		switch {
 		case i == width:
 			cells[i] = run{plain, " "}
-		case int64(i) < filled && middle < g.floor:
+		case int64(i) < filled && int64(i) < floor:
 			cells[i] = run{g.hue, glyph.own}
 		case int64(i) < filled:
 			cells[i] = run{g.hue, glyph.over}
-		case middle < g.floor && middle < max(g.use, 0)+g.lent:
+		case int64(i) < floor && middle < max(g.use, 0)+g.lent:
 			cells[i] = run{lentHue, glyph.lent}
-		case middle < g.floor:
+		case int64(i) < floor:
 			cells[i] = run{dim, glyph.idle}
-		case middle < g.ceiling:
+		case int64(i) < ceiling:
 			cells[i] = run{dim, glyph.reach}
 		default:
 			cells[i] = run{plain, " "}
 		}
 	}
 	l.last(cells, g.use, g.scale, width, g.hue)
-	mark := func(at int64, text string) {
-		cell := (at*int64(width) + g.scale/2) / g.scale
-		cells[min(max(cell, 0), int64(width))] = run{markHue, text}
-	}
 	if g.floor > 0 && g.floor != g.ceiling {
-		mark(g.floor, glyph.floor)
+		cells[floor] = run{markHue, glyph.floor}
 	}
-	mark(g.ceiling, glyph.ceiling)
+	cells[ceiling] = run{markHue, glyph.ceiling}
 	return l.join(cells)
 }
 

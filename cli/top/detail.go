@@ -44,7 +44,7 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 			if one.Workload == name {
 				add("On device "+fmt.Sprint(device.Index), fmt.Sprintf("uses %s of %v, holds %s of %s, waited %s of the last second",
 					percent(one.Compute), api.Compute{Floor: one.Grant.ComputeFloor, Ceiling: one.Grant.ComputeLimit},
-					held(one.Memory), size(one.Grant.MemoryCeiling), percent(&one.WaitedShare)))
+					held(one.Memory), Memory(one.Grant.MemoryCeiling), percent(&one.WaitedShare)))
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (l Look) help() []row {
 		sign(dim, glyph.idle, "of the floor, idle"),
 		sign(dim, glyph.reach, "may be used while others leave it idle"),
 		sign(markHue, glyph.floor, "the floor: guaranteed whenever it is wanted"),
-		sign(markHue, glyph.ceiling, "the ceiling: never passed"),
+		sign(markHue, glyph.ceiling, "the ceiling: never passed over 10 s, which is what use is the mean of"),
 		sign(alarm, "OPEN", "a program of this share is not held to it: see `aliquot doctor`"),
 		{},
 		sign(bold, l.glyphs().arrow, "select a workload (also j k, page up, page down, g G)"),

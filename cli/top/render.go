@@ -2,9 +2,9 @@ package top
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -75,15 +75,15 @@ func (l Look) body(s Snapshot) []row {
 	}
 	for i, device := range s.Devices {
 		if i == 0 {
-			out = append(out, row{text: l.headings()})
+			out = append(out, row{text: l.headings(s)})
 		} else {
 			out = append(out, row{})
 		}
 		out = append(out, l.device(device)...)
 	}
 	if line := s.waiting(); len(line) > 0 {
-		out = append(out, row{}, row{text: " " + l.paint(dim, "WAITING")})
-		out = append(out, l.waiting(line)...)
+		out = append(out, row{}, row{text: l.paint(dim, " WAITING")})
+		out = append(out, l.waiting(s, line)...)
 	}
 	for _, warning := range s.Info.Warnings {
 		out = append(out, row{}, row{text: l.cut(" "+l.paint(caution, "! "+warning), max(l.Width, narrowest))})
@@ -91,9 +91,14 @@ func (l Look) body(s Snapshot) []row {
 	return out
 }
 
-func (l Look) headings() string {
+// headings names the columns, and over what time the rates in them are.
+func (l Look) headings(s Snapshot) string {
 	at := l.layout()
-	return l.paint(dim, "   "+l.pad("DEVICE, SHARES", at.name)+" "+l.pad("COMPUTE", at.compute+1)+l.right("USE", useWidth)+
+	over := "LAST SECOND"
+	if s.Mean > 0 {
+		over = "MEAN OF " + s.Mean.String()
+	}
+	return l.paint(dim, "   "+l.pad("DEVICE, SHARES", at.name)+" "+l.pad("COMPUTE, "+over, at.compute+1)+l.right("USE", useWidth)+
 		l.right("FLOW", flowWidth)+"  "+l.pad("MEMORY", at.memory+1)+l.right("HELD", sizeWidth))
 }
 
@@ -101,14 +106,13 @@ func (l Look) headings() string {
 func (l Look) device(device api.Device) []row {
 	at := l.layout()
 	hue := hueOf(device.Grants)
-	busy := device.Busy
-	if busy == nil {
-		busy = used(device)
-	}
 	name := fmt.Sprintf(" %d %s", device.Index, device.Model)
+	if free := l.glyphs().dot + " " + fmt.Sprint(device.ComputeFree) + " free"; device.Health == api.Healthy && ansi.StringWidth(name+" "+free) <= at.name+3 {
+		name += " " + free
+	}
 	out := []row{{text: l.paint(bold, l.pad(name, at.name+3)) + " " + l.stack(device, hue, at.compute) +
-		l.paint(bold, l.right(percent(busy), useWidth)) + strings.Repeat(" ", flowWidth+2) + l.memoryBar(device, at.memory) +
-		l.paint(bold, l.right(held(device.MemoryUsed)+"/"+room(device.Memory), sizeWidth))}}
+		l.paint(bold, l.right(percent(Used(device)), useWidth)) + strings.Repeat(" ", flowWidth+2) + l.memoryBar(device, at.memory) +
+		l.paint(bold, l.right(held(device.MemoryUsed)+"/"+Memory(device.Memory), sizeWidth))}}
 	for _, one := range sorted(device.Grants, l.Order) {
 		out = append(out, l.share(device, one, hue[one.Workload]))
 	}
@@ -118,6 +122,9 @@ func (l Look) device(device api.Device) []row {
 	for _, process := range device.Unenforced {
 		out = append(out, l.note(alarm, fmt.Sprintf("%s (pid %d) of %s is outside any share and holds %s",
 			process.Name, process.PID, orUnknown(process.User), held(process.Memory))))
+	}
+	if len(device.Unenforced) > 0 && device.Busy != nil {
+		out = append(out, l.note(alarm, fmt.Sprintf("by the driver's word it is %s busy, with what is outside any share", percent(device.Busy))))
 	}
 	return out
 }
@@ -150,19 +157,22 @@ func (l Look) share(device api.Device, one api.Usage, hue string) row {
 	return row{
 		text: l.cursor(one.Workload) + name + " " + l.bar(compute, at.compute) + l.right(percent(one.Compute), useWidth) +
 			l.paint(flowHue, l.right(flow, flowWidth)) + "  " + l.bar(memory, at.memory) +
-			l.right(held(one.Memory)+"/"+size(one.Grant.MemoryCeiling), sizeWidth),
+			l.right(held(one.Memory)+"/"+Memory(one.Grant.MemoryCeiling), sizeWidth),
 		workload: one.Workload,
 	}
 }
+
+// shown is the least rate that is not printed as 0%.
+const shown api.Milli = 5
 
 // flowOf is what a share borrows (+) or lends (-) now.
 func flowOf(one api.Usage) (string, string) {
 	switch {
 	case one.Compute == nil:
 		return "", plain
-	case one.Borrowing > 0:
+	case one.Borrowing >= shown:
 		return "+" + percent(&one.Borrowing), borrowed
-	case one.Lending > 0:
+	case one.Lending >= shown:
 		return "-" + percent(&one.Lending), lentHue
 	default:
 		return "", plain
@@ -176,8 +186,11 @@ func (l Look) cursor(workload string) string {
 	return "   "
 }
 
-// waiting lists those in line with what each asks for and why it waits.
-func (l Look) waiting(line []api.Workload) []row {
+// mostWrapped is how many in line have their whole reason shown: behind them it is mostly the same, and cut.
+const mostWrapped = 4
+
+// waiting lists those in line with what each asks for, how long it has waited and why.
+func (l Look) waiting(s Snapshot, line []api.Workload) []row {
 	at := l.layout()
 	out := make([]row, 0, len(line))
 	for i, work := range line {
@@ -189,11 +202,37 @@ func (l Look) waiting(line []api.Workload) []row {
 		if work.Spec.Devices > 1 {
 			ask += fmt.Sprintf(" x%d", work.Spec.Devices)
 		}
-		left := l.cursor(work.Spec.Name) + l.pad(fmt.Sprintf("%d %s", place, work.Spec.Name), at.name) + " " + l.pad(ask, 13) + " "
-		reason := l.cut(orUnknown(work.Status.Reason), max(l.Width, narrowest)-ansi.StringWidth(left)-1)
-		out = append(out, row{text: left + l.paint(caution, reason), workload: work.Spec.Name})
+		left := l.cursor(work.Spec.Name) + l.pad(fmt.Sprintf("%d %s", place, work.Spec.Name), at.name) + " " + l.pad(ask, 13) + " " +
+			l.right(waited(s.At.Sub(work.Status.Submitted)), waitWidth) + "  "
+		indent := ansi.StringWidth(left)
+		width := max(l.Width, narrowest) - indent - 1
+		reason := []string{l.cut(orUnknown(work.Status.Reason), width)}
+		if i < mostWrapped {
+			reason = strings.Split(ansi.Wrap(orUnknown(work.Status.Reason), width, ""), "\n")
+		}
+		for j, text := range reason {
+			if j > 0 {
+				left = strings.Repeat(" ", indent)
+			}
+			out = append(out, row{text: left + l.paint(caution, text), workload: work.Spec.Name})
+		}
 	}
 	return out
+}
+
+const waitWidth = 4 // `59m`
+
+// waited is a time in its largest unit: `40s`, `59m`, `23h`, `12d`.
+func waited(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		size time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if d >= unit.size {
+			return strconv.FormatInt(int64(d/unit.size), 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(int64(max(d, 0)/time.Second), 10) + "s"
 }
 
 func percent(m *api.Milli) string {
@@ -207,37 +246,27 @@ func held(b *api.Bytes) string {
 	if b == nil {
 		return unknown
 	}
-	return size(*b)
+	return Memory(*b)
 }
 
-// size prints memory with three digits at most: `11.9G` is 11.9 GiB.
-func size(b api.Bytes) string { return sizeIn(b, func(value float64) float64 { return value }) }
-
-// room prints a device's memory, of which no more can be asked for than there is: it is rounded down.
-func room(b api.Bytes) string {
-	return sizeIn(b, func(value float64) float64 {
-		if value >= 99.95 {
-			return math.Floor(value)
-		}
-		return math.Floor(value*10) / 10
-	})
-}
-
-// sizeIn prints an amount in the unit that leaves it under 1000, rounded beforehand as round says.
-func sizeIn(b api.Bytes, round func(float64) float64) string {
-	units := []string{"", "K", "M", "G", "T", "P"}
-	value, unit := float64(b), 0
-	for value >= 1000 && unit < len(units)-1 {
-		value /= 1024
-		unit++
+// Memory prints an amount of memory for reading, with three digits at most and never more than there is, for what is shown may be
+// typed back: `11.9Gi`, `139Gi` of a device with 139.9.
+func Memory(b api.Bytes) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+	// In tenths of a unit, rounded down.
+	tenths, unit := int64(b), 0
+	for scale := int64(1); unit < len(units)-1 && int64(b)/scale >= 1000; unit++ {
+		scale <<= 10
+		tenths = int64(b)/scale*10 + int64(b)%scale*10/scale
 	}
-	if unit > 0 {
-		value = round(value)
+	if unit == 0 {
+		return strconv.FormatInt(int64(b), 10)
 	}
-	if value >= 99.95 || unit == 0 || value == float64(int64(value)) {
-		return strconv.FormatFloat(value, 'f', 0, 64) + units[unit]
+	whole, tenth := tenths/10, tenths%10
+	if whole >= 100 || tenth == 0 {
+		return strconv.FormatInt(whole, 10) + units[unit]
 	}
-	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + units[unit]
+	return fmt.Sprintf("%d.%d%s", whole, tenth, units[unit])
 }
 
 func plural(n int, one string) string {

@@ -36,7 +36,8 @@ type screen struct {
 	source Source
 	look   Look
 
-	snapshot Snapshot
+	snapshot Snapshot // rates are means over the window
+	window   window
 	seen     bool  // a snapshot has come
 	lost     error // why the latest did not
 	fatal    error // why the first did not
@@ -91,7 +92,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return s, tea.Quit
 		}
 		if msg.err == nil {
-			s.snapshot, s.seen = msg.snapshot, true
+			s.snapshot, s.seen = s.window.add(msg.snapshot), true
 			s.keepCursor()
 		}
 		return s, tea.Tick(refresh, func(time.Time) tea.Msg { return tickMsg{} })

@@ -11,8 +11,9 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// Snapshot is what the screen shows at one moment.
+// Snapshot is what the screen shows at one moment. Rates are over the last second, or means over Mean where that is set.
 type Snapshot struct {
+	Mean      time.Duration  `json:"-"`
 	At        time.Time      `json:"at"`
 	Info      api.Info       `json:"info"`
 	Devices   []api.Device   `json:"devices"`
@@ -89,8 +90,12 @@ func (s Snapshot) count(phases ...api.Phase) int {
 	return n
 }
 
-// used is the compute that all shares of a device use now; nil where one is not known.
-func used(device api.Device) *api.Milli {
+// Used is the device time that all shares of a device together use now: the sum of their lines, and the length of its bar. nil
+// where one is not known, and of a device that is down.
+func Used(device api.Device) *api.Milli {
+	if device.Health == api.Down {
+		return nil
+	}
 	var sum api.Milli
 	for _, one := range device.Grants {
 		if one.Compute == nil {

@@ -34,7 +34,7 @@ func busy() Snapshot {
 		if err := work.Spec.Share.Compute.UnmarshalText([]byte(gpu)); err != nil {
 			panic(err)
 		}
-		work.Status = api.WorkloadStatus{Phase: api.Waiting, Place: place, Reason: reason}
+		work.Status = api.WorkloadStatus{Phase: api.Waiting, Place: place, Reason: reason, Submitted: at.Add(-time.Duration(place) * 83 * time.Minute)}
 		return work
 	}
 	running := func(name string) api.Workload {
@@ -45,8 +45,8 @@ func busy() Snapshot {
 		Info: api.Info{Node: "gpu-server", Simulated: true, Warnings: []string{"The real-time priority is not permitted: leases come late on a busy machine."}},
 		Devices: []api.Device{
 			{
-				Index: 0, UUID: "GPU-0", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(53 * gib), Busy: ptr(api.Milli(930)),
-				Health: api.Healthy,
+				Index: 0, UUID: "GPU-0", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(53 * gib), Busy: ptr(api.Milli(570)),
+				ComputeFree: 200, Health: api.Healthy,
 				Grants: []api.Usage{
 					{
 						Workload: "train-llm", Grant: grant(250, 800, 20*gib, 40*gib), Compute: ptr(api.Milli(620)), Memory: ptr(36 * gib),
@@ -63,13 +63,13 @@ func busy() Snapshot {
 				},
 			},
 			{
-				Index: 1, UUID: "GPU-1", Model: "A10", Simulated: true, Memory: 22 * gib, Health: api.Draining, HealthReason: "XID 63: a page was retired",
+				Index: 1, UUID: "GPU-1", Model: "A10", Simulated: true, Memory: 22 * gib, Busy: ptr(api.Milli(870)), Health: api.Draining, HealthReason: "XID 63: a page was retired",
 				Grants: []api.Usage{
 					{Workload: "escaped", Grant: grant(500, 1000, 4*gib, 8*gib), Processes: 1},
 				},
 				Unenforced: []api.Process{{PID: 4242, Name: "python", User: "bob"}},
 			},
-			{Index: 2, UUID: "GPU-2", Model: "A10", Memory: 22 * gib, MemoryUsed: ptr(api.Bytes(0)), Busy: ptr(api.Milli(0)), Health: api.Healthy},
+			{Index: 2, UUID: "GPU-2", Model: "A10", Memory: 22 * gib, MemoryUsed: ptr(api.Bytes(0)), Busy: ptr(api.Milli(0)), ComputeFree: 1000, Health: api.Healthy},
 		},
 		Workloads: []api.Workload{
 			running("train-llm"), running("notebook"), running("inference-of-the-day"), running("escaped"),
