@@ -9,7 +9,7 @@ SANITIZERS ?= address,undefined thread
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces chaos test-systemd clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces gpu chaos test-systemd clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test-sanitizers: setup
 		$(MAKE) --no-print-directory -C native SAN=$$san test || exit 1; \
 	done
 
-test-go: native examples
+test-go: native examples gpu
 	$(GO) test -race -timeout 10m ./...
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
@@ -69,6 +69,13 @@ chaos: examples ## kill everything at each named point EACH=200 times and at any
 		$(foreach part,$(POINTED),$(part) $(part)) | sed 's/,$$//')" >$(POINTS)/overlay.json
 	$(GO) test -race -count=1 -timeout 0 -overlay $(POINTS)/overlay.json ./host/local -run 'TestChaos$$' -v \
 		-args -chaos.each=$(EACH) -chaos.for=$(FOR) -chaos.seed=$(SEED)
+
+gpu: setup native examples ## build/gpu: all that measures a real GPU on another machine; sh build/gpu/gpu.sh there, or here with --simulate
+	@echo 'Building the folder for real GPUs'
+	@$(MAKE) --no-print-directory -C gpu/programs
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o build/gpu/aliquot ./cmd/aliquot
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o build/gpu/measure ./gpu/measure
+	@scripts/gpu-folder
 
 bench-traces: ## measure placement on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
 	$(GO) run ./bench/traces $(ARGS)

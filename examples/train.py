@@ -17,11 +17,14 @@ def main() -> None:
     options.add_argument("--width", type=int, default=4096, help="width of each layer")
     options.add_argument("--batch", type=int, default=1024, help="samples of one step")
     options.add_argument("--graph", action="store_true", help="replay each step as a CUDA graph")
+    options.add_argument("--counts", action="store_true",
+                         help="print only lines of two numbers, the monotonic clock in ns and the steps done by then")
     given = options.parse_args()
 
     device = torch.device("cuda")
     free, total = torch.cuda.mem_get_info()
-    print(f"{torch.cuda.get_device_name()}: {free / 2**30:.1f} GiB free of {total / 2**30:.1f}", flush=True)
+    if not given.counts:
+        print(f"{torch.cuda.get_device_name()}: {free / 2**30:.1f} GiB free of {total / 2**30:.1f}", flush=True)
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(
@@ -41,6 +44,7 @@ def main() -> None:
         return loss
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             loss = step()
@@ -59,12 +63,16 @@ def main() -> None:
         steps += 1
         if steps % 20 == 0:
             torch.cuda.synchronize()
-        if time.monotonic() - shown >= 5:
+            if given.counts and time.monotonic() - shown >= 0.05:
+                shown = time.monotonic()
+                print(time.monotonic_ns(), steps, flush=True)
+        if not given.counts and time.monotonic() - shown >= 5:
             shown = time.monotonic()
             print(f"step {steps}: loss {loss.item():.5f}, {steps / (shown - start):.1f} steps/s", flush=True)
     torch.cuda.synchronize()
     elapsed = time.monotonic() - start
-    print(f"{steps} steps in {elapsed:.1f} s: {steps / elapsed:.1f} steps/s, loss {loss.item():.5f}")
+    if not given.counts:
+        print(f"{steps} steps in {elapsed:.1f} s: {steps / elapsed:.1f} steps/s, loss {loss.item():.5f}")
 
 
 if __name__ == "__main__":

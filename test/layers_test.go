@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"server", "host"},
 	{"cli"},
 	{"cmd"},
-	{"bench", "test"},
+	{"bench", "gpu", "test"},
 }
 
 // sideways are the imports allowed between folders of one layer: hosts speak the types of the server that serves them, and queues are

@@ -1,0 +1,111 @@
+// Command measure is what gpu.sh runs: it asks a real GPU, or a simulated one, what Aliquot depends on, and measures what Aliquot
+// promises there, beside the same programs alone and beside the driver's own time-slicing. What comes in is the folder that
+// `make gpu` built; what goes out are gpu.json, summary.txt and log.txt. Each step has its own time limit and fails alone. It
+// changes no setting of a device and leaves nothing behind but its output.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Of the nine minutes a run may take, the last is for stopping what is still under way.
+const longest = 9 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	failed, err := run(ctx)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "measure: %v\n", err)
+		os.Exit(2)
+	}
+	if failed > 0 {
+		fmt.Fprintf(os.Stderr, "measure: %d steps failed\n", failed)
+		os.Exit(1)
+	}
+}
+
+// suite is one run.
+type suite struct {
+	folder   string // what make gpu built
+	out      string
+	simulate bool
+	short    bool
+	python   string // empty: none
+	log      *log
+	server   *server // nil: none answers
+	scale    scale
+
+	alone    float64            // kernels a second of a tenant that has the device to itself; 0: not measured
+	loops    string             // of a tenant's kernel, as it found out alone
+	torch    string             // why there is no PyTorch; empty: there is
+	training map[string]float64 // steps a second alone, for each mode
+	requests map[string]float64 // that come a second, for each mode
+}
+
+// scale says how long things are measured.
+type scale struct {
+	settle               time.Duration // between the first work and what counts
+	alone, window, slide time.Duration // a tenant alone; tenants beside each other; the part of it that is judged
+	wakes                int
+	torch                time.Duration
+}
+
+func run(ctx context.Context) (failed int, err error) {
+	s := suite{training: map[string]float64{}, requests: map[string]float64{}}
+	flag.StringVar(&s.folder, "folder", ".", "folder that make gpu built")
+	flag.StringVar(&s.out, "out", "out", "folder for what is found")
+	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
+	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
+	limit := flag.Duration("limit", 8*time.Minute+20*time.Second, "no step begins or goes on after so long")
+	flag.Parse()
+	if flag.NArg() > 0 || *limit <= 0 || *limit >= longest {
+		return 0, fmt.Errorf("-limit must be over 0 and below %v, and there are no arguments", longest)
+	}
+	if s.folder, err = filepath.Abs(s.folder); err != nil {
+		return 0, err
+	}
+	if s.out, err = filepath.Abs(s.out); err != nil {
+		return 0, err
+	}
+	s.scale = scale{time.Second, 3 * time.Second, 12 * time.Second, 10 * time.Second, 400, 8 * time.Second}
+	if s.short {
+		s.scale = scale{time.Second / 5, time.Second / 2, time.Second, time.Second / 2, 20, time.Second}
+	}
+	if s.log, err = openLog(filepath.Join(s.out, "log.txt")); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.log.close()) }()
+
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	found := report{Command: os.Args, Began: began.UTC(), Simulated: s.simulate, Short: s.short, Machine: s.machine(limited)}
+	defer func() {
+		found.Seconds = time.Since(began).Seconds()
+		err = errors.Join(err, found.write(s.out))
+	}()
+	defer func() { err = errors.Join(err, s.stopServer()) }()
+	for _, step := range s.steps() {
+		r := s.take(limited, step)
+		found.Steps = append(found.Steps, r)
+		if err := found.save(s.out); err != nil { // whatever happens next, this much is known
+			return failed, err
+		}
+		if r.Status == failedStatus {
+			failed++
+		}
+	}
+	if ctx.Err() != nil {
+		return failed, errors.New("it was interrupted: what was found by then is written")
+	}
+	return failed, nil
+}

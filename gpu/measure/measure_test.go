@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/divide"
+)
+
+func TestRate(t *testing.T) {
+	samples := []sample{{1 * time.Second, 0}, {2 * time.Second, 100}, {4 * time.Second, 500}}
+	for _, c := range []struct {
+		from, to time.Duration
+		want     float64
+		ok       bool
+	}{
+		{1 * time.Second, 2 * time.Second, 100, true},
+		{1500 * time.Millisecond, 3 * time.Second, 250 / 1.5, true},
+		{1 * time.Second, 4 * time.Second, 500. / 3, true},
+		{500 * time.Millisecond, 2 * time.Second, 0, false}, // before the first
+		{2 * time.Second, 5 * time.Second, 0, false},        // behind the last
+		{2 * time.Second, 2 * time.Second, 0, false},
+	} {
+		if got, ok := rate(samples, c.from, c.to); ok != c.ok || math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("from %v to %v: %v, %t; want %v, %t", c.from, c.to, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	shares := []divide.Share{{Floor: 250, Ceiling: 300}, {Floor: 500, Ceiling: 1000}}
+	owed := due(shares)
+	if owed[0] != 30 || owed[1] != 70 {
+		t.Fatalf("due %v", owed)
+	}
+	// Of 2,000 kernels a second alone: the second stretch is the worst, and only there a ceiling is passed.
+	found := judge([][]float64{{600, 1400}, {640, 1300}}, 2000, owed, shares)
+	for name, want := range map[string]float64{"share_error_points": 5, "over_a_ceiling_points": 2, "least_sum_points": 97} {
+		if got, _ := found[name].(float64); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s %v, want %v", name, got, want)
+		}
+	}
+	if got, _ := found["got_points"].([]float64); len(got) != 2 || got[0] != 32 || got[1] != 65 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestFollows(t *testing.T) {
+	// 100 a second, and 300 from the fifth second on.
+	var samples []sample
+	done := 0.
+	for at := time.Duration(0); at <= 10*time.Second; at += 50 * time.Millisecond {
+		samples = append(samples, sample{at, done})
+		if at < 5*time.Second {
+			done += 5
+		} else {
+			done += 15
+		}
+	}
+	if got := follows(samples, 4900*time.Millisecond, 200); math.Abs(got-100) > 11 {
+		t.Errorf("it followed after %v ms, want 100", got)
+	}
+	if got := follows(samples, 4900*time.Millisecond, 301); got != -1 {
+		t.Errorf("a rate that was never reached was reached after %v ms", got)
+	}
+}
+
+func TestHogFound(t *testing.T) {
+	line := func(total, got, refused string) string {
+		return "hog: was shown 2816 MiB free of " + total + "; got " + got + " MiB in 176 blocks, then " + refused + " with 0 MiB shown free\n"
+	}
+	if found, err := hogFound(line("3072", "2816", "CUDA_ERROR_OUT_OF_MEMORY"), 3072); err != nil || found["got_mib"] != 2816. {
+		t.Errorf("%v, %v", found, err)
+	}
+	for name, text := range map[string]string{
+		"the whole device shown": line("143771", "2816", "CUDA_ERROR_OUT_OF_MEMORY"),
+		"over the ceiling":       line("3072", "3088", "CUDA_ERROR_OUT_OF_MEMORY"),
+		"never refused":          line("3072", "2816", "nothing"),
+		"something else":         "hog: cuInit failed\n",
+	} {
+		if _, err := hogFound(text, 3072); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestSamplesFromLines(t *testing.T) {
+	l := load{counts: make(chan struct{})}
+	pump(strings.NewReader("loops 99\n1000 8\n2000 16\nwords and more\n3000 "), l.take)
+	if got := l.read(); len(got) != 2 || got[1] != (sample{2000, 16}) {
+		t.Errorf("samples %v", got)
+	}
+	if got := l.other(); len(got) != 2 || got[0] != "loops 99" {
+		t.Errorf("other lines %v", got)
+	}
+	select {
+	case <-l.counts:
+	default:
+		t.Error("nobody was told of the first sample")
+	}
+}
+
+// What becomes of a step says why, keeps what it had found, and stops no other.
+func TestTake(t *testing.T) {
+	s := suite{}
+	var err error
+	if s.log, err = openLog(filepath.Join(t.TempDir(), "log.txt")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.log.close() }()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		run    func(context.Context) (figures, error)
+		status string
+		why    string
+	}{
+		{"well", t.Context(), func(context.Context) (figures, error) { return figures{"a": 1}, nil }, doneStatus, ""},
+		{"badly", t.Context(), func(context.Context) (figures, error) { return figures{"a": 1}, errors.New("no device") }, failedStatus, "no device"},
+		{"not", t.Context(), func(context.Context) (figures, error) { return nil, notRun("no nvcc") }, notRunStatus, "no nvcc"},
+		{"too long", t.Context(), func(ctx context.Context) (figures, error) { <-ctx.Done(); return nil, ctx.Err() }, failedStatus, "not done after"},
+		{"too late", ended, func(context.Context) (figures, error) { return nil, nil }, notRunStatus, "no time"},
+	} {
+		got := s.take(c.ctx, step{"probe", c.name, 50 * time.Millisecond, c.run})
+		if got.Status != c.status || !strings.Contains(got.Why, c.why) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if c.name == "badly" && got.Figures["a"] != 1 {
+			t.Errorf("what was found before the failure is lost: %+v", got)
+		}
+	}
+}
+
+// Programs that will not end hold nothing up, and neither do those that have closed their output.
+func TestOutputIsBounded(t *testing.T) {
+	s := suite{}
+	var err error
+	if s.log, err = openLog(filepath.Join(t.TempDir(), "log.txt")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.log.close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := s.output(ctx, line{[]string{"sh", "-c", "trap '' TERM; while :; do sleep 1; done"}, nil}); err == nil {
+		t.Error("a program that was killed counts as done")
+	}
+	if took := time.Since(began); took > 4*grace {
+		t.Errorf("it took %v to end a program that ignores SIGTERM", took)
+	}
+}

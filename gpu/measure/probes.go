@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// probe asks the driver one thing, with nothing of Aliquot between.
+func (s *suite) probe(ctx context.Context, name string) (figures, error) {
+	l, err := s.bare(s.program("probe"), name)
+	if err != nil {
+		return nil, err
+	}
+	return s.json(ctx, l)
+}
+
+// probeShared asks the same under a share: gated, with a neighbour's right to the rest, and alone on the device.
+func (s *suite) probeShared(ctx context.Context, name string) (figures, error) {
+	l, err := s.shared(share{gpu: "0.5..1", mem: "2Gi"}, s.program("probe"), name)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.json(ctx, l)
+	if err != nil || name != "launch" {
+		return found, err
+	}
+	// The sole grant of a device with a whole ceiling goes ungated: what is left then is the shim's own cost.
+	if l, err = s.shared(share{gpu: "1", mem: "2Gi"}, s.program("probe"), name); err != nil {
+		return found, err
+	}
+	ungated, err := s.json(ctx, l)
+	for key, value := range ungated {
+		found["whole_device_"+key] = value
+	}
+	return found, err
+}
+
+// json runs a program that prints one object.
+func (s *suite) json(ctx context.Context, l line) (figures, error) {
+	out, err := s.output(ctx, l)
+	found, parsed := object(out)
+	if err != nil {
+		return found, err
+	}
+	if parsed != nil {
+		return nil, fmt.Errorf("%s printed %q: %w", strings.Join(l.args, " "), last(out, 200), parsed)
+	}
+	if why, ok := found["not_run"].(string); ok {
+		return nil, notRun("simulated: " + why)
+	}
+	return found, nil
+}
+
+// object reads the last line of a text as a JSON object.
+func object(text string) (figures, error) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var found figures
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &found)
+	return found, err
+}
+
+const simulatedRuntime = "simulated: libcudart needs tables of the driver that are not documented"
+
+// libcudart compiles a program of the CUDA runtime twice, with the static libcudart and with the shared one, and runs each bare and
+// under a share. Both must be shown the share's memory.
+func (s *suite) libcudart(ctx context.Context) (figures, error) {
+	if s.simulate {
+		return nil, notRun(simulatedRuntime)
+	}
+	nvcc, err := exec.LookPath("nvcc")
+	if err != nil {
+		return nil, notRun("there is no nvcc here")
+	}
+	folder, err := os.MkdirTemp("", "aliquot-gpu-nvcc-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	found := figures{}
+	for _, kind := range []string{"static", "shared"} {
+		program := filepath.Join(folder, kind)
+		if _, err := s.output(ctx, line{[]string{nvcc, "-cudart", kind, "-arch=native", "-o", program, s.program("runtime.cu")}, os.Environ()}); err != nil {
+			return found, err
+		}
+		l, err := s.bare(program)
+		if err != nil {
+			return found, err
+		}
+		if found[kind+", bare"], err = s.json(ctx, l); err != nil {
+			return found, err
+		}
+		if l, err = s.shared(share{gpu: "0.5..1", mem: "2Gi"}, program); err != nil {
+			return found, err
+		}
+		under, err := s.json(ctx, l)
+		if err != nil {
+			return found, err
+		}
+		found[kind+", under a share of 2 GiB"] = under
+		if total, ok := under["total_bytes"].(float64); !ok || total != 2<<30 {
+			return found, fmt.Errorf("a program with the %s libcudart and a share of 2 GiB was shown %v bytes", kind, under["total_bytes"])
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// built is what make gpu builds; make test builds it first.
+const built = "../../build/gpu"
+
+// notSimulated are the steps that simulated devices cannot be asked.
+var notSimulated = map[string]bool{
+	"probe switch": true, "probe libcudart": true, "probe pytorch": true, "share nvidia-smi": true,
+	"torch training alone, eager": true, "torch training alone, graphs": true, "torch inference alone, eager": true,
+	"torch inference alone, graphs": true, "torch beside each other, eager": true, "torch beside each other, graphs": true,
+}
+
+// The whole of gpu.sh runs on simulated devices: everything that can be is done there, the rest says why not, and nothing is left.
+func TestSimulated(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(built, "gpu.sh")); err != nil {
+		t.Fatalf("%v: make gpu builds it", err)
+	}
+	temporary, out := t.TempDir(), t.TempDir()
+	if len(temporary) > 60 { // a socket's path is short; see unix(7)
+		var err error
+		if temporary, err = os.MkdirTemp("", "gpu-"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(temporary) }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", filepath.Join(built, "gpu.sh"), "--simulate", "--short")
+	cmd.Env = append(os.Environ(), "OUT="+out, "TMPDIR="+temporary)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up then
+	cmd.WaitDelay = 30 * time.Second
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("gpu.sh: %v\n%s", err, said.String())
+	}
+
+	text, err := os.ReadFile(filepath.Join(out, "gpu.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got report
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Simulated || !got.Short || len(got.Command) == 0 || got.Machine["kernel"] == "" {
+		t.Errorf("the report does not say how it was made: %+v", got)
+	}
+	seen := map[string]result{}
+	for _, step := range got.Steps {
+		name := step.Part + " " + step.Name
+		seen[name] = step
+		if notSimulated[name] {
+			if step.Status != notRunStatus || !strings.HasPrefix(step.Why, "simulated: ") {
+				t.Errorf("%s: %s %q; want not run, and why", name, step.Status, step.Why)
+			}
+			continue
+		}
+		if step.Status != doneStatus || len(step.Figures) == 0 {
+			t.Errorf("%s: %s %s", name, step.Status, step.Why)
+		}
+	}
+	if want := len((&suite{}).steps()); len(got.Steps) != want {
+		t.Errorf("%d steps were taken, and there are %d", len(got.Steps), want)
+	}
+	if total := seen["share probe alloc"].Figures["total_bytes"]; total != float64(2<<30) {
+		t.Errorf("a program with a share of 2 GiB was shown %v", total)
+	}
+	for _, file := range []string{"summary.txt", "log.txt"} {
+		if text, err := os.ReadFile(filepath.Join(out, file)); err != nil || !bytes.Contains(text, []byte("simulated")) {
+			t.Errorf("%s: %v\n%s", file, err, text)
+		}
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("it left behind %v, %v", left, err)
+	}
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	eager  = "eager"
+	graphs = "graphs"
+
+	simulatedTorch = "simulated: simulated devices run no code, and PyTorch needs a real GPU"
+	torchMemory    = 8 << 30 // of each program's share
+)
+
+// torchSteps are training and inference, alone and beside each other.
+func (s *suite) torchSteps() []step {
+	var all []step
+	add := func(name string, limit time.Duration, run func(context.Context, string) (figures, error)) {
+		for _, mode := range []string{eager, graphs} {
+			all = append(all, step{"torch", name + ", " + mode, limit, func(ctx context.Context) (figures, error) {
+				if s.torch != "" {
+					return nil, notRun(s.torch)
+				}
+				return run(ctx, mode)
+			}})
+		}
+	}
+	add("training alone", 50*time.Second, s.trainAlone)
+	add("inference alone", 50*time.Second, s.inferAlone)
+	add("beside each other", 80*time.Second, s.torchBeside)
+	return all
+}
+
+// pytorch finds out whether there is PyTorch, what it loads, and what it is shown inside a share.
+func (s *suite) pytorch(ctx context.Context) (figures, error) {
+	if s.simulate {
+		s.torch = simulatedTorch
+		return nil, notRun(s.torch)
+	}
+	if s.python == "" {
+		s.torch = "there is no python3 here"
+		return nil, notRun(s.torch)
+	}
+	if _, err := s.output(ctx, line{[]string{s.python, "-c", "import torch; assert torch.cuda.is_available()"}, nil}); err != nil {
+		s.torch = "this python3 has no PyTorch that sees a GPU; log.txt says more"
+		return nil, notRun(s.torch)
+	}
+	found := figures{}
+	script := filepath.Join(s.folder, "torch", "loads.py")
+	bare, err := s.bare(s.python, script)
+	if err != nil {
+		return nil, err
+	}
+	if found["bare"], err = s.json(ctx, bare); err != nil {
+		return found, err
+	}
+	l, err := s.shared(share{gpu: "0.5..1", mem: "8Gi"}, s.python, script)
+	if err != nil {
+		return found, err
+	}
+	under, err := s.json(ctx, l)
+	found["under_a_share_of_8_gib"] = under
+	if err != nil {
+		return found, err
+	}
+	if total, ok := under["total_bytes"].(float64); !ok || total != torchMemory {
+		return found, fmt.Errorf("torch.cuda.mem_get_info under a share of 8 GiB shows %v bytes", under["total_bytes"])
+	}
+	return found, nil
+}
+
+// trainLine is examples/train.py, which trains until it is told to end.
+func (s *suite) trainLine(mode string) []string {
+	args := []string{s.python, s.example("train.py"), "--counts", "--seconds", "1000"}
+	if mode == graphs {
+		args = append(args, "--graph")
+	}
+	return args
+}
+
+func (s *suite) inferLine(mode string) []string {
+	args := []string{s.python, filepath.Join(s.folder, "torch", "infer.py"), "--seconds", fmt.Sprint(s.scale.torch.Seconds())}
+	if mode == graphs {
+		args = append(args, "--graph")
+	}
+	if rate := s.requests[mode]; rate > 0 {
+		args = append(args, "--rate", fmt.Sprint(rate))
+	}
+	return args
+}
+
+// trainAlone measures training steps bare, with the whole device as its share, and gated.
+func (s *suite) trainAlone(ctx context.Context, mode string) (figures, error) {
+	found := figures{}
+	bare, err := s.bare(s.trainLine(mode)...)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.steady(ctx, bare)
+	if err != nil {
+		return nil, err
+	}
+	s.training[mode] = steps
+	found["bare_steps_per_s"] = steps
+	for _, gpu := range []string{"1", "0.5..1"} {
+		l, err := s.shared(share{gpu: gpu, mem: "8Gi"}, s.trainLine(mode)...)
+		if err != nil {
+			return found, err
+		}
+		under, err := s.steady(ctx, l)
+		if err != nil {
+			return found, err
+		}
+		found["share_"+gpu+"_steps_per_s"] = under
+		found["share_"+gpu+"_percent_of_bare"] = 100 * under / steps
+	}
+	return found, nil
+}
+
+// steady is what a program that counts does per second by itself.
+func (s *suite) steady(ctx context.Context, l line) (perSecond float64, err error) {
+	c, err := s.together(ctx, []string{strings.Join(l.args, " ")}, []line{l})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.leave()) }()
+	rates, err := s.watch(ctx, c, s.scale.torch/2, s.scale.torch/2)
+	if err != nil {
+		return 0, err
+	}
+	return rates[0][0], nil
+}
+
+// inferAlone measures the latency of requests bare and gated. The bare run settles how many come a second in all later ones.
+func (s *suite) inferAlone(ctx context.Context, mode string) (figures, error) {
+	found := figures{}
+	bare, err := s.bare(s.inferLine(mode)...)
+	if err != nil {
+		return nil, err
+	}
+	alone, err := s.json(ctx, bare)
+	if err != nil {
+		return nil, err
+	}
+	rate, ok := alone["rate_per_s"].(float64)
+	if !ok || rate <= 0 {
+		return figures{"bare": alone}, errors.New("infer.py did not say how many requests came")
+	}
+	s.requests[mode] = rate
+	found["bare"] = alone
+	l, err := s.shared(share{gpu: "0.5..1", mem: "8Gi", class: "inference"}, s.inferLine(mode)...)
+	if err != nil {
+		return found, err
+	}
+	found["gated"], err = s.json(ctx, l)
+	return found, err
+}
+
+// torchBeside measures inference, at 40 % of its floor of half a device, beside training: under Aliquot, then by the driver.
+func (s *suite) torchBeside(ctx context.Context, mode string) (figures, error) {
+	if s.requests[mode] == 0 || s.training[mode] == 0 {
+		return nil, notRun("what both do alone is not known: see those steps")
+	}
+	found := figures{}
+	for _, kind := range []string{"shared", "by_the_driver"} {
+		trainer, err := s.bare(s.trainLine(mode)...)
+		if err != nil {
+			return found, err
+		}
+		server, err := s.bare(s.inferLine(mode)...)
+		if err != nil {
+			return found, err
+		}
+		if kind == "shared" {
+			if trainer, err = s.shared(share{gpu: "0.3..1", mem: "8Gi"}, s.trainLine(mode)...); err != nil {
+				return found, err
+			}
+			if server, err = s.shared(share{gpu: "0.5..1", mem: "8Gi", class: "inference"}, s.inferLine(mode)...); err != nil {
+				return found, err
+			}
+		}
+		served, steps, err := s.servedBeside(ctx, trainer, server)
+		if err != nil {
+			return found, fmt.Errorf("%s: %w", kind, err)
+		}
+		found[kind+"_inference"] = served
+		found[kind+"_training_percent_of_alone"] = 100 * steps / s.training[mode]
+	}
+	return found, nil
+}
+
+// servedBeside runs a server beside a trainer and returns what it says, and the trainer's steps a second meanwhile.
+func (s *suite) servedBeside(ctx context.Context, trainer, server line) (served figures, steps float64, err error) {
+	c, err := s.together(ctx, []string{"the trainer"}, []line{trainer})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, c.leave()) }()
+	if served, err = s.json(ctx, server); err != nil {
+		return nil, 0, err
+	}
+	if err := pause(ctx, time.Second); err != nil { // so that one of its counts lies behind the last request
+		return served, 0, err
+	}
+	if err := c.still(); err != nil {
+		return served, 0, err
+	}
+	from, _ := served["from_s"].(float64)
+	to, _ := served["to_s"].(float64)
+	steps, ok := rate(c.loads[0].read(), time.Duration(from*1e9), time.Duration(to*1e9))
+	if !ok {
+		return served, 0, errors.New("the trainer said too seldom how far it was")
+	}
+	return served, steps, nil
+}
