@@ -47,15 +47,20 @@ func furnish(f *fakeServer) {
 		Spec:   api.WorkloadSpec{Name: "done", Queue: "vision", Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}, Devices: 1, Command: []string{"true"}},
 		Status: api.WorkloadStatus{Phase: api.Ended, Outcome: api.Failed, ExitCode: ptr(3), Submitted: now.Add(-time.Hour), Started: ptr(now.Add(-time.Hour)), Ended: ptr(now.Add(-59 * time.Minute))},
 	}
+	usage := api.Usage{
+		Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
+		Own: 30 * time.Second, Burst: 45 * time.Second, Launches: 1234, Processes: 1, Enforced: true,
+	}
+	running.Status.Usage = []api.Usage{usage}
+	gone := usage
+	gone.Compute, gone.Memory, gone.MemoryPeak, gone.Processes = nil, nil, 6*gib, 0
+	ended.Status.Grants, ended.Status.Usage = []api.Grant{grant}, []api.Usage{gone}
 	f.works = []*api.Workload{running, waiting, ended}
 	f.devices = []api.Device{
 		{
 			UUID: "GPU-aaaa", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(5 * gib), Busy: ptr(api.Milli(410)), ComputeFree: 750,
 			MemoryFree: 136 * gib, Health: api.Healthy,
-			Grants: []api.Usage{{
-				Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
-				Own: 30 * time.Second, Burst: 45 * time.Second, Launches: 1234, Processes: 1, Enforced: true,
-			}},
+			Grants: []api.Usage{usage},
 		},
 		{
 			UUID: "GPU-bbbb", Index: 1, Model: "A10", Simulated: true, Memory: 22 * gib, ComputeFree: 1000, MemoryFree: 22 * gib, Health: api.Down,
@@ -79,7 +84,7 @@ func TestTables(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
 		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
-		"show": "show train", "show-wide": "show train -o wide", "why": "why night", "why-runs": "why train", "queues": "queue list", "queue": "queue show vision", "logs": "logs train",
+		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-runs": "why train", "queues": "queue list", "queue": "queue show vision", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +168,34 @@ func TestWideListSaysWhyOnesWait(t *testing.T) {
 	}
 	if got := f.command("ps"); strings.Contains(got.out, f.why.Message) {
 		t.Errorf("ps:\n%s", got.out)
+	}
+}
+
+// show says why a workload waits, also where the server's answer leaves the reason out.
+func TestShowSaysWhyItWaits(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	f.works[1].Status.Reason = ""
+	f.why.Message = "it is first in line and not enough is free"
+	for _, format := range formats {
+		if got := f.command("show", "night", "-o", format); !strings.Contains(got.out, f.why.Message) {
+			t.Errorf("show -o %s:\n%s", format, got.out)
+		}
+	}
+}
+
+// A filter that nothing passes is named, and not taken for an empty server.
+func TestNothingPassesTheFilter(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	for line, want := range map[string]string{
+		"ps --queue vision":               "No workloads in queue vision that run or wait; `aliquot ps -a` shows those that have ended.\n",
+		"ps -a --queue vision --user bob": "No workloads in queue vision of user bob.\n",
+		"ps --user root --queue default":  "No workloads in queue default of user root that run or wait; `aliquot ps -a` shows those that have ended.\n",
+	} {
+		if got := f.command(strings.Fields(line)...); got.out != want {
+			t.Errorf("%s: %q %q", line, got.out, got.err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/client"
 	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
@@ -122,7 +124,7 @@ func deviceNote(one api.Device) string {
 
 func (c *invocation) psCommand() *cobra.Command {
 	var all bool
-	var queue, user string
+	var queue, person string
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Aliases: []string{"list"},
@@ -131,59 +133,105 @@ func (c *invocation) psCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	cmd.Flags().StringVar(&queue, "queue", "", "only those of this queue")
-	cmd.Flags().StringVar(&user, "user", "", "only those of this user")
+	cmd.Flags().StringVar(&person, "user", "", "only those of this user")
 	must(cmd.RegisterFlagCompletionFunc("queue", c.completion(queueNames)))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		works, used, err := c.list(cmd.Context(), all, *format)
+		switch {
+		case queue == "" && cmd.Flags().Changed("queue"):
+			return emptyFlag("queue", "one that `aliquot queue list` names, or leave it out for all")
+		case person == "" && cmd.Flags().Changed("user"):
+			return emptyFlag("user", "your own name, or leave it out for all users")
+		}
+		server := c.client()
+		defer server.Close()
+		if err := knownQueue(cmd.Context(), server, queue); err != nil {
+			return err
+		}
+		works, err := c.list(cmd.Context(), server, all, *format)
 		if err != nil {
 			return err
 		}
+		if err := knownUser(person, works); err != nil {
+			return err
+		}
 		works = slices.DeleteFunc(works, func(work api.Workload) bool {
-			return queue != "" && work.Spec.Queue != queue || user != "" && work.User != user
+			return queue != "" && work.Spec.Queue != queue || person != "" && work.User != person
 		})
-		return c.print(*format, works, func(wide bool) table { return c.workloadTable(works, used, all, wide) })
+		return c.print(*format, works, func(wide bool) table {
+			out := c.workloadTable(works, all, wide)
+			if queue != "" || person != "" {
+				out.empty = noneOf(queue, person, all)
+			}
+			return out
+		})
 	}
 	return cmd
 }
 
-// list asks for the workloads and, for a table, for their use.
-func (c *invocation) list(ctx context.Context, all bool, format string) ([]api.Workload, usages, error) {
-	server := c.client()
-	defer server.Close()
+// knownQueue refuses the name of a queue that there is not, as a submission does; empty is any.
+func knownQueue(ctx context.Context, server *client.Client, name string) error {
+	if name == "" {
+		return nil
+	}
+	queues, err := server.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(queues, func(one api.Queue) bool { return one.Name == name }) {
+		return noQueue(name)
+	}
+	return nil
+}
+
+func noQueue(name string) error {
+	return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no queue %s: see `aliquot queue list`", name)}
+}
+
+// knownUser refuses a name that is neither a user of this machine nor one who has workloads; empty is any.
+func knownUser(name string, works []api.Workload) error {
+	if name == "" || slices.ContainsFunc(works, func(one api.Workload) bool { return one.User == name }) {
+		return nil
+	}
+	if _, err := user.Lookup(name); err != nil {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no user %s on this machine, nor workloads of one: see `aliquot ps -a`", name)}
+	}
+	return nil
+}
+
+// noneOf says that nothing passes a filter.
+func noneOf(queue, user string, all bool) string {
+	text := "No workloads"
+	if queue != "" {
+		text += " in queue " + queue
+	}
+	if user != "" {
+		text += " of user " + user
+	}
+	if all {
+		return text + "."
+	}
+	return text + " that run or wait; `aliquot ps -a` shows those that have ended."
+}
+
+// list asks for the workloads; all formats but the plain table also have why those that wait do.
+func (c *invocation) list(ctx context.Context, server *client.Client, all bool, format string) ([]api.Workload, error) {
 	works, err := server.Workloads(ctx, all)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if works == nil {
 		works = []api.Workload{}
 	}
-	if format != formatTable && format != formatWide {
-		return works, nil, nil
-	}
-	if format == formatWide {
+	if format != formatTable {
 		c.fillReasons(ctx, server, works)
 	}
-	devices, err := server.Devices(ctx)
-	return works, usagesOf(devices), err
+	return works, nil
 }
 
-// usages are the metered grants of each workload, by name.
-type usages map[string][]api.Usage
-
-func usagesOf(devices []api.Device) usages {
-	out := usages{}
-	for _, device := range devices {
-		for _, one := range device.Grants {
-			out[one.Workload] = append(out[one.Workload], one)
-		}
-	}
-	return out
-}
-
-// now sums what a workload uses; nil where any part of it is not known.
-func (u usages) now(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
-	grants := u[work.Spec.Name]
+// usedNow sums what a workload uses over its grants; nil where any part of it is not known.
+func usedNow(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
+	grants := work.Status.Usage
 	if len(grants) == 0 || work.Status.Phase == api.Ended || work.Status.Phase == api.Waiting {
 		return nil, nil
 	}
@@ -203,7 +251,7 @@ func (u usages) now(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
 	return compute, memory
 }
 
-func (c *invocation) workloadTable(works []api.Workload, used usages, all, wide bool) table {
+func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 	out := table{
 		head:  []string{"NAME", "STATE", "GPU", ">USE", "MEMORY", ">HELD", "DEVICE", "QUEUE", "USER", ">AGE"},
 		empty: "No workloads: `aliquot run --gpu 0.25..0.80 -- COMMAND` starts one; `aliquot ps -a` shows those that have ended.",
@@ -216,7 +264,7 @@ func (c *invocation) workloadTable(works []api.Workload, used usages, all, wide 
 	}
 	for _, work := range works {
 		word, colour := state(work.Status)
-		compute, memory := used.now(work)
+		compute, memory := usedNow(work)
 		row := []cell{
 			{work.Spec.Name, bold},
 			{word, colour},

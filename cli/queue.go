@@ -73,7 +73,7 @@ func (c *invocation) queueShowCommand() *cobra.Command {
 		}
 		at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == given[0] })
 		if at < 0 {
-			return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no queue %s: see `aliquot queue list`", given[0])}
+			return noQueue(given[0])
 		}
 		return c.print(*format, queues[at], func(bool) table { return queueUses(queues[at]) })
 	}

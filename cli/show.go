@@ -27,23 +27,18 @@ func (c *invocation) showCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		filled := []api.Workload{work}
+		c.fillReasons(cmd.Context(), server, filled)
+		work = filled[0]
 		if *format == formatJSON || *format == formatYAML {
 			return encode(c.Out, *format, work)
 		}
-		devices, err := server.Devices(cmd.Context())
-		if err != nil {
-			return err
-		}
-		used := usagesOf(devices)
-		if len(work.Status.Usage) > 0 { // also of one that has ended, which is on no device any more
-			used = usages{work.Spec.Name: work.Status.Usage}
-		}
-		return c.showWorkload(work, used, *format == formatWide)
+		return c.showWorkload(work, *format == formatWide)
 	}
 	return cmd
 }
 
-func (c *invocation) showWorkload(work api.Workload, used usages, wide bool) error {
+func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 	spec, status := work.Spec, work.Status
 	var out fields
 	word, colour := state(status)
@@ -78,13 +73,17 @@ func (c *invocation) showWorkload(work api.Workload, used usages, wide bool) err
 	if err := out.write(c.Out, c.style()); err != nil {
 		return err
 	}
-	if len(status.Grants) == 0 {
+	used := status.Usage
+	if len(status.Grants) == 0 || status.Phase == api.Ended && len(used) == 0 {
 		return nil
 	}
 	if _, err := fmt.Fprintln(c.Out); err != nil {
 		return err
 	}
-	return grantTable(status.Grants, used[spec.Name]).write(c.Out, c.style())
+	if status.Phase == api.Ended {
+		return usedTable(used).write(c.Out, c.style())
+	}
+	return grantTable(status.Grants, used).write(c.Out, c.style())
 }
 
 // limits says what a workload may not pass besides its share.
@@ -119,6 +118,18 @@ func grantTable(grants []api.Grant, used []api.Usage) table {
 				text(held(usage.Own)), text(held(usage.Burst)), text(strconv.FormatUint(usage.Launches, 10)), enforcedCell(*usage))
 		}
 		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+// usedTable shows what a workload that has ended used in all.
+func usedTable(used []api.Usage) table {
+	out := table{head: []string{">DEVICE", "GPU", "MEMORY", ">MOST HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES"}}
+	for _, one := range used {
+		out.rows = append(out.rows, []cell{
+			text(strconv.Itoa(one.Grant.DeviceIndex)), text(computeText(one.Grant)), text(span(one.Grant.MemoryFloor, one.Grant.MemoryCeiling)),
+			text(size(one.MemoryPeak)), text(held(one.DeviceTime)), text(held(one.Own)), text(held(one.Burst)), text(strconv.FormatUint(one.Launches, 10)),
+		})
 	}
 	return out
 }
@@ -165,10 +176,7 @@ func (c *invocation) whyCommand() *cobra.Command {
 		var used []api.Usage
 		if why.Phase == api.Running {
 			if work, err := server.Workload(cmd.Context(), why.Workload); err == nil {
-				since = work.Status.Started
-			}
-			if devices, err := server.Devices(cmd.Context()); err == nil {
-				used = usagesOf(devices)[why.Workload]
+				since, used = work.Status.Started, work.Status.Usage
 			}
 		}
 		return c.showWhy(why, since, used)
