@@ -36,7 +36,7 @@ func (c *invocation) doctorCommand() *cobra.Command {
 		server := client.New(run)
 		defer server.Close()
 		findings := doctor.Judge(c.facts(cmd.Context(), server, run, folder, probe))
-		if err := c.print(*format, findings, func(bool) table { return findingTable(findings) }); err != nil {
+		if err := c.print(*format, findings, func(wide bool) table { return findingTable(findings, wide) }); err != nil {
 			return err
 		}
 		if doctor.Worst(findings) == doctor.Fail {
@@ -71,13 +71,24 @@ func (c *invocation) facts(ctx context.Context, server *client.Client, run, stat
 
 var errNoDriverKnown = fmt.Errorf("this program was built without knowledge of drivers")
 
-func findingTable(findings []doctor.Finding) table {
+// findingTable draws findings; the wide one has the codes by which scripts know them.
+func findingTable(findings []doctor.Finding, wide bool) table {
 	out := table{head: []string{"", "WHAT", "HOW IT IS"}}
+	if wide {
+		out.head = []string{"", "CODE", "WHAT", "HOW IT IS"}
+	}
+	add := func(mark cell, code string, rest ...cell) {
+		row := []cell{mark}
+		if wide {
+			row = append(row, text(code))
+		}
+		out.rows = append(out.rows, append(row, rest...))
+	}
 	for _, one := range findings {
 		colour := map[doctor.Severity]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}[one.Severity]
-		out.rows = append(out.rows, []cell{{string(one.Severity), colour}, text(one.Title), text(one.Detail)})
+		add(cell{string(one.Severity), colour}, one.Code, text(one.Title), text(one.Detail))
 		if one.Do != "" {
-			out.rows = append(out.rows, []cell{{}, {}, {"→ " + one.Do, dim}})
+			add(cell{}, "", cell{}, cell{"→ " + one.Do, dim})
 		}
 	}
 	return out

@@ -71,11 +71,22 @@ func TestJudge(t *testing.T) {
 	simulated.Info.Simulated, simulated.Info.ShimMode, simulated.Driver = true, "library path", errors.New("no libcuda.so.1 was found")
 	none := fine()
 	none.NVMLDevices, none.Devices, none.Cgroup = 0, []api.Device{}, 1
+	another := poor() // what this user may not do is no fault of root's server
+	another.Version, another.Arbiter, another.ArbiterHidden, another.Probe, another.ProbeSays = "1.0", nil, true, nil, "1 device with 1 GiB"
+	another.Info, another.Devices, another.Kernel, another.TimerLate = fine().Info, fine().Devices, "6.1.0", 0
+	another.Info.AllUsers, another.Info.User, another.Driver, another.NVMLDevices = true, "ann", nil, 8
+	down := simulated
+	down.Probed, down.ProbeSkipped = false, "no device has room for it"
+	down.Devices = []api.Device{
+		{UUID: "GPU-0", Model: "H200", Simulated: true, Health: api.Down, HealthReason: "its process has ended"},
+		{UUID: "GPU-1", Index: 1, Model: "H200", Simulated: true, Health: api.Down, HealthReason: "its process has ended"},
+	}
 	for name, test := range map[string]struct {
 		facts Facts
 		worst Severity
 	}{
 		"fine": {fine(), OK}, "poor": {poor(), Fail}, "no-server": {gone, Fail}, "broken-driver": {broken, Fail}, "simulated": {simulated, Warn}, "no-devices": {none, Fail},
+		"server-of-root": {another, OK}, "all-down": {down, Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			findings := Judge(test.facts)

@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,12 @@ func Judge(f Facts) []Finding {
 		out = append(out, Finding{code, title, severity, detail, do})
 	}
 	judgeMachine(f, add)
-	judgeFolders(f, add)
+	if f.ofAnother() {
+		judgeUser(f, add)
+	} else {
+		judgeOwn(f, add)
+		judgeFolders(f, add)
+	}
 	judgeDriver(f, add)
 	judgeServer(f, add)
 	return out
@@ -72,6 +78,22 @@ type adder func(code, title string, severity Severity, detail, do string)
 func judgeMachine(f Facts, add adder) {
 	add("kernel", "Kernel", pick(kernelAtLeast(f.Kernel, oldestKernel), OK, Fail), f.Kernel+" on "+f.Arch,
 		"Run on Linux "+oldestKernel+" or newer: tasks are watched through file descriptors that older kernels lack.")
+	add("timer", "Timers", pick(f.TimerLate <= lateTimer, OK, Warn), fmt.Sprintf("1 ms sleeps end at most %s late in this process now", f.TimerLate.Round(10*time.Microsecond)),
+		"The machine is busy or its clock is coarse: give-back takes that much longer unless the arbiter has real-time priority.")
+}
+
+// ofAnother says that the server that answers is root's, and who asks is another user: what this process may do is no word about what
+// the server may.
+func (f Facts) ofAnother() bool { return f.Server == nil && f.Info.AllUsers && f.UID != 0 }
+
+// judgeUser says so, in place of what a server of this user would be permitted and where it would have its folders.
+func judgeUser(f Facts, add adder) {
+	add("user", "User", OK, fmt.Sprintf("%s (%d): root's server serves every user of this machine", f.User, f.UID), "")
+	add("permissions", "Permissions", OK, "those of root's server, with its folders, which `aliquot doctor` as root judges; what it lacks it says below", "")
+}
+
+// judgeOwn judges what a server of this user is permitted.
+func judgeOwn(f Facts, add adder) {
 	if f.UID == 0 {
 		add("user", "User", OK, "root: the server serves every user of this machine", "")
 	} else {
@@ -102,8 +124,6 @@ func judgeMachine(f Facts, add adder) {
 	}
 	add("memlock", "Locked memory", pick(f.Memlock >= littleMemlock, OK, Warn), "limit "+bytesOrAll(f.Memlock),
 		"Raise `memlock` in /etc/security/limits.conf: the arbiter locks its pages.")
-	add("timer", "Timers", pick(f.TimerLate <= lateTimer, OK, Warn), fmt.Sprintf("1 ms sleeps end at most %s late in this process now", f.TimerLate.Round(10*time.Microsecond)),
-		"The machine is busy or its clock is coarse: give-back takes that much longer unless the arbiter has real-time priority.")
 }
 
 func judgeFolders(f Facts, add adder) {
@@ -202,14 +222,21 @@ func judgeDevices(f Facts, add adder) {
 		}
 		add("device."+device.UUID, fmt.Sprintf("Device %d", device.Index), Fail,
 			fmt.Sprintf("%s is %s: %s", device.Model, device.Health, cmp.Or(device.HealthReason, "-")),
-			"Its workloads were told; look at the kernel's log, and reset or replace it.")
+			pick(device.Simulated, "Its workloads were told; `aliquot down --all` and `aliquot up` simulate it anew.",
+				"Its workloads were told; look at the kernel's log, and reset or replace it."))
 	}
-	kind := "devices"
+	says := fmt.Sprintf("%d of %d healthy", healthy, len(f.Devices))
 	if f.Info.Simulated {
-		kind = "simulated devices: nothing runs on a real GPU"
+		says += "; they are simulated: nothing runs on a real GPU"
 	}
-	add("devices", "Devices", pick(len(f.Devices) > 0, OK, Fail), fmt.Sprintf("%d of %d healthy; %s", healthy, len(f.Devices), kind),
-		"Start the server with --simulate h200x2, or make `nvidia-smi -L` show a device.")
+	switch {
+	case len(f.Devices) == 0:
+		add("devices", "Devices", Fail, says, "Start the server with --simulate h200x2, or make `nvidia-smi -L` show a device.")
+	case healthy == 0:
+		add("devices", "Devices", Fail, says, "Nothing can start before one of them is healthy again.")
+	default:
+		add("devices", "Devices", pick(healthy == len(f.Devices), OK, Warn), says, "What needs more devices than are healthy waits.")
+	}
 	for _, device := range f.Devices {
 		for _, process := range device.Unenforced {
 			add(fmt.Sprintf("unenforced.%d", process.PID), "Outside any share", Warn,
@@ -221,6 +248,8 @@ func judgeDevices(f Facts, add adder) {
 
 func judgeProbe(f Facts, add adder) {
 	switch {
+	case !f.Probed && f.Devices != nil && !slices.ContainsFunc(f.Devices, func(one api.Device) bool { return one.Health == api.Healthy }):
+		add("probe", "Self test", Warn, "not made: no device is healthy", "Run `aliquot doctor` again when one is.")
 	case !f.Probed:
 		add("probe", "Self test", OK, "not made: "+cmp.Or(f.ProbeSkipped, "not asked for"), "")
 	case f.Probe != nil:
@@ -230,7 +259,7 @@ func judgeProbe(f Facts, add adder) {
 	}
 }
 
-func pick(good bool, yes, no Severity) Severity {
+func pick[T any](good bool, yes, no T) T {
 	if good {
 		return yes
 	}
