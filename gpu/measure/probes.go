@@ -26,6 +26,9 @@ func (s *suite) probeShared(ctx context.Context, name string) (figures, error) {
 		return nil, err
 	}
 	found, err := s.json(ctx, l)
+	if total := found["total_bytes"]; err == nil && name == "alloc" && total != float64(2<<30) {
+		err = fmt.Errorf("a program with a share of 2 GiB was shown %v bytes", total)
+	}
 	if err != nil || name != "launch" {
 		return found, err
 	}

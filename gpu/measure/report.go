@@ -18,11 +18,13 @@ type report struct {
 	Simulated bool              `json:"simulated"`
 	Short     bool              `json:"short"`
 	Machine   map[string]string `json:"machine"`
+	Goals     []goal            `json:"goals"`
 	Steps     []result          `json:"steps"`
 }
 
 // save writes the report for programs.
 func (r *report) save(folder string) error {
+	r.Goals = goals(r.Steps)
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -54,6 +56,7 @@ func (r *report) summary() string {
 	for _, key := range sorted(r.Machine) {
 		fmt.Fprintf(&b, "%s: %s\n", key, r.Machine[key])
 	}
+	fmt.Fprintf(&b, "\nThe goals, judged by this run alone:\n%s", goalTable(goals(r.Steps)))
 	for _, s := range r.Steps {
 		fmt.Fprintf(&b, "\n%s: %s: %s", s.Part, s.Name, s.Status)
 		if s.Why != "" {

@@ -30,7 +30,7 @@ func (s *suite) torchSteps() []step {
 			}})
 		}
 	}
-	add("training alone", 50*time.Second, s.trainAlone)
+	add("training alone", 70*time.Second, s.trainAlone)
 	add("inference alone", 50*time.Second, s.inferAlone)
 	add("beside each other", 80*time.Second, s.torchBeside)
 	return all

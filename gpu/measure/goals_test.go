@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestGoals(t *testing.T) {
+	steps := []result{
+		{Part: "share", Name: "2 tenants", Figures: figures{"share_error_points": 0.6, "over_a_ceiling_points": 0.7, "least_sum_points": 98.5}},
+		{Part: "probe", Name: "launch", Figures: figures{"launch_p50_ns": 1500.}},
+		{Part: "share", Name: "probe launch", Figures: figures{"launch_p50_ns": 1540.}},
+		{Part: "torch", Name: "inference alone, eager", Figures: figures{"bare": figures{"p99_ms": 4., "rate_per_s": 100., "service_ms": 2.}}},
+		{Part: "torch", Name: "beside each other, eager", Figures: figures{
+			"shared_inference": figures{"p99_ms": 5.}, "shared_training_percent_of_alone": 76.,
+		}},
+	}
+	for name, want := range map[string]struct {
+		value float64
+		ok    bool
+	}{
+		"share_error, 2 tenants":               {0.6, true},
+		"ceiling_overshoot, 2 tenants":         {0.7, false},
+		"sum of all, 2 tenants":                {98.5, true},
+		"a launch, gate open, over none":       {40, true},
+		"inference p99 beside training, eager": {1.25, false},
+		"training beside inference, eager":     {95, true}, // 76 of the 80 that 100 requests of 2 ms leave
+	} {
+		found := false
+		for _, g := range goals(steps) {
+			if g.Name != name {
+				continue
+			}
+			found = true
+			if g.Value == nil || g.OK == nil || *g.Value < want.value-1e-6 || *g.Value > want.value+1e-6 || *g.OK != want.ok {
+				t.Errorf("%s: %+v, want %v", name, g, want)
+			}
+		}
+		if !found {
+			t.Errorf("no goal %s", name)
+		}
+	}
+	for _, g := range goals(nil) {
+		if g.Value != nil || g.OK != nil {
+			t.Errorf("%s was judged without a figure", g.Name)
+		}
+	}
+	if table := goalTable(goals(steps)); !strings.Contains(table, "missed") || !strings.Contains(table, "not measured") {
+		t.Errorf("the table:\n%s", table)
+	}
+}
