@@ -247,6 +247,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	hint := "see `" + cmd.CommandPath() + " --help`"
 	cmd.SuggestionsMinimumDistance = 2
+	if len(args[0]) <= 5 { // two other letters make another word of a short one
+		cmd.SuggestionsMinimumDistance = 1
+	}
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		path := cmd.CommandPath() + " "
 		hint = "did you mean `" + path + strings.Join(like, "` or `"+path) + "`?"

@@ -213,17 +213,6 @@ func TestNothingThere(t *testing.T) {
 	}
 }
 
-func TestNoServer(t *testing.T) {
-	run := filepath.Join(t.TempDir(), "nobody")
-	for _, line := range []string{"ps", "devices", "run -- true", "submit -- true", "down", "top --once", "logs x", "queue list"} {
-		got := invoke(t, Program{}, append([]string{"--run", run}, strings.Fields(line)...)...)
-		want := "aliquot: no server answers at " + filepath.Join(run, "aliquot.sock") + ": start one with `aliquot up`\n"
-		if got.exit.Status != ExitFailed || got.err != want {
-			t.Errorf("%s: %v %q", line, got.exit, got.err)
-		}
-	}
-}
-
 // What is submitted is what was asked for, with the caller's directory and environment, and nothing that was not said.
 func TestSubmit(t *testing.T) {
 	f := newFakeServer(t)
@@ -232,6 +221,10 @@ func TestSubmit(t *testing.T) {
 		"--queue vision --class batch --priority 7 --weight 3 ./job --gpu mine -o json")...)
 	if got.exit != (Exit{}) || got.out != "night waits, 1st in line: no device has 0.50 of its compute free\n" {
 		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
+	}
+	f.why.Message = "it is first in line for 2 devices, and not enough is free"
+	if got := f.command("why", "night"); !strings.HasPrefix(got.out, " waits, 1st in line for 2 devices, and not enough is free\n") {
+		t.Errorf("the place is said twice: %q", got.out)
 	}
 	spec := f.works[0].Spec
 	want := api.WorkloadSpec{

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ func TestRefusals(t *testing.T) {
 		says   string
 	}{
 		{"nonsense", nil, ExitUsage, `there is no command "nonsense"`},
+		{"bogus", nil, ExitUsage, "there is no command \"bogus\": see `aliquot --help`"},
 		{"submitt", nil, ExitUsage, "did you mean `aliquot submit`?"},
 		{"queue lisst", nil, ExitUsage, "did you mean `aliquot queue list`?"},
 		{"ps extra", nil, ExitUsage, "takes no arguments"},
@@ -116,5 +118,24 @@ func TestCaret(t *testing.T) {
 	if len(lines) != 3 || !strings.Contains(lines[1], "0.8..0.2") || !strings.HasPrefix(strings.TrimSpace(lines[2]), "^") ||
 		strings.Index(lines[2], "^") != strings.Index(lines[1], "0.8..0.2")+len("0.8..") {
 		t.Errorf("got:\n%s", got.err)
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	run := filepath.Join(t.TempDir(), "nobody")
+	for _, line := range []string{"ps", "devices", "run -- true", "submit -- true", "top --once", "logs x", "queue list"} {
+		got := invoke(t, Program{}, append([]string{"--run", run}, strings.Fields(line)...)...)
+		want := "aliquot: no server answers at " + filepath.Join(run, "aliquot.sock") + ": start one with `aliquot up`\n"
+		if got.exit.Status != ExitFailed || got.err != want {
+			t.Errorf("%s: %v %q", line, got.exit, got.err)
+		}
+	}
+}
+
+// Where no server runs, there is nothing to stop and nothing to be advised to start.
+func TestDownWithoutServer(t *testing.T) {
+	got := invoke(t, Program{}, "--run", filepath.Join(t.TempDir(), "nobody"), "down")
+	if got.exit.Status != ExitFailed || strings.Contains(got.err, "aliquot up") || !strings.Contains(got.err, "there is nothing to stop") {
+		t.Errorf("%v %q", got.exit, got.err)
 	}
 }

@@ -120,8 +120,20 @@ func (c *invocation) refusedProgram(program string, err error) error {
 	if status == 0 {
 		return err
 	}
-	c.complain(err)
+	c.complain(fmt.Errorf("%w; %s", err, programAdvice(program, status)))
 	return exitStatus(status)
+}
+
+// programAdvice is what to do about a program that shells end with such a status for.
+func programAdvice(program string, status int) string {
+	switch {
+	case status == 126:
+		return "give a file that you may run: chmod +x makes it one"
+	case strings.Contains(program, "/"):
+		return "give the path of a program, from the directory in which you are"
+	default:
+		return "give its path, or a PATH that has it"
+	}
 }
 
 // programStatus is 127 for a program that is not there, 126 for one that this user may not start, else 0.
@@ -303,6 +315,12 @@ func (a *attached) conclude(ended api.Workload) error {
 		a.complain(errors.New(orText(status.Reason, name+" could not be started")))
 	case api.Stopped:
 		a.complain(fmt.Errorf("%s was stopped%s", name, because(status.Reason)))
+	case api.Unknown:
+		reason := orText(status.Reason, "nothing more is known")
+		if !strings.Contains(reason, "unknown") {
+			reason = "its exit status is unknown: " + reason
+		}
+		a.complain(fmt.Errorf("%s ended: %s", name, reason))
 	default:
 		a.complain(fmt.Errorf("%s: %s%s", name, orText(string(status.Outcome), "ended"), because(status.Reason)))
 	}

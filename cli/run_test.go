@@ -60,7 +60,7 @@ func TestRunEndsAsTheProgram(t *testing.T) {
 		{"no program", api.WorkloadStatus{Outcome: api.Refused, ExitCode: code(127), Reason: "the program ./x cannot be run: no such file"}, Exit{Status: 127}, "aliquot: the program ./x cannot be run: no such file\n"},
 		{"late", api.WorkloadStatus{Outcome: api.TimedOut, Signal: "SIGKILL", Reason: "its 2h are over"}, Exit{Status: 137, Signal: syscall.SIGKILL}, "aliquot: job-1: timed out: its 2h are over\n"},
 		{"evicted", api.WorkloadStatus{Outcome: api.Evicted, Reason: "device 0 is down"}, Exit{Status: ExitFailed}, "aliquot: job-1: evicted: device 0 is down\n"},
-		{"unknown", api.WorkloadStatus{Outcome: api.Unknown, Reason: "its supervisor was killed"}, Exit{Status: ExitFailed}, "aliquot: job-1: unknown: its supervisor was killed\n"},
+		{"unknown", api.WorkloadStatus{Outcome: api.Unknown, Reason: "its supervisor was killed"}, Exit{Status: ExitFailed}, "aliquot: job-1 ended: its exit status is unknown: its supervisor was killed\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFakeServer(t)
@@ -167,7 +167,10 @@ func TestWaitingLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "\r\x1b[Kaliquot: a waits\r\x1b[K" + fit("aliquot: a waits, "+strings.Repeat("long ", 40), 79) + "\r\x1b[Kstays\n"
+	// Nothing of a reason is lost for want of width, and all its rows are taken back.
+	want := "\r\x1b[Kaliquot: a waits\r\x1b[Kaliquot: a waits, " + strings.TrimSpace(strings.Repeat("long ", 12)) + "\r\n" +
+		strings.TrimSpace(strings.Repeat("long ", 16)) + "\r\n" + strings.TrimSpace(strings.Repeat("long ", 12)) +
+		"\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[Kstays\n"
 	if string(text) != want {
 		t.Errorf("got  %q\nwant %q", text, want)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,5 +63,13 @@ func standing(name string, why api.Why) string {
 	case why.Phase == api.Starting:
 		text = name + " starts"
 	}
-	return text + because(why.Message)
+	return text + becauseOfLine(why)
+}
+
+// becauseOfLine is the reason as the end of a sentence that has said the place in line already.
+func becauseOfLine(why api.Why) string {
+	if rest, ok := strings.CutPrefix(why.Message, "it is first in line for "); ok && why.Phase == api.Waiting && why.Place == 1 {
+		return " for " + rest
+	}
+	return because(why.Message)
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,9 +16,6 @@ func terminalWidth(file *os.File) int {
 	}
 	return int(size.Col)
 }
-
-// fit cuts text to a number of columns.
-func fit(text string, width int) string { return ansi.Truncate(text, width, "…") }
 
 // endedBy is the end of a command by a signal.
 type endedBy syscall.Signal

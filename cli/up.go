@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
 )
 
@@ -290,8 +291,15 @@ func (c *invocation) downCommand() *cobra.Command {
 		if all && errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
 			return c.haltWithoutServer(cmd.Context(), run, state, grace)
 		}
+		if errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("no server answers at %s: there is nothing to stop; `aliquot down --all` ends what a killed one left behind", gone.Socket)
+		}
 		if err != nil {
 			return err
+		}
+		going := 0
+		if !all {
+			going = c.goOn(cmd.Context(), server)
 		}
 		pid, err := server.ServerPID(cmd.Context())
 		if err != nil {
@@ -306,18 +314,34 @@ func (c *invocation) downCommand() *cobra.Command {
 			return err
 		}
 		if all && c.Halt != nil {
-			config := HaltConfig{Run: run, Grace: grace}
-			if info.Simulated {
-				config.Simulate = outlivingIn(run).simulated
-			}
+			config := HaltConfig{Run: run, Grace: grace, Simulate: info.Simulate} // what simulates them may have died
 			if _, err := c.Halt(cmd.Context(), config); err != nil {
 				return err
 			}
 		}
-		_, err = fmt.Fprintln(c.Out, "aliquot is down")
+		said := "aliquot is down"
+		if going > 0 {
+			said += "; " + plural(going, "workload") + " will go on: `aliquot up` finds them again, `aliquot down --all` ends them"
+		}
+		_, err = fmt.Fprintln(c.Out, said)
 		return err
 	}
 	return cmd
+}
+
+// goOn counts the workloads that run on without the server; 0 where that cannot be had.
+func (c *invocation) goOn(ctx context.Context, server *client.Client) int {
+	works, err := server.Workloads(ctx, false)
+	if err != nil {
+		return 0
+	}
+	count := 0
+	for _, work := range works {
+		if work.Status.Phase == api.Running || work.Status.Phase == api.Starting || work.Status.Phase == api.Stopping {
+			count++
+		}
+	}
+	return count
 }
 
 func (c *invocation) stopEverything(ctx context.Context, server *client.Client, grace time.Duration) error {

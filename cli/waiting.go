@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -19,7 +22,7 @@ type waitingLine struct {
 	terminal bool
 	colour   bool
 	shown    string
-	dirty    bool // the terminal's line holds text
+	rows     int // of the terminal that hold it
 }
 
 func newWaitingLine(out *os.File, colour bool) *waitingLine {
@@ -35,8 +38,18 @@ func (w *waitingLine) show(text string) {
 		_, _ = fmt.Fprintln(w.out, text)
 		return
 	}
-	_, _ = fmt.Fprint(w.out, "\r\x1b[K"+style{w.colour}.paint(dim, fit(text, terminalWidth(w.out)-1)))
-	w.dirty = true
+	wrapped := ansi.Wrap(strings.TrimSpace(text), max(terminalWidth(w.out)-1, 20), "")
+	lines := strings.Split(wrapped, "\n")
+	for i, line := range lines {
+		lines[i] = style{w.colour}.paint(dim, strings.TrimSpace(line))
+	}
+	_, _ = fmt.Fprint(w.out, w.erase()+strings.Join(lines, "\r\n"))
+	w.rows = len(lines)
+}
+
+// erase is what takes the text back from the terminal, row by row from the last.
+func (w *waitingLine) erase() string {
+	return "\r\x1b[K" + strings.Repeat("\x1b[A\x1b[K", max(w.rows-1, 0))
 }
 
 // say prints a line that stays.
@@ -47,10 +60,10 @@ func (w *waitingLine) say(text string) {
 
 // clear takes the line back from the terminal.
 func (w *waitingLine) clear() {
-	if w.dirty {
-		_, _ = fmt.Fprint(w.out, "\r\x1b[K")
+	if w.rows > 0 {
+		_, _ = fmt.Fprint(w.out, w.erase())
 	}
-	w.dirty, w.shown = false, ""
+	w.rows, w.shown = 0, ""
 }
 
 // watchReasons asks why the workload waits, now and after everything that happens.
@@ -98,13 +111,7 @@ func (a *attached) waitText(why api.Why) string {
 	if why.Phase != api.Waiting {
 		return ""
 	}
-	text := "aliquot: " + a.work.Spec.Name + " waits"
-	if why.Place > 0 {
-		text += ", " + ordinal(why.Place) + " in line"
-	}
-	if why.Message != "" {
-		text += ": " + why.Message
-	}
+	text := "aliquot: " + standing(a.work.Spec.Name, why)
 	if why.Estimate != nil {
 		text += " (about " + why.Estimate.Local().Format("15:04") + ")"
 	}
