@@ -176,7 +176,7 @@ type Device struct {
 	Memory       Bytes        `json:"memory"`     // that may be granted
 	MemoryUsed   *Bytes       `json:"memoryUsed"` // nil: not known
 	Busy         *Milli       `json:"busy"`
-	ComputeFree  Milli        `json:"computeFree"` // not under any floor
+	ComputeFree  Milli        `json:"computeFree"` // not under any floor; 0 where it takes no work
 	MemoryFree   Bytes        `json:"memoryFree"`
 	Health       DeviceHealth `json:"health"`
 	HealthReason string       `json:"healthReason,omitempty"`

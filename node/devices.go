@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +135,7 @@ func (a *Agent) watchDevices(ctx context.Context) {
 	for event := range a.backend.Events() {
 		switch event.Condition {
 		case device.Gone:
-			a.setHealth(ctx, event.UUID, api.Down, event.Reason)
+			a.setHealth(ctx, event.UUID, api.Down, cmp.Or(a.simulatorGone(), event.Reason))
 		case device.Sick:
 			a.setHealth(ctx, event.UUID, api.Draining, event.Reason)
 		case device.Well:

@@ -100,8 +100,21 @@ func (a *Agent) watchSimulator(ctx context.Context) {
 	a.mu.Lock()
 	order := append([]string(nil), a.order...)
 	a.mu.Unlock()
-	reason := fmt.Sprintf("the process that simulates it (pid %d) has ended; stop and start Aliquot to have it again", a.sim.process.pid)
 	for _, uuid := range order {
-		a.setHealth(ctx, uuid, api.Down, reason)
+		a.setHealth(ctx, uuid, api.Down, a.simulatorGone())
 	}
+}
+
+// simulatorGone says why no simulated device answers any more; empty: they are not simulated, or what simulates them lives. The devices
+// going one by one is how the driver's library sees it, and the end of that process why.
+func (a *Agent) simulatorGone() string {
+	if a.sim == nil {
+		return ""
+	}
+	// It stops listening a moment before it has ended for all to see.
+	if listens := server(simSocket(a.run)); listens != nil {
+		listens.close()
+		return ""
+	}
+	return fmt.Sprintf("the process that simulates the devices (pid %d) has ended; `aliquot down`, then `aliquot up`, starts it again", a.sim.process.pid)
 }

@@ -66,6 +66,9 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 		}
 		for _, uuid := range h.order {
 			device, book := h.devices[uuid], books[uuid]
+			if device.Health != api.Healthy { // it takes no work: nothing of it can be had
+				book.ComputeFree, book.MemoryFree = 0, 0
+			}
 			list = append(list, api.Device{
 				UUID: uuid, Index: device.Index, Model: device.Model, Simulated: device.Simulated, Memory: device.Memory,
 				ComputeFree: max(0, book.ComputeFree), MemoryFree: max(0, book.MemoryFree), Health: device.Health,
@@ -75,6 +78,27 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 		h.addUsage(list, metered, seen)
 	})
 	return list, err
+}
+
+// outOfService says which devices take no work, and why, and whether that is all of them; empty: all do.
+func (h *Host) outOfService() (text string, all bool) {
+	var indices []string
+	health, reason, same := api.Healthy, "", true
+	for _, uuid := range h.order {
+		device := h.devices[uuid]
+		if device.Health == api.Healthy {
+			continue
+		}
+		same = same && (len(indices) == 0 || health == device.Health && reason == device.Reason)
+		health, reason = device.Health, device.Reason
+		indices = append(indices, strconv.Itoa(device.Index))
+		text += fmt.Sprintf("; device %d (%s) is %s: %s", device.Index, device.Model, health, reason)
+	}
+	text = strings.TrimPrefix(text, "; ")
+	if same && len(indices) > 1 {
+		text = fmt.Sprintf("devices %s are %s: %s", strings.Join(indices, " and "), health, reason)
+	}
+	return text, len(indices) == len(h.order)
 }
 
 // addUsage puts meters and grants on devices.

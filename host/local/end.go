@@ -224,6 +224,8 @@ func (h *Host) conclude(w *work, how verdict) {
 	case stop == nil:
 	case how.outcome == api.Stopped:
 		how.outcome, how.reason = stop.Outcome, stop.Reason
+	case how.outcome == api.Failed && how.reason == "" && stop.Outcome == api.Evicted: // of the same, before it could be told to end
+		how.reason = stop.Reason
 	case how.outcome == api.Unknown: // why it ended is known all the same
 		how.outcome, how.reason = stop.Outcome, stop.Reason+"; "+how.reason
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,5 +135,57 @@ func TestNoWorkloadIsMissedInAList(t *testing.T) {
 				t.Fatalf("it is listed %d times of %d", times, len(list))
 			}
 		}
+	}
+}
+
+// TestWaitingForADeviceThatIsDown: work that waits because devices are out of service is told so, not to ask for less.
+func TestWaitingForADeviceThatIsDown(t *testing.T) {
+	s := newSite(t, nil)
+	asked := spec("0.5", "true")
+	asked.Name, asked.Devices = "two", 2
+	why := func(want ...string) {
+		t.Helper()
+		until(t, strings.Join(want, ", "), func() bool {
+			why, err := s.Why(context.Background(), "two")
+			if err != nil {
+				t.Fatal(err)
+			}
+			missing := func(text string) bool { return !strings.Contains(why.Message, text) }
+			return !slices.ContainsFunc(want, missing) && why.Unblock == "a device that takes work again: see `aliquot devices`"
+		})
+	}
+	s.agent.notices <- node.Notice{Kind: node.DeviceDown, Device: "GPU-1", Reason: "it is gone"}
+	until(t, "device 1 is down", func() bool {
+		devices, err := s.Devices(context.Background())
+		return err == nil && devices[1].Health == api.Down && devices[1].ComputeFree == 0 && devices[1].MemoryFree == 0 && devices[0].ComputeFree == api.WholeDevice
+	})
+	s.submit(asked)
+	why("device 1 (H200) is down: it is gone; and nothing that may be used now could hold 2 devices")
+	s.agent.notices <- node.Notice{Kind: node.DeviceDown, Device: "GPU-0", Reason: "it is gone"}
+	why("devices 0 and 1 are down: it is gone")
+	s.agent.notices <- node.Notice{Kind: node.DeviceBack, Device: "GPU-0"}
+	s.agent.notices <- node.Notice{Kind: node.DeviceBack, Device: "GPU-1"}
+	if work := s.ended("two"); work.Status.Outcome != api.Succeeded {
+		t.Errorf("ended with %+v", work.Status)
+	}
+}
+
+// TestFailedBeforeItWasEvicted: one that fails of what it is being evicted for, before the order reaches it, says why.
+func TestFailedBeforeItWasEvicted(t *testing.T) {
+	s := newSite(t, nil)
+	gate := filepath.Join(s.root, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := spec("0.5", "read x < "+gate+"; exit 1")
+	asked.Name = "fails"
+	uid := s.submit(asked).UID
+	s.running("fails")
+	s.tell(func() { s.work[uid].keep.Stop = &order{Outcome: api.Evicted, Reason: "device 0 is down"} })
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.ended("fails").Status; status.Outcome != api.Failed || status.Reason != "device 0 is down" || *status.ExitCode != 1 {
+		t.Errorf("ended with %+v", status)
 	}
 }

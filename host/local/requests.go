@@ -182,6 +182,14 @@ func (h *Host) explain(uid string, why *api.Why) {
 	engines := h.engine.Why(uid)
 	why.Phase, why.Place, why.Code, why.Message = engines.Phase, engines.Place, engines.Code, engines.Message
 	why.Unblock, why.Counts = engines.Unblock, engines.Counts
+	if out, all := h.outOfService(); engines.Code == engine.WhyNever && out != "" {
+		why.Unblock = "a device that takes work again: see `aliquot devices`"
+		if all {
+			why.Message = out
+		} else {
+			why.Message = out + "; and " + engines.Message
+		}
+	}
 	h.nameAbove(why, engines.Above)
 	for _, ahead := range engines.Ahead {
 		if other := h.work[ahead]; other != nil {
