@@ -46,8 +46,11 @@ func (r *report) write(folder string) error {
 func (r *report) summary() string {
 	var b strings.Builder
 	where := "a real GPU"
-	if r.Simulated {
+	switch {
+	case r.Simulated:
 		where = "simulated devices, uncalibrated"
+	case len(r.Steps) == 0 || r.Steps[0].Status != doneStatus:
+		where = "a machine where it found no GPU that it could use"
 	}
 	fmt.Fprintf(&b, "Aliquot on %s, %s, %.0f s\ncommand: %s\n", where, r.Began.Format(time.RFC3339), r.Seconds, strings.Join(r.Command, " "))
 	if r.Short {

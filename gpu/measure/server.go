@@ -35,6 +35,10 @@ func (s *suite) startServer(ctx context.Context) (figures, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.stopServer())
 	}
+	if !s.simulate && strings.Contains(out, "simulated device") {
+		missing := errors.New("no NVIDIA driver was found, so there is nothing to measure here; --simulate runs the same on simulated devices")
+		return nil, errors.Join(missing, s.stopServer())
+	}
 	said, _, _ := strings.Cut(out, "\n")
 	version, err := s.aliquot(ctx, "version")
 	return figures{"version": strings.TrimSpace(version), "said": said}, err

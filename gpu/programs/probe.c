@@ -68,42 +68,23 @@ double quantile(double *values, int n, double part)
 	return values[(int)((double)(n - 1) * part + 0.5)];
 }
 
-/*
- * Two kernels. The first is a chain of dependent multiply-adds, as the examples' is. The second reads the device's clock until a time
- * has passed and writes down each pause between two readings that was longer than `over`: there another program had the device.
- */
+/* A chain of dependent multiply-adds, as the examples' kernel is. */
 static const char ptx[] =
 	".version 6.0\n.target sm_50\n.address_size 64\n"
 	".visible .entry alq_busy_" TEXT(BUSY_US) "us(.param .u64 ns, .param .u64 loops)\n{\n"
 	" .reg .pred %again; .reg .u64 %left; .reg .f32 %x;\n"
 	" ld.param.u64 %left, [loops]; mov.f32 %x, 0f3F800000;\n"
-	"more: fma.rn.f32 %x, %x, %x, %x; sub.u64 %left, %left, 1; setp.ne.u64 %again, %left, 0; @%again bra more; ret;\n}\n"
-	".visible .entry alq_gaps(.param .u64 to, .param .u64 most, .param .u64 lasts, .param .u64 over)\n{\n"
-	" .reg .pred %p; .reg .u64 %to, %most, %until, %over, %now, %last, %gap, %n, %at;\n"
-	" ld.param.u64 %to, [to]; cvta.to.global.u64 %to, %to;\n"
-	" ld.param.u64 %most, [most]; ld.param.u64 %until, [lasts]; ld.param.u64 %over, [over];\n"
-	" mov.u64 %n, 0; mov.u64 %last, %globaltimer; st.global.u64 [%to+8], %last; add.u64 %until, %until, %last;\n"
-	"again: mov.u64 %now, %globaltimer; sub.u64 %gap, %now, %last;\n"
-	" setp.lt.u64 %p, %gap, %over; @%p bra next; setp.ge.u64 %p, %n, %most; @%p bra next;\n"
-	" shl.b64 %at, %n, 4; add.u64 %at, %at, %to;\n"
-	" st.global.u64 [%at+16], %last; st.global.u64 [%at+24], %now; add.u64 %n, %n, 1;\n"
-	"next: mov.u64 %last, %now; setp.lt.u64 %p, %now, %until; @%p bra again;\n"
-	" st.global.u64 [%to], %n; ret;\n}\n";
+	"more: fma.rn.f32 %x, %x, %x, %x; sub.u64 %left, %left, 1; setp.ne.u64 %again, %left, 0; @%again bra more; ret;\n}\n";
 
 void open_device(struct device *d)
 {
-	char name[128] = "";
 	memset(d, 0, sizeof *d);
-	d->simulated = getenv("ALIQUOT_SIMGPU") != NULL;
 	CALL(cuInit, 0);
 	CALL(cuDeviceGet, &d->device, 0);
-	CALL(cuDeviceGetName, name, sizeof name, d->device);
 	CALL(cuDevicePrimaryCtxRetain, &d->context, d->device);
 	CALL(cuCtxSetCurrent, d->context);
 	CALL(cuModuleLoadData, &d->module, ptx);
 	CALL(cuModuleGetFunction, &d->busy, d->module, "alq_busy_" TEXT(BUSY_US) "us");
-	if (!d->simulated)
-		CALL(cuModuleGetFunction, &d->gaps, d->module, "alq_gaps");
 	CALL(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
 }
 

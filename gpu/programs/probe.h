@@ -36,14 +36,12 @@ struct device {
 	CUcontext context;
 	CUmodule module;
 	CUfunction busy; /* (u64 ns, u64 loops): the simulated driver goes by its name, a real one by loops */
-	CUfunction gaps; /* see switch.c; NULL on a simulated device */
 	CUstream stream;
-	int simulated;
 };
 
 #define BUSY_US 100
 
-/* Opens device 0 and loads the probes' kernels. */
+/* Opens device 0 and loads the probes' kernel. */
 void open_device(struct device *d);
 void launch_busy(const struct device *d, uint64_t loops);
 
