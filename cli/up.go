@@ -305,7 +305,10 @@ func (c *invocation) downCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if all {
+		if all { // who may not end the server ends nothing
+			if err := endable(pid, server.Socket()); err != nil {
+				return err
+			}
 			if err := c.stopEverything(cmd.Context(), server, grace); err != nil {
 				return err
 			}
@@ -356,6 +359,18 @@ func (c *invocation) stopEverything(ctx context.Context, server *client.Client, 
 	return c.stopAll(ctx, server, names, grace, true, formatTable)
 }
 
+// endable says why this user may not end the server's process; nil: it may, or that is not known yet.
+func endable(pid int, socket string) error {
+	if pid > 1 && errors.Is(syscall.Kill(pid, 0), syscall.EPERM) {
+		return anothers(pid, socket)
+	}
+	return nil
+}
+
+func anothers(pid int, socket string) error {
+	return fmt.Errorf("the server at %s (pid %d) belongs to another user: only that user or root can stop it", socket, pid)
+}
+
 // endDaemon asks the server's process to end and returns when it has.
 func endDaemon(ctx context.Context, pid int, socket string) error {
 	if pid <= 1 {
@@ -370,7 +385,7 @@ func endDaemon(ctx context.Context, pid int, socket string) error {
 	case errors.Is(err, os.ErrProcessDone):
 		return nil
 	case errors.Is(err, syscall.EPERM):
-		return fmt.Errorf("the server at %s (pid %d) belongs to another user: only that user or root can stop it", socket, pid)
+		return anothers(pid, socket)
 	case err != nil:
 		return fmt.Errorf("stop the server (pid %d): %w", pid, err)
 	}

@@ -106,5 +106,11 @@ func plain(_ huma.Context, _ string, value any) (any, error) {
 			detail = where + ": " + detail
 		}
 	}
+	switch {
+	case model.Status == http.StatusUnsupportedMediaType:
+		detail += ": send JSON, with the header `Content-Type: application/json`"
+	case strings.HasPrefix(detail, "invalid character "), detail == "unexpected end of JSON input":
+		detail = "the body is not JSON: " + detail
+	}
 	return newProblem(model.Status, code, detail), nil
 }

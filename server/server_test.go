@@ -530,3 +530,19 @@ func TestOpenAPIDescribesEveryPath(t *testing.T) {
 		}
 	}
 }
+
+func TestBodyThatIsNotJSON(t *testing.T) {
+	s := newSite(t)
+	if status, body := s.call("POST", "/v1/workloads", "gpu=1"); status != 400 || !strings.Contains(body, "the body is not JSON: ") {
+		t.Errorf("%d %s", status, body)
+	}
+	answer, err := s.client.Post("http://aliquot/v1/workloads", "application/x-www-form-urlencoded", strings.NewReader("gpu=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusUnsupportedMediaType || !strings.Contains(string(body), "Content-Type: application/json") {
+		t.Errorf("%d %s, %v", answer.StatusCode, body, err)
+	}
+}

@@ -271,6 +271,9 @@ func (h *Host) conclude(w *work, how verdict) {
 
 // sentence says how a workload ended.
 func sentence(status api.WorkloadStatus) string {
+	if status.Outcome == api.Unknown && status.Reason != "" {
+		return "ended: " + status.Reason // which says what is unknown
+	}
 	text := "ended: " + string(status.Outcome)
 	switch {
 	case status.Signal != "":

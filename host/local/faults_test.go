@@ -189,3 +189,17 @@ func TestFailedBeforeItWasEvicted(t *testing.T) {
 		t.Errorf("ended with %+v", status)
 	}
 }
+
+func TestSentence(t *testing.T) {
+	code := 3
+	for want, status := range map[string]api.WorkloadStatus{
+		"ended: succeeded":                          {Outcome: api.Succeeded},
+		"ended: failed with status 3: it is gone":   {Outcome: api.Failed, ExitCode: &code, Reason: "it is gone"},
+		"ended: failed by SIGKILL":                  {Outcome: api.Failed, Signal: "SIGKILL"},
+		"ended: its exit status is unknown: a test": {Outcome: api.Unknown, Reason: "its exit status is unknown: a test"},
+	} {
+		if got := sentence(status); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

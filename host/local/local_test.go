@@ -102,11 +102,11 @@ func TestBadInputIsRefusedInOneSentenceAndChangesNothing(t *testing.T) {
 		"more memory": {func(w *api.WorkloadSpec) {
 			w.Share.Memory = api.Memory{Floor: api.Amount{Bytes: 1 << 40}, Ceiling: api.Amount{Bytes: 1 << 40}}
 		}, api.CodeInvalid, "140Gi"},
-		"more devices":     {func(w *api.WorkloadSpec) { w.Devices = 3 }, api.CodeInvalid, "3 devices"},
+		"more devices":     {func(w *api.WorkloadSpec) { w.Devices = 3 }, api.CodeInvalid, "the workload wants 3 devices"},
 		"another model":    {func(w *api.WorkloadSpec) { w.Model = "B200" }, api.CodeInvalid, "B200"},
-		"missing program":  {func(w *api.WorkloadSpec) { w.Command = []string{"./none"} }, api.CodeInvalid, "the program ./none cannot be run: no such file or directory"},
+		"missing program":  {func(w *api.WorkloadSpec) { w.Command = []string{"./none"} }, api.CodeInvalid, "the program ./none cannot be run: no such file or directory; check its path, which is looked for from /"},
 		"not in the path":  {func(w *api.WorkloadSpec) { w.Command = []string{"none"} }, api.CodeInvalid, "the program none cannot be run: it is in none of the"},
-		"not executable":   {func(w *api.WorkloadSpec) { w.Command = []string{"/etc/passwd"} }, api.CodeInvalid, "the program /etc/passwd cannot be run: permission denied"},
+		"not executable":   {func(w *api.WorkloadSpec) { w.Command = []string{"/etc/passwd"} }, api.CodeInvalid, "the program /etc/passwd cannot be run: permission denied; `chmod +x /etc/passwd` lets it be run"},
 		"a folder":         {func(w *api.WorkloadSpec) { w.Command = []string{"/etc"} }, api.CodeInvalid, "the program /etc cannot be run: is a directory"},
 		"no such folder":   {func(w *api.WorkloadSpec) { w.Dir = "/no/where" }, api.CodeInvalid, "/no/where cannot be entered"},
 		"name taken":       {func(w *api.WorkloadSpec) { w.Name = "there" }, api.CodeConflict, "named there"},

@@ -223,6 +223,8 @@ func (h *Host) adopt(ctx context.Context, w *work) {
 				h.runs(w, child, child.Notes)
 			case found.Exit != nil:
 				w.child = child // it ended while no server ran
+			case !child.Alive():
+				w.child = child // and so did its supervisor
 			default:
 				w.child = child
 				h.note(w, "the server restarted; it ran on")

@@ -41,6 +41,9 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		}
 		w := newWork(h.seq+1, one, keep{Program: path, User: as})
 		if err := h.checkFit(w); err != nil {
+			if given.Spec.Name == "" { // nobody has seen the name that was made up
+				err = refuse(codeIn(err), "%s", strings.ReplaceAll(err.Error(), "workload "+one.Spec.Name, "the workload"))
+			}
 			return nil, err
 		}
 		h.seq++
@@ -148,6 +151,13 @@ func randomHex(bytes int) string {
 	random := make([]byte, bytes)
 	_, _ = rand.Read(random) // never fails: it ends the program instead
 	return hex.EncodeToString(random)
+}
+
+// codeIn is the code of a refusal.
+func codeIn(err error) string {
+	var known *api.Error
+	errors.As(refusal(err), &known)
+	return known.Code
 }
 
 // refusal makes an *api.Error of any error of a request.

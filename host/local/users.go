@@ -62,6 +62,9 @@ func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 			path = filepath.Join(spec.Dir, path)
 		}
 		if err := executable(path, as); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w; check its path, which is looked for from %s", err, spec.Dir)
+			}
 			return "", api.Invalid("the program %s cannot be run: %v", name, err)
 		}
 		return path, nil
@@ -121,7 +124,7 @@ func executable(path string, as *supervise.User) error {
 		allowed = mode&0o010 != 0
 	}
 	if !allowed {
-		return syscall.EACCES
+		return fmt.Errorf("%w; `chmod +x %s` lets it be run", syscall.EACCES, path)
 	}
 	return nil
 }

@@ -264,6 +264,9 @@ func explainStart(recipe Recipe, err error) error {
 		return &startError{126, fmt.Sprintf("the program %s cannot be run: not a program: a script must begin with #! and its interpreter", recipe.Command[0])}
 	case errno == syscall.EACCES:
 		return &startError{126, fmt.Sprintf("the program %s cannot be run: permission denied (it, or the folder %s, may not be used by this user)", recipe.Command[0], recipe.Dir)}
+	case len(recipe.Cgroups) > 0 && (errno == syscall.ENFILE || errno == syscall.ENOMEM || errno == syscall.EAGAIN):
+		// The kernel's word for a limit that is too low: whatever it could not get within it.
+		return &startError{126, fmt.Sprintf("the program %s cannot be run: the kernel cannot start it within its limits of CPU and memory (%v): ask for more with --host-memory, or leave it out", recipe.Command[0], errno)}
 	default:
 		return &startError{126, fmt.Sprintf("the program %s cannot be run: %v", recipe.Command[0], err)}
 	}
