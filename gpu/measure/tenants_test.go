@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// helper, in the environment, makes this test's program one of those that are measured.
+const helper = "MEASURE_HELPER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(helper) {
+	case "":
+		os.Exit(m.Run())
+	case "stubborn": // counts, and does not end when it is told to
+		signal.Ignore(syscall.SIGTERM)
+		count(1 << 62)
+	case "steady":
+		count(1 << 62)
+	case "brief": // ends by itself after a little
+		count(20)
+		os.Exit(3)
+	case "server":
+		from, err := monotonic()
+		if err != nil {
+			os.Exit(1)
+		}
+		<-time.After(300 * time.Millisecond)
+		fmt.Printf("{\"from_s\": %f, \"to_s\": %f, \"p99_ms\": 4}\n", from.Seconds(), (from + 300*time.Millisecond).Seconds())
+	}
+}
+
+// count says that a thousand steps are done in each second, as often as this.
+func count(times int) {
+	for range times {
+		now, err := monotonic()
+		if err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(now.Nanoseconds(), now.Milliseconds())
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func helperLine(kind string) line {
+	return line{[]string{os.Args[0]}, append(os.Environ(), helper+"="+kind)}
+}
+
+func newSuite(t *testing.T) *suite {
+	t.Helper()
+	s := &suite{scale: scale{settle: 50 * time.Millisecond, torch: time.Second}}
+	var err error
+	if s.log, err = openLog(filepath.Join(t.TempDir(), "log.txt")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.log.close() })
+	return s
+}
+
+// What a trainer does is judged over the time in which the server beside it served.
+func TestServedBeside(t *testing.T) {
+	s := newSuite(t)
+	served, steps, err := s.servedBeside(t.Context(), helperLine("steady"), helperLine("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if served["p99_ms"] != 4. || math.Abs(steps-1000) > 10 {
+		t.Errorf("served %v, %.1f steps a second; want 1000", served, steps)
+	}
+	alone, err := s.steady(t.Context(), helperLine("steady"))
+	if err != nil || math.Abs(alone-1000) > 10 {
+		t.Errorf("alone %.1f steps a second, %v; want 1000", alone, err)
+	}
+}
+
+// A program that ends while it is measured is no figure.
+func TestEndsTooEarly(t *testing.T) {
+	s := newSuite(t)
+	if _, _, err := s.servedBeside(t.Context(), helperLine("brief"), helperLine("server")); err == nil || !strings.Contains(err.Error(), "ended too early") {
+		t.Errorf("a trainer that ended by itself: %v", err)
+	}
+}
+
+// A program that ignores SIGTERM is killed; nobody waits for it forever.
+func TestLeaveIsBounded(t *testing.T) {
+	s := newSuite(t)
+	c, err := s.together(t.Context(), []string{"stubborn"}, []line{helperLine("stubborn")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := c.leave(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < grace-time.Second || took > 3*grace {
+		t.Errorf("it took %v to end a program that ignores SIGTERM, and it has %v", took, grace)
+	}
+}
+
+// A program that never works is given up when the step's time is over.
+func TestNeverWorks(t *testing.T) {
+	s := newSuite(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.together(ctx, []string{"idle"}, []line{{[]string{"sleep", "60"}, os.Environ()}}); err == nil || !strings.Contains(err.Error(), "idle did nothing") {
+		t.Errorf("a program that never worked: %v", err)
+	}
+}
