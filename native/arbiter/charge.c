@@ -108,10 +108,13 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 	/* And what it has measured, where its durations are not yet what its launches take. */
 	uint64_t measured = seen->measured_ns > g->measured ? seen->measured_ns - g->measured : 0;
 	uint64_t said = unpaid > measured ? unpaid : measured;
+	/* Work that has not ended when it should have, or that nothing was known of, has run all the time. */
+	bool late = seen->outstanding && seen->busy_until_ns <= core->now;
+	said = late ? held : said;
 	uint64_t part = held < said ? held : said, rest = held - part;
 	g->paid_ns += part < unpaid ? part : unpaid;
 	g->measured += part;
-	if (g->measured > seen->measured_ns + MEASURED_LATE_NS)
+	if (!late && g->measured > seen->measured_ns + MEASURED_LATE_NS)
 		g->measured = seen->measured_ns + MEASURED_LATE_NS;
 	g->may_hold += part / 2;
 	if (g->may_hold > core->config.lease_ns)
