@@ -177,6 +177,12 @@ static void judge(struct run *r, const struct place *p, const char *name, enum l
 	}
 	for (int i = 0; i < w->lanes; i++)
 		r->overlapped += w->core->grant[w->lane[i].grant].books.overlapped;
+	for (int i = 0; lie == BACKWARD && i < p->tenant[p->liar].devices; i++) {
+		struct core_observation heard = {0};
+		w->core->config.observe(w->core->config.context, r->lane[p->liar][i].grant, w->now, &heard);
+		check(heard.launched_ns <= 2 * (SETTLING + WINDOW), "%s: counters that went back were heard as %.1f s of work", name,
+			(double)heard.launched_ns / 1e9);
+	}
 	sums.virtual_ns += (double)(SETTLING + WINDOW);
 	sums.runs++;
 	sums.overlapped += r->overlapped;
