@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/aliquot-dev/aliquot/cli/client"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // Exit statuses of the command line itself.
@@ -128,7 +129,7 @@ func (c *invocation) complain(err error) {
 		}
 		return
 	}
-	_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", err)
+	_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", safe.Lines(err.Error()))
 	var pointed interface{ Caret() string }
 	if errors.As(err, &pointed) {
 		if caret := pointed.Caret(); caret != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
@@ -328,11 +329,14 @@ func (c *invocation) workloadAge(work api.Workload) string {
 	return age(to.Sub(from))
 }
 
-// commandText prints a command so that a shell would read it back.
+// commandText prints a command in one line, so that a shell would read it back.
 func commandText(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
-		if word == "" || strings.ContainsAny(word, " \t\n\"'\\$`|&;<>()*?[]{}~#") {
+		switch {
+		case !safe.Is(word):
+			word = "$'" + strings.ReplaceAll(safe.Line(strings.ReplaceAll(word, `\`, `\\`)), "'", `\'`) + "'"
+		case word == "" || strings.ContainsAny(word, " \t\n\"'\\$`|&;<>()*?[]{}~#"):
 			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 		words[i] = word

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // The formats of -o.
@@ -105,6 +107,18 @@ type cell struct{ text, colour string }
 
 func text(s string) cell { return cell{text: s} }
 
+// harmless are rows as a terminal may show them: what is in their cells may be of any user's choosing.
+func harmless(rows [][]cell) [][]cell {
+	out := make([][]cell, len(rows))
+	for i, row := range rows {
+		out[i] = make([]cell, len(row))
+		for j, one := range row {
+			out[i][j] = cell{safe.Line(one.text), one.colour}
+		}
+	}
+	return out
+}
+
 // table is columns under headings. Columns whose heading begins with `>` are set to the right, as numbers are read.
 type table struct {
 	head  []string
@@ -120,6 +134,7 @@ func (t table) write(to io.Writer, s style) error {
 	if len(t.rows) == 0 && t.empty != "" {
 		out.WriteString(t.empty + "\n")
 	} else {
+		t.rows = harmless(t.rows)
 		widths := t.widths()
 		head := make([]cell, len(t.head))
 		for i, title := range t.head {
@@ -183,7 +198,7 @@ func (f *fields) write(to io.Writer, s style) error {
 	var out strings.Builder
 	for _, row := range f.rows {
 		pad := strings.Repeat(" ", width-columns(row[0].text)+gap-1)
-		lines := strings.Split(row[1].text, "\n")
+		lines := strings.Split(safe.Lines(row[1].text), "\n")
 		out.WriteString(s.paint(row[0].colour, row[0].text) + pad + s.paint(row[1].colour, lines[0]) + "\n")
 		for _, line := range lines[1:] {
 			out.WriteString(strings.Repeat(" ", width+gap-1) + s.paint(row[1].colour, line) + "\n")

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 const submitLong = `Hand a program in and go: it starts when its share is free, with this directory and environment, and prints into a log
@@ -63,7 +64,7 @@ func standing(name string, why api.Why) string {
 	case why.Phase == api.Starting:
 		text = name + " starts"
 	}
-	return text + becauseOfLine(why)
+	return safe.Line(text + becauseOfLine(why))
 }
 
 // becauseOfLine is the reason as the end of a sentence that has said the place in line already.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // Defaults of `aliquot up`.
@@ -234,7 +235,7 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 		text += "  nothing runs on a real GPU here: " + config.because + "\n"
 	}
 	for _, warning := range info.Warnings {
-		text += "  " + s.paint(yellow, "! ") + warning + "\n"
+		text += "  " + s.paint(yellow, "! ") + safe.Line(warning) + "\n"
 	}
 	text += "\nTry\n" +
 		"  " + prefix + " devices\n" +

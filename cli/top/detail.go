@@ -7,6 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // detail is all about one workload: what it asked for, where it stands and why, what happened to it.
@@ -17,7 +18,7 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 		if value == "" {
 			return
 		}
-		for i, line := range strings.Split(ansi.Wordwrap(value, width-15, ""), "\n") {
+		for i, line := range strings.Split(ansi.Wordwrap(safe.Line(value), width-15, ""), "\n") {
 			if i > 0 {
 				title = ""
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // unknown stands for what is not known: never a zero.
@@ -54,7 +55,7 @@ func (l Look) header(s Snapshot) string {
 	if s.Info.Simulated {
 		kind = "simulated device"
 	}
-	left := " " + l.paint(heading, "aliquot") + "  " + l.paint(bold, s.Info.Node) + dot + plural(len(s.Devices), kind)
+	left := " " + l.paint(heading, "aliquot") + "  " + l.paint(bold, safe.Line(s.Info.Node)) + dot + plural(len(s.Devices), kind)
 	right := fmt.Sprintf("%d running%s%d waiting%s%s ", s.count(api.Running, api.Starting, api.Stopping), dot, s.count(api.Waiting), dot,
 		s.At.Format("15:04:05"))
 	return l.ends(left, right)
@@ -86,7 +87,7 @@ func (l Look) body(s Snapshot) []row {
 		out = append(out, l.waiting(s, line)...)
 	}
 	for _, warning := range s.Info.Warnings {
-		out = append(out, row{}, row{text: l.cut(" "+l.paint(caution, "! "+warning), max(l.Width, narrowest))})
+		out = append(out, row{}, row{text: l.cut(" "+l.paint(caution, "! "+safe.Line(warning)), max(l.Width, narrowest))})
 	}
 	return out
 }
@@ -106,7 +107,7 @@ func (l Look) headings(s Snapshot) string {
 func (l Look) device(device api.Device) []row {
 	at := l.layout()
 	hue := hueOf(device.Grants)
-	name := fmt.Sprintf(" %d %s", device.Index, device.Model)
+	name := fmt.Sprintf(" %d %s", device.Index, safe.Line(device.Model))
 	if free := l.glyphs().dot + " " + fmt.Sprint(device.ComputeFree) + " free"; device.Health == api.Healthy && ansi.StringWidth(name+" "+free) <= at.name+3 {
 		name += " " + free
 	}
@@ -130,7 +131,7 @@ func (l Look) device(device api.Device) []row {
 }
 
 func (l Look) note(colour, text string) row {
-	return row{text: "   " + l.paint(colour, l.cut("! "+text, max(l.Width, narrowest)-4))}
+	return row{text: "   " + l.paint(colour, l.cut("! "+safe.Line(text), max(l.Width, narrowest)-4))}
 }
 
 // share is a share's line.
@@ -206,9 +207,10 @@ func (l Look) waiting(s Snapshot, line []api.Workload) []row {
 			l.right(waited(s.At.Sub(work.Status.Submitted)), waitWidth) + "  "
 		indent := ansi.StringWidth(left)
 		width := max(l.Width, narrowest) - indent - 1
-		reason := []string{l.cut(orUnknown(work.Status.Reason), width)}
+		why := safe.Line(orUnknown(work.Status.Reason))
+		reason := []string{l.cut(why, width)}
 		if i < mostWrapped {
-			reason = strings.Split(ansi.Wrap(orUnknown(work.Status.Reason), width, ""), "\n")
+			reason = strings.Split(ansi.Wrap(why, width, ""), "\n")
 		}
 		for j, text := range reason {
 			if j > 0 {

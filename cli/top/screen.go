@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 // refresh is how often the screen asks for a snapshot: usage is a rate over the last second.
@@ -201,7 +202,7 @@ func (s *screen) lines() []string {
 	}
 	head := look.header(s.snapshot)
 	if s.lost != nil {
-		head = look.cut(" "+look.paint(alarm, "! "+s.lost.Error()), look.Width)
+		head = look.cut(" "+look.paint(alarm, "! "+safe.Line(s.lost.Error())), look.Width)
 	}
 	var body []row
 	switch {
