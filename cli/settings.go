@@ -120,19 +120,14 @@ func (c *invocation) ownState(flag string) (string, error) {
 	return "", errors.New("there is no folder for the server's state: HOME is not set, so name one with --state")
 }
 
-// clientRun is the RUN folder of the server to talk to: the one named, else the user's own if it has a socket, else the
-// machine's if that has one, else the user's own.
+// clientRun is the RUN folder of the server to talk to: the one named, else the user's own if there is one in it, else the
+// machine's if there is one in that, else the user's own. A folder that another user made or can write to has none.
 func (c *invocation) clientRun() string {
 	own := c.ownRun()
-	if c.runFlag != "" || c.settings.Run != "" || hasSocket(own) || !hasSocket(machineRun) {
+	if c.runFlag != "" || c.settings.Run != "" || client.HasServer(own) || !client.HasServer(machineRun) {
 		return own
 	}
 	return machineRun
-}
-
-func hasSocket(run string) bool {
-	info, err := os.Stat(filepath.Join(run, client.SocketName))
-	return err == nil && info.Mode()&fs.ModeSocket != 0
 }
 
 func (c *invocation) absolute(path string) string {

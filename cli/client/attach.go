@@ -3,13 +3,10 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 var errPermission = os.ErrPermission
@@ -30,12 +27,10 @@ func (a *Attachment) Lost() <-chan struct{} { return a.lost }
 // Attach hands over the three standard streams for the workload with this UID. They stay open here too.
 func (c *Client) Attach(ctx context.Context, uid string, in, out, errs *os.File) (*Attachment, error) {
 	path := filepath.Join(c.run, AttachName)
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", path)
+	line, err := c.dial(ctx, path)
 	if err != nil {
 		return nil, c.lost(ctx, err, "hand over the standard streams at %s", path)
 	}
-	line := conn.(*net.UnixConn)
 	rights := syscall.UnixRights(int(in.Fd()), int(out.Fd()), int(errs.Fd()))
 	if _, _, err := line.WriteMsgUnix([]byte(uid+"\n"), rights, nil); err != nil {
 		return nil, errors.Join(c.lost(ctx, err, "hand over the standard streams at %s", path), line.Close())
@@ -50,21 +45,14 @@ func (c *Client) Attach(ctx context.Context, uid string, in, out, errs *os.File)
 
 // ServerPID is the process that serves the API's socket, by the kernel's word.
 func (c *Client) ServerPID(ctx context.Context) (int, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", c.Socket())
+	line, err := c.dial(ctx, c.Socket())
 	if err != nil {
 		return 0, c.lost(ctx, err, "ask who serves %s", c.Socket())
 	}
-	defer func() { _ = conn.Close() }()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	defer func() { _ = line.Close() }()
+	peer, err := peerOf(line)
 	if err != nil {
-		return 0, fmt.Errorf("ask who serves %s: %w", c.Socket(), err)
-	}
-	var peer *unix.Ucred
-	var asked error
-	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, asked); err != nil {
-		return 0, fmt.Errorf("ask who serves %s: %w", c.Socket(), err)
+		return 0, err
 	}
 	return int(peer.Pid), nil
 }

@@ -1,6 +1,6 @@
 // Package client speaks the HTTP API of a server over its Unix socket. What comes in are calls with the API's types; what goes out
-// are those types or an error: *api.Error where the server refused, *Unreachable where none answers. It holds no state but
-// the connection and decides nothing.
+// are those types or an error: *api.Error where the server refused, *Unreachable where none answers, *Stranger where another
+// user's does. It holds no state but the connection and decides nothing.
 package client
 
 import (
@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -28,21 +29,20 @@ const (
 // errorLimit is how much of a refusal is read: it is one sentence, whatever answers.
 const errorLimit = 64 << 10
 
-// Client calls the server of one RUN folder. It is safe for use by several goroutines.
+// Client calls the server of one RUN folder, if that is this user's or root's. It is safe for use by several goroutines.
 type Client struct {
 	run  string
+	user uint32 // whose server it talks to, besides root's
 	http *http.Client
 }
 
 // New returns a client for the server whose RUN folder is run. It does not connect yet.
 func New(run string) *Client {
-	socket := filepath.Join(run, SocketName)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "unix", socket)
-	}
+	c := &Client{run: run, user: uint32(os.Geteuid())}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx, c.Socket()) }
 	// No proxy, no compression, no idle limit: the other end is on this machine.
-	return &Client{run: run, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
+	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}
+	return c
 }
 
 // Socket is the path of the API's socket.
@@ -122,10 +122,14 @@ func (c *Client) send(ctx context.Context, method, path string, in any, accept s
 	return answer, nil
 }
 
-// lost tells a server that is not there, or went away in the middle of an answer, from other failures.
+// lost tells a server that is not there, or went away in the middle of an answer, or is a stranger's, from other failures.
 func (c *Client) lost(ctx context.Context, err error, format string, args ...any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	var stranger *Stranger
+	if errors.As(err, &stranger) {
+		return stranger
 	}
 	var op *net.OpError
 	if errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
