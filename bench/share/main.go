@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +37,37 @@ type bench struct {
 	only    *regexp.Regexp
 }
 
+// The least that a whole run measures. Figures of less are those of a part.
+const (
+	wholeRepeats = 5
+	wholeWakes   = 1000
+	wholeBurst   = 1000
+	wholeWindow  = 10 * time.Second
+	wholeBare    = 1
+)
+
+// part says by what this run is less than the whole; empty: it is whole.
+func (b *bench) part() string {
+	var less []string
+	if only := b.only.String(); only != "" {
+		less = append(less, "-only "+only)
+	}
+	for _, one := range []struct {
+		name        string
+		have, whole int
+	}{
+		{"-repeats", b.repeats, wholeRepeats}, {"-wakes", b.wakes, wholeWakes}, {"-burst", b.burst, wholeBurst}, {"-bare", b.bare, wholeBare},
+	} {
+		if one.have < one.whole {
+			less = append(less, fmt.Sprintf("%s %d of %d", one.name, one.have, one.whole))
+		}
+	}
+	if b.window < wholeWindow {
+		less = append(less, fmt.Sprintf("-window %v of %v", b.window, wholeWindow))
+	}
+	return strings.Join(less, ", ")
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -53,13 +85,13 @@ func main() {
 func run(ctx context.Context) (missed int, err error) {
 	b := bench{}
 	build := flag.String("build", "build", "folder of what make built")
-	out := flag.String("out", "build/bench/share.json", "where the report goes")
+	out := flag.String("out", "build/bench/share.json", "where the report of a whole run goes; that of a part goes beside it, as share-part.json")
 	only := flag.String("only", "", "measure only what matches this regular expression; the figures are not the whole then")
-	flag.IntVar(&b.repeats, "repeats", 5, "how often each figure is measured; the worst stands")
-	flag.DurationVar(&b.window, "window", 10*time.Second, "over which shares are judged")
-	flag.IntVar(&b.wakes, "wakes", 1000, "how often an owner wakes, in each repeat")
-	flag.IntVar(&b.burst, "burst", 1000, "how many tasks are submitted at once")
-	flag.IntVar(&b.bare, "bare", 1, "how often the same programs are measured without Aliquot; the worst stands")
+	flag.IntVar(&b.repeats, "repeats", wholeRepeats, "how often each figure is measured; the worst stands")
+	flag.DurationVar(&b.window, "window", wholeWindow, "over which shares are judged")
+	flag.IntVar(&b.wakes, "wakes", wholeWakes, "how often an owner wakes, in each repeat")
+	flag.IntVar(&b.burst, "burst", wholeBurst, "how many tasks are submitted at once")
+	flag.IntVar(&b.bare, "bare", wholeBare, "how often the same programs are measured without Aliquot; the worst stands")
 	flag.Parse()
 	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
 		return 0, errors.New("-repeats, -wakes, -burst and -window must be over 0, -bare at least 0, and there are no arguments")
@@ -82,9 +114,12 @@ func run(ctx context.Context) (missed int, err error) {
 	}
 	defer func() { err = errors.Join(err, b.daemon.stop()) }()
 
-	var r report
+	r := report{part: b.part()}
 	if err := b.measure(ctx, &r); err != nil {
 		return 0, err
+	}
+	if len(r.metrics) == 0 {
+		return 0, fmt.Errorf("-only %s: no measurement has such a name", b.only)
 	}
 	if err := r.table(os.Stdout); err != nil {
 		return 0, err
