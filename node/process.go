@@ -25,10 +25,25 @@ type process struct {
 // hold takes a process by its pid.
 func hold(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.EINVAL) { // a kernel before 5.10
+		fd, err = holdBlocking(pid)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}
 	return &process{pid: pid, file: os.NewFile(uintptr(fd), fmt.Sprintf("pidfd of %d", pid))}, nil
+}
+
+// holdBlocking opens a process where the kernel cannot do so without blocking, and says the rest afterwards.
+func holdBlocking(pid int) (int, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // waitFor waits until the process has ended, or the context has: then it returns its error.

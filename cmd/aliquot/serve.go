@@ -93,10 +93,11 @@ func endTasks(ctx context.Context, agent *node.Agent, config cli.HaltConfig) (en
 		}
 	}
 	for _, task := range agent.Prepared() {
-		if left, err := supervise.Leftover(task.UID, nil); err == nil && len(left) > 0 {
+		one := supervise.Task{UID: task.UID, User: task.UserID}
+		if left, err := supervise.Leftover(one); err == nil && len(left) > 0 {
 			ended++
 		}
-		if err := supervise.EndLeftover(ctx, task.UID, nil, config.Grace); err != nil {
+		if err := supervise.EndLeftover(ctx, one, config.Grace); err != nil {
 			return 0, fmt.Errorf("end task %s: %w", task.UID, err)
 		}
 		if err := agent.Unprepare(ctx, task.UID); err != nil {

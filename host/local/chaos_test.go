@@ -314,7 +314,7 @@ func (c *chaos) killOfTask(one blow) bool {
 		found, err := supervise.Folder(folder).Look()
 		return err == nil && found.Supervisor.Alive() && found.Supervisor.Send(unix.SIGKILL) == nil
 	}
-	list, err := supervise.Leftover(uid, nil)
+	list, err := supervise.Leftover(supervise.Task{UID: uid, User: me.UID})
 	if err != nil || len(list) == 0 {
 		return false
 	}

@@ -229,7 +229,7 @@ func (l *life) endAll() error {
 		return err
 	}
 	for _, work := range ended {
-		if left, err := supervise.Leftover(work.UID, nil); err != nil || len(left) > 0 {
+		if left, err := supervise.Leftover(supervise.Task{UID: work.UID, User: work.UserID}); err != nil || len(left) > 0 {
 			complain("processes of %s are left: %v, %v", work.Spec.Name, left, err)
 		}
 	}

@@ -81,7 +81,7 @@ func checkEnd(host *Host, root string, work api.Workload, complain complaint) {
 			complain("%d of %d lines are in the log of %s, %v", bytes.Count(out.Bytes(), []byte("\n")), storyLines, work.Spec.Name, err)
 		}
 	}
-	if left, err := supervise.Leftover(work.UID, nil); err != nil || len(left) > 0 {
+	if left, err := supervise.Leftover(supervise.Task{UID: work.UID, User: work.UserID}); err != nil || len(left) > 0 {
 		complain("processes of %s are left: %v, %v", work.Spec.Name, left, err)
 	}
 }

@@ -42,7 +42,7 @@ func (h *Host) afterSupervisor(ctx context.Context, w *work, how string) {
 		h.finishUnknown(ctx, w, nil, fmt.Sprintf("its exit status cannot be read: %v", err))
 	case found.Exit != nil:
 		point.Here("local.exit.seen")
-		if err := supervise.EndLeftover(ctx, w.now.UID, found.Child, 0); err != nil && ctx.Err() == nil {
+		if err := supervise.EndLeftover(ctx, taskOf(w, found.Child), 0); err != nil && ctx.Err() == nil {
 			h.Log.Error("what a task left behind could not be ended", "workload", w.now.UID, "error", err)
 		}
 		h.finishExit(ctx, w, *found.Exit)
@@ -51,6 +51,11 @@ func (h *Host) afterSupervisor(ctx context.Context, w *work, how string) {
 	default:
 		h.unsupervised(ctx, w, found.Child, orElse("its supervisor ended without an exit status", how, h.folder(w.now.UID).Words()))
 	}
+}
+
+// taskOf is what processes of a workload are known by.
+func taskOf(w *work, child *supervise.Child) supervise.Task {
+	return supervise.Task{UID: w.now.UID, User: w.now.UserID, Child: child}
 }
 
 // orElse puts the details that there are behind a sentence.
@@ -134,7 +139,7 @@ func (h *Host) endUnsupervised(ctx context.Context, w *work, child *supervise.Ch
 		h.tell(news)
 	}
 	h.spawn(func(context.Context) {
-		if err := supervise.EndLeftover(ctx, w.now.UID, child, grace); err != nil && ctx.Err() == nil {
+		if err := supervise.EndLeftover(ctx, taskOf(w, child), grace); err != nil && ctx.Err() == nil {
 			h.Log.Error("a task could not be ended", "workload", w.now.UID, "error", err)
 		}
 	})
@@ -148,7 +153,7 @@ func (h *Host) finishUnknown(ctx context.Context, w *work, child *supervise.Chil
 		status, known = child.Status()
 	}
 	point.Here("local.exit.lost")
-	if err := supervise.EndLeftover(ctx, w.now.UID, child, 0); err != nil {
+	if err := supervise.EndLeftover(ctx, taskOf(w, child), 0); err != nil {
 		if ctx.Err() != nil {
 			return
 		}

@@ -52,7 +52,7 @@ func EndTasks(ctx context.Context, state string, grace time.Duration) (count int
 			}
 			patience = 0 // it had its grace
 		}
-		if err := supervise.EndLeftover(ctx, uid, found.Child, patience); err != nil {
+		if err := supervise.EndLeftover(ctx, found.Task(uid), patience); err != nil {
 			return 0, fmt.Errorf("end task %s: %w", uid, err)
 		}
 	}

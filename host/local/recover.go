@@ -265,7 +265,7 @@ func (h *Host) cleanOrphans(ctx context.Context, known map[string]bool) error {
 		if err != nil {
 			h.Log.Warn("the folder of a task without a workload", "task", uid, "error", err)
 		}
-		if err := supervise.EndLeftover(ctx, uid, found.Child, 0); err != nil {
+		if err := supervise.EndLeftover(ctx, found.Task(uid), 0); err != nil {
 			h.Log.Error("processes of a task without a workload could not be ended", "task", uid, "error", err)
 		}
 		h.groups.Remove(uid)

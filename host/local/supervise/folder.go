@@ -21,6 +21,16 @@ type Found struct {
 	Begun      bool // the program may have been started
 	Child      *Child
 	Exit       *Exit
+	owner      uint32 // of the folder
+}
+
+// Task is the task of the folder found, which runs as the recipe says, else as the folder's owner.
+func (f Found) Task(uid string) Task {
+	task := Task{UID: uid, User: f.owner, Child: f.Child}
+	if f.Recipe != nil && f.Recipe.User != nil {
+		task.User = f.Recipe.User.UID
+	}
+	return task
 }
 
 // Prepare makes the folder and writes the recipe.
@@ -43,6 +53,11 @@ func (f Folder) Look() (Found, error) {
 		return found, err
 	}
 	found.Supervised = held
+	var about unix.Stat_t
+	if err := unix.Stat(string(f), &about); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return found, fmt.Errorf("look at the task's folder: %w", err)
+	}
+	found.owner = about.Uid
 	var recipe Recipe
 	var child Child
 	var exit Exit

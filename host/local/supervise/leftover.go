@@ -42,15 +42,23 @@ func (p Process) Status() (syscall.WaitStatus, bool) {
 	return status, err == nil && pid == p.PID
 }
 
-// Leftover lists what lives of a task without a supervisor: what descends from its first process or is in its session, if that is
-// known, and what carries its marker.
-func Leftover(uid string, child *Child) ([]Process, error) {
+// Task is a task without a supervisor, as its processes are known by.
+type Task struct {
+	UID   string
+	User  uint32 // whom it runs as
+	Child *Child // its first process; nil: not known
+}
+
+// Leftover lists what lives of a task without a supervisor: what is in the session of its first process, if that is known, and what
+// carries its marker, as far as its user started it, and what descends from these. Another user's processes are not even looked
+// at: a marker is what anybody may write.
+func Leftover(task Task) ([]Process, error) {
 	list, err := all()
 	if err != nil {
 		return nil, err
 	}
 	session := -1
-	if child != nil {
+	if child := task.Child; child != nil && child.here() {
 		session = child.PID
 		for _, one := range list {
 			if one.PID == child.PID && one.Start != child.Start {
@@ -60,16 +68,22 @@ func Leftover(uid string, child *Child) ([]Process, error) {
 	}
 	self := os.Getpid()
 	return belonging(list, func(one stat) bool {
-		return one.PID != self && one.PID != 1 && (one.session == session || marked(one.PID, uid))
+		if one.PID == self || one.PID == 1 {
+			return false
+		}
+		if user, err := realUser(one.PID); err != nil || user != task.User {
+			return false
+		}
+		return one.session == session && one.Start >= task.Child.Start || marked(one.PID, task.UID)
 	}), nil
 }
 
 // EndLeftover ends what lives of a task without a supervisor: SIGTERM, after grace SIGKILL, until nothing is left or ctx ends.
-func EndLeftover(ctx context.Context, uid string, child *Child, grace time.Duration) error {
+func EndLeftover(ctx context.Context, task Task, grace time.Duration) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for sig := unix.SIGTERM; ; {
-		list, err := Leftover(uid, child)
+		list, err := Leftover(task)
 		if err != nil || len(list) == 0 {
 			return err
 		}

@@ -1,10 +1,14 @@
 package supervise
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMarkIsFoundAtOnce: a process has no environment for a moment while it becomes its program, and that is when a supervisor that
@@ -31,5 +35,65 @@ func TestMarkIsFoundAtOnce(t *testing.T) {
 	}
 	if missed > 0 {
 		t.Errorf("%d of %d processes were not found right after their start", missed, starts)
+	}
+}
+
+// TestStrangersAreNotLeftover: what another user marked as of this task, and what is in a session whose number the task's first
+// process had before the machine was started anew, is not the task's and is not ended for it.
+func TestStrangersAreNotLeftover(t *testing.T) {
+	run := func(attributes *syscall.SysProcAttr) Process {
+		t.Helper()
+		command := exec.Command("sleep", "1000")
+		command.Env, command.SysProcAttr = append(os.Environ(), Marker+"=w1"), attributes
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+		found, err := Find(command.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	own := run(&syscall.SysProcAttr{Setsid: true})
+	list, err := Leftover(Task{UID: "w1", User: uint32(os.Geteuid())})
+	if err != nil || len(list) != 1 || list[0].PID != own.PID {
+		t.Errorf("its own: %v, %v; want process %d", list, err, own.PID)
+	}
+	if list, err := Leftover(Task{UID: "w1", User: nobody}); err != nil || len(list) != 0 {
+		t.Errorf("another user's: %v, %v", list, err)
+	}
+	child := &Child{Process: own}
+	if list, err := Leftover(Task{UID: "w2", User: uint32(os.Geteuid()), Child: child}); err != nil || len(list) != 1 {
+		t.Errorf("its session: %v, %v", list, err)
+	}
+	child.Boot = "another"
+	if list, err := Leftover(Task{UID: "w2", User: uint32(os.Geteuid()), Child: child}); err != nil || len(list) != 0 {
+		t.Errorf("its session before the machine was started anew: %v, %v", list, err)
+	}
+	if child.Alive() {
+		t.Error("a process of another boot is taken for one that lives")
+	}
+}
+
+// TestMemoryThatNeverAnswers: a process whose environment cannot be read does not hang who looks.
+func TestMemoryThatNeverAnswers(t *testing.T) {
+	never := make(chan struct{})
+	defer close(never)
+	if _, err := within(time.Millisecond, func() ([]byte, error) { <-never; return nil, nil }); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("answered with %v", err)
+	}
+}
+
+// TestProcessesAreWatchedOnOldKernels: a process opened as kernels before 5.10 can is waited for as any other.
+func TestProcessesAreWatchedOnOldKernels(t *testing.T) {
+	fd, err := openBlocking(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("flags %#x, %v", flags, err)
 	}
 }

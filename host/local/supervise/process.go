@@ -17,6 +17,8 @@ import (
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // field 22 of /proc/PID/stat
+	// Where and since when the two mean this process; empty: here and now. A record outlives the machine's boot.
+	Boot string `json:"boot,omitempty"`
 }
 
 // stat is what is needed of /proc/PID/stat.
@@ -52,7 +54,21 @@ func readStat(pid int) (stat, error) {
 // Find returns the process that has this number now.
 func Find(pid int) (Process, error) {
 	found, err := readStat(pid)
+	found.Boot = thisBoot()
 	return found.Process, err
+}
+
+// thisBoot names what process numbers are counted from: the boot of the machine, and the namespace of this process. What a sandbox
+// does not show of it is left out.
+func thisBoot() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	namespace, _ := os.Readlink("/proc/self/ns/pid")
+	return strings.TrimSpace(string(boot) + namespace)
+}
+
+// here says that the process is one of this boot.
+func (p Process) here() bool {
+	return p.Boot == "" || p.Boot == thisBoot()
 }
 
 // Alive says that the process is there and has not ended.
@@ -61,7 +77,7 @@ func (p Process) Alive() bool {
 		return false
 	}
 	found, err := readStat(p.PID)
-	return err == nil && found.Start == p.Start && found.state != 'Z' && found.state != 'X'
+	return err == nil && found.Start == p.Start && found.state != 'Z' && found.state != 'X' && p.here()
 }
 
 // Open returns a descriptor of the process that becomes readable when it ends; false if it has ended already.
@@ -70,6 +86,9 @@ func (p Process) Open() (int, bool, error) {
 		return -1, false, nil
 	}
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.EINVAL) { // a kernel before 5.10
+		fd, err = openBlocking(p.PID)
+	}
 	if errors.Is(err, unix.ESRCH) {
 		return -1, false, nil
 	}
@@ -82,6 +101,18 @@ func (p Process) Open() (int, bool, error) {
 		return -1, false, nil
 	}
 	return fd, true, nil
+}
+
+// openBlocking opens a process where the kernel cannot do so without blocking, and says the rest afterwards.
+func openBlocking(pid int) (int, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // Send sends a signal to exactly this process; it is no error if it has ended.
@@ -155,7 +186,7 @@ func marked(pid int, uid string) bool {
 	want := []byte(Marker + "=" + uid)
 	settled := false // it was seen to have a place for its environment, before that was read
 	for began := time.Now(); ; time.Sleep(50 * time.Microsecond) {
-		data, err := os.ReadFile(folder + "/environ")
+		data, err := within(becoming, func() ([]byte, error) { return os.ReadFile(folder + "/environ") })
 		if err != nil {
 			return false
 		}
@@ -167,6 +198,42 @@ func marked(pid int, uid string) bool {
 		}
 		settled = hasEnvironment(folder)
 	}
+}
+
+// within waits for an answer for a limited time. Memory of a process can lie in a file of its user's own making, which never answers.
+func within(limit time.Duration, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		data, err := read()
+		answered <- answer{data, err}
+	}()
+	patience := time.NewTimer(limit)
+	defer patience.Stop()
+	select {
+	case one := <-answered:
+		return one.data, one.err
+	case <-patience.C:
+		return nil, os.ErrDeadlineExceeded
+	}
+}
+
+// realUser is who started a process: a program that is another user's by its file is still of the one who runs it.
+func realUser(pid int) (uint32, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) > 0 {
+			user, err := strconv.ParseUint(strings.Fields(ids)[0], 10, 32)
+			return uint32(user), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status has an unknown form", pid)
 }
 
 // hasEnvironment says that a process has a place for its environment, be it empty. Between two programs it has none.

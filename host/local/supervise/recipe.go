@@ -13,8 +13,8 @@
 //	exit         how it ended
 //
 // The program's output goes into files or the client's own streams, never through the supervisor: a killed supervisor's task runs
-// on. What belongs to a task is known by descent from its supervisor and, when that is dead, by session and by the variable
-// ALIQUOT_WORKLOAD in its environment.
+// on. What belongs to a task is known by descent from its supervisor and, when that is dead, by user together with
+// the session or the variable ALIQUOT_WORKLOAD in its environment.
 package supervise
 
 import (

@@ -64,7 +64,7 @@ func newTask(t *testing.T, shell string) *task {
 			_ = found.Supervisor.Send(unix.SIGKILL)
 			one.started.Wait()
 		}
-		if err := EndLeftover(context.Background(), one.recipe.UID, found.Child, 0); err != nil {
+		if err := EndLeftover(context.Background(), found.Task(one.recipe.UID), 0); err != nil {
 			t.Errorf("clean up: %v", err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestNothingOfATaskIsLeftBehind(t *testing.T) {
 			t.Errorf("process %d lives on", pid)
 		}
 	}
-	if list, err := Leftover(task.recipe.UID, task.look().Child); err != nil || len(list) != 0 {
+	if list, err := Leftover(task.look().Task(task.recipe.UID)); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
 	}
 }
@@ -311,15 +311,15 @@ func TestLeftoverOfAKilledSupervisorIsFoundAndEnded(t *testing.T) {
 	task := newTask(t, "setsid sleep 1000 & env -i sleep 1000 & trap '' TERM; echo ready; wait; sleep 1000").start()
 	task.started.Report()
 	until(t, "three processes", func() bool {
-		list, _ := Leftover(task.recipe.UID, task.look().Child)
+		list, _ := Leftover(task.look().Task(task.recipe.UID))
 		return len(list) >= 3 && strings.Contains(task.log(), "ready")
 	})
 	_ = task.look().Supervisor.Send(unix.SIGKILL)
 	task.wait()
-	if err := EndLeftover(context.Background(), task.recipe.UID, task.look().Child, time.Millisecond); err != nil {
+	if err := EndLeftover(context.Background(), task.look().Task(task.recipe.UID), time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := Leftover(task.recipe.UID, task.look().Child); err != nil || len(list) != 0 {
+	if list, err := Leftover(task.look().Task(task.recipe.UID)); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
 	}
 }
