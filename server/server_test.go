@@ -507,30 +507,6 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 	}
 }
 
-func TestOpenAPIDescribesEveryPath(t *testing.T) {
-	s := newSite(t)
-	status, body := s.call("GET", "/openapi.json", "")
-	var document struct {
-		OpenAPI string                    `json:"openapi"`
-		Paths   map[string]map[string]any `json:"paths"`
-	}
-	if err := json.Unmarshal([]byte(body), &document); err != nil || status != 200 || !strings.HasPrefix(document.OpenAPI, "3.1") {
-		t.Fatalf("%d %v", status, err)
-	}
-	for path, methods := range map[string][]string{
-		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/workloads/{name}": {"get"},
-		"/v1/workloads/{name}/why": {"get"}, "/v1/workloads/{name}/logs": {"get"}, "/v1/workloads/{name}/stop": {"post"},
-		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"}, "/v1/queues": {"get"},
-		"/v1/queues/{name}": {"put", "delete"}, "/v1/events": {"get"},
-	} {
-		for _, method := range methods {
-			if document.Paths[path][method] == nil {
-				t.Errorf("%s %s is not described", method, path)
-			}
-		}
-	}
-}
-
 func TestBodyThatIsNotJSON(t *testing.T) {
 	s := newSite(t)
 	if status, body := s.call("POST", "/v1/workloads", "gpu=1"); status != 400 || !strings.Contains(body, "the body is not JSON: ") {
