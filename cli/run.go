@@ -232,11 +232,16 @@ func (a *attached) await(ctx context.Context, while []api.Phase) <-chan phaseSee
 // pass hands a signal to the program. While it waits in line, those that end programs take the workload out of the line; that is the
 // server's to say, for the program may run before this client has heard of it.
 func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
-	err := a.client.Signal(ctx, a.work.UID, unix.SignalName(sig))
+	handed := sig
+	if sig == syscall.SIGTSTP {
+		// The program is in a session of its own, where no shell could let it go on: there the kernel throws a terminal's stop away.
+		handed = syscall.SIGSTOP
+	}
+	err := a.client.Signal(ctx, a.work.UID, unix.SignalName(handed))
 	switch {
 	case err == nil:
 	case a.started && !isGone(err):
-		a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(sig), err))
+		a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(handed), err))
 	case !a.started && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT):
 		_, err := a.client.Stop(ctx, a.work.UID, 0)
 		if err != nil && !isGone(err) {

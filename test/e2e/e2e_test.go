@@ -51,6 +51,30 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	})
+	t.Run("Ctrl-Z and fg", func(t *testing.T) {
+		s := s.in(t)
+		job := s.background("run", "--name", "paused", "--gpu", "0.1", "--", "sh", "-c", `trap 'exit 9' INT; echo ready; while :; do sleep 0.05; done`)
+		eventually(t, "program", func() bool { out, _ := job.said(); return strings.Contains(out, "ready") })
+		pid := read[api.Workload](s, "show", "paused").Status.PID
+		stopped := func(pid int) bool {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(string(text), ") T ")
+		}
+		for _, step := range []struct {
+			sig  syscall.Signal
+			want bool
+		}{{syscall.SIGTSTP, true}, {syscall.SIGCONT, false}} {
+			job.signal(step.sig)
+			eventually(t, step.sig.String(), func() bool { return stopped(pid) == step.want && stopped(job.cmd.Process.Pid) == step.want })
+		}
+		job.signal(syscall.SIGINT)
+		if got := job.end(); got.status != 9 {
+			t.Errorf("%s", got)
+		}
+	})
 	t.Run("a terminal that is closed", func(t *testing.T) {
 		s := s.in(t)
 		job := s.background("run", "--name", "left", "--gpu", "0.1", "--", "sleep", "1000")
