@@ -70,20 +70,32 @@ func (h *Host) attach(ctx context.Context, conn *net.UnixConn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer func() { _ = conn.Close() }()
-	uid, streams, err := receive(conn)
-	var peer *unix.Ucred
-	if err == nil {
-		peer, err = peerOf(conn)
+	peer, err := peerOf(conn)
+	if err == nil && !h.opened.take(peer.Uid) {
+		err = fmt.Errorf("user %d has %d connections and streams open, and may not have more", peer.Uid, openLimit)
 	}
+	if err != nil {
+		h.Log.Info("a client's streams were not taken", "error", err)
+		return
+	}
+	defer h.opened.give(peer.Uid)
+	uid, files, err := receive(conn)
+	h.opened.more(peer.Uid)
+	streams := &handed{files, func() { h.opened.give(peer.Uid) }}
 	var w *work
+	taken := false
 	if err == nil {
-		err = h.look(ctx, func() { w, err = h.attachTo(uid, peer.Uid, streams) })
+		var refused error
+		err = h.look(ctx, func() { w, taken, refused = h.attachTo(uid, peer.Uid, streams) })
+		err = errors.Join(err, refused)
+	}
+	if !taken {
+		streams.close()
 	}
 	if errors.Is(err, io.EOF) && uid == "" {
 		return // someone only looked whether anybody listens here
 	}
 	if err != nil || w == nil {
-		closeStreams(streams)
 		h.Log.Info("a client's streams were not taken", "workload", uid, "error", err)
 		return
 	}
@@ -129,12 +141,6 @@ func descriptors(rights []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-func closeStreams(streams []*os.File) {
-	for _, stream := range streams {
-		_ = stream.Close()
-	}
-}
-
 func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -146,24 +152,28 @@ func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	return peer, errors.Join(err, asked)
 }
 
-// attachTo gives streams to a workload, or takes a client back that was attached to it before this daemon lived.
-func (h *Host) attachTo(uid string, peer uint32, streams []*os.File) (*work, error) {
-	w := h.work[uid]
+// attachTo gives streams to a workload that has none yet, or takes a client back that was attached to it before this daemon lived;
+// taken says that it did the former.
+func (h *Host) attachTo(uid string, peer uint32, streams *handed) (w *work, taken bool, err error) {
+	w = h.work[uid]
 	switch {
 	case w == nil || w.over:
-		return nil, fmt.Errorf("there is no live workload %q", uid)
+		return nil, false, fmt.Errorf("there is no live workload %q", uid)
 	case w.now.UserID != peer && peer != 0:
-		return nil, fmt.Errorf("user %d is not its owner", peer)
+		return nil, false, fmt.Errorf("user %d is not its owner", peer)
 	case !w.now.Spec.Attach:
-		return nil, errors.New("it was not submitted to be attached to")
+		return nil, false, errors.New("it was not submitted to be attached to")
 	}
 	w.attached++
+	if w.child != nil || w.now.Status.Started != nil {
+		return w, false, nil // its program has its streams
+	}
 	select {
 	case w.streams <- streams:
+		return w, true, nil
 	default: // it has some
-		closeStreams(streams)
+		return w, false, nil
 	}
-	return w, nil
 }
 
 // clientGone does what a terminal does that is closed: SIGHUP to what runs; what does not run yet has nobody to run for.

@@ -225,6 +225,7 @@ func (h *Host) conclude(w *work, how verdict) {
 		return
 	}
 	w.over = true
+	w.dropStreams() // nobody will take them
 	switch stop := w.keep.Stop; {
 	case stop == nil:
 	case how.outcome == api.Stopped:

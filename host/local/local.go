@@ -70,6 +70,7 @@ type Host struct {
 	locks  []*os.File
 	groups *cgroup.Tree
 	events *broadcast
+	opened tally // by clients
 	meter  *meter
 
 	inbox   chan message

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ type starting struct {
 	keep     keep
 	task     node.Task
 	stopping <-chan struct{}
-	streams  <-chan []*os.File
+	streams  <-chan *handed
 }
 
 // start makes the grants real and runs the program, beside the loop.
@@ -91,11 +90,7 @@ func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) 
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() {
-		for _, stream := range streams {
-			_ = stream.Close()
-		}
-	}()
+	defer streams.close()
 	notes := slices.Clone(launch.Notes)
 	groups, err := h.groups.Make(one.uid, cgroup.Limits{CPU: one.spec.CPU, Memory: one.spec.Memory})
 	if err != nil {
@@ -110,12 +105,12 @@ func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) 
 		return nil, nil, errStopping
 	default:
 	}
-	started, err := folder.Start(h.Supervisor, streams)
+	started, err := folder.Start(h.Supervisor, streams.list())
 	return started, notes, err
 }
 
 // streamsOf waits for the streams of an attached workload's client.
-func (h *Host) streamsOf(ctx context.Context, one starting) ([]*os.File, error) {
+func (h *Host) streamsOf(ctx context.Context, one starting) (*handed, error) {
 	if !one.spec.Attach {
 		return nil, nil
 	}
@@ -193,6 +188,7 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 		return
 	}
 	w.child = child
+	w.dropStreams() // of a client that came back before its program was known to have some
 	for _, sig := range w.signals {
 		_ = child.Signal(sig) // one that has ended meanwhile needs none
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -29,7 +28,7 @@ type work struct {
 	child    *supervise.Child // its program, once it runs
 	signals  []syscall.Signal // that came while it was starting
 	stopping chan struct{}    // closed when it is to end
-	streams  chan []*os.File  // handed over by its client
+	streams  chan *handed     // handed over by its client
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
 	over     bool             // it has ended; it is forgotten once that is stored
@@ -65,7 +64,7 @@ type verdict struct {
 func newWork(seq int64, shown api.Workload, kept keep) *work {
 	return &work{
 		seq: seq, now: shown, shown: shown, keep: kept, changed: make(chan struct{}), stopping: make(chan struct{}),
-		streams: make(chan []*os.File, 1),
+		streams: make(chan *handed, 1),
 	}
 }
 
