@@ -190,7 +190,7 @@ func judgeArbiter(f Facts, add adder) {
 		add("arbiter", "Arbiter", OK, "not looked at: only the server's user may ask it", "")
 	case f.Arbiter != nil:
 		add("arbiter", "Arbiter", Fail, fmt.Sprintf("does not answer (%s): programs pace themselves at their floors", f.Arbiter),
-			"The server starts a new one at once; if this stays, look into arbiter.log in the server's RUN folder.")
+			"The server replaces it, within seconds also where it hangs; if this stays, look into arbiter.log in the server's RUN folder.")
 	default:
 		add("arbiter", "Arbiter", OK, "answers: "+f.ArbiterSays, "")
 	}

@@ -106,7 +106,7 @@ func (l Look) help() []row {
 		sign(dim, glyph.idle, "of the floor, idle"),
 		sign(dim, glyph.reach, "may be used while others leave it idle"),
 		sign(markHue, glyph.floor, "the floor: guaranteed whenever it is wanted"),
-		sign(markHue, glyph.ceiling, "the ceiling: never passed over 10 s, which is what use is the mean of"),
+		sign(markHue, glyph.ceiling, "the ceiling: it holds over 10 s, which is what use is the mean of"),
 		sign(alarm, "OPEN", "a program of this share is not held to it: see `aliquot doctor`"),
 		{},
 		sign(bold, l.glyphs().arrow, "select a workload (also j k, page up, page down, g G)"),
