@@ -30,6 +30,27 @@ func launch(dir Folder, recipe Recipe, streams []*os.File) (int, []string, error
 	if recipe.Log != "" {
 		defer closeAll(files)
 	}
+	if recipe.User != nil {
+		if err := limit(); err != nil {
+			return 0, nil, fmt.Errorf("give another user's program a login's limits: %w", err)
+		}
+	}
+	pid, notes, err := startApart(dir, recipe, files)
+	var refused *mountError
+	if errors.As(err, &refused) {
+		recipe.Mounts, recipe.Env = nil, withLibraryPath(recipe.Env, recipe.LibraryPath)
+		if pid, notes, err = startApart(dir, recipe, files); err == nil {
+			notes = append(notes, fmt.Sprintf("the shim is found by LD_LIBRARY_PATH, because its mounts cannot be made here: %v", refused))
+		}
+	}
+	return pid, notes, err
+}
+
+// mountError is why a program cannot be started with its mounts.
+type mountError struct{ error }
+
+// startApart starts the program from a thread of its own.
+func startApart(dir Folder, recipe Recipe, files []*os.File) (int, []string, error) {
 	type outcome struct {
 		pid   int
 		notes []string
@@ -58,21 +79,16 @@ func start(dir Folder, recipe Recipe, files []*os.File) (int, []string, error) {
 	}
 	defer leave()
 	if len(recipe.Mounts) > 0 {
-		if os.Geteuid() == 0 {
-			err = mountHere(recipe.Mounts)
-		} else {
-			var pid int
-			if pid, err = startMounted(dir, recipe, files, *attributes); err == nil {
-				return pid, notes, nil
-			}
+		if os.Geteuid() != 0 {
+			pid, err := startMounted(dir, recipe, files, *attributes)
 			var refused *startError
-			if errors.As(err, &refused) {
-				return 0, nil, err
+			if err != nil && !errors.As(err, &refused) {
+				err = &mountError{err}
 			}
+			return pid, notes, err
 		}
-		if err != nil {
-			recipe.Env = withLibraryPath(recipe.Env, recipe.LibraryPath)
-			notes = append(notes, fmt.Sprintf("the shim is found by LD_LIBRARY_PATH, because its mounts cannot be made here: %v", err))
+		if err := mountHere(recipe.Mounts); err != nil {
+			return 0, nil, &mountError{err} // what was mounted until then must not be seen by the program
 		}
 	}
 	pid, err := fork(recipe.Program, recipe.Command, recipe.Env, recipe.Dir, files, attributes)
@@ -252,8 +268,11 @@ func errnoOf(err error) syscall.Errno {
 // explainStart says in one sentence why the program could not be started.
 func explainStart(recipe Recipe, err error) error {
 	errno := errnoOf(err)
-	if info, missing := os.Stat(recipe.Dir); missing != nil || !info.IsDir() {
-		return &startError{126, fmt.Sprintf("the folder %s cannot be entered: %v", recipe.Dir, errno)}
+	// Only where its user was told so too: what lies in folders that are closed to them is not to be learnt here.
+	if errno == syscall.ENOENT || errno == syscall.ENOTDIR || recipe.User == nil {
+		if info, missing := os.Stat(recipe.Dir); missing != nil || !info.IsDir() {
+			return &startError{126, fmt.Sprintf("the folder %s cannot be entered: %v", recipe.Dir, errno)}
+		}
 	}
 	switch {
 	case errno == syscall.ENOENT && !exists(recipe.Program):

@@ -503,6 +503,69 @@ func TestProgramRunsAsItsUser(t *testing.T) {
 	}
 }
 
+// What a server may have for itself, a program of another user has not.
+func TestProgramOfAnotherUserHasALoginsLimits(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	raise := func(what int, limits unix.Rlimit) {
+		t.Helper()
+		var before unix.Rlimit
+		if err := unix.Getrlimit(what, &before); err != nil {
+			t.Fatal(err)
+		}
+		if unix.Setrlimit(what, &limits) != nil { // where root may not raise them, what there is
+			if err := unix.Setrlimit(what, &unix.Rlimit{Cur: before.Max, Max: before.Max}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { _ = unix.Setrlimit(what, &before) })
+	}
+	raise(unix.RLIMIT_RTPRIO, unix.Rlimit{Cur: 10, Max: 10})
+	raise(unix.RLIMIT_MEMLOCK, unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	raise(unix.RLIMIT_NOFILE, unix.Rlimit{Cur: 4096, Max: 1 << 20})
+	task := newTask(t, "umask; cat /proc/self/limits")
+	task.recipe.User, task.recipe.Dir = &User{UID: nobody, GID: nobody}, "/"
+	before := unix.Umask(0o077)
+	defer unix.Umask(before)
+	task.start()
+	task.wait()
+	has := map[string]string{}
+	for line := range strings.Lines(task.log()) {
+		if name, rest, ok := strings.Cut(line, "  "); ok {
+			has[name] = strings.Join(strings.Fields(rest)[:2], " ")
+		}
+	}
+	for name, most := range map[string][2]uint64{"Max open files": {1024, 524288}, "Max locked memory": {8 << 20, 8 << 20}, "Max realtime priority": {}} {
+		var soft, hard uint64
+		if _, err := fmt.Sscan(has[name], &soft, &hard); err != nil || soft > most[0] || hard > most[1] {
+			t.Errorf("%s: %q, %v; want at most %d", name, has[name], err, most)
+		}
+	}
+	if !strings.HasPrefix(task.log(), "0022\n") {
+		t.Errorf("its umask is %.4s", task.log())
+	}
+}
+
+// A program whose mounts could be made in part sees none of them.
+func TestMountsMadeInPartAreNotSeen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	task, _ := mountTask(t)
+	task.recipe.Command[2] = "cat target"
+	task.recipe.Mounts = append(task.recipe.Mounts, Mount{Source: "/no/such/source", Target: "/no/such/target"})
+	task.start()
+	child, _ := task.started.Report()
+	if child == nil || len(child.Notes) != 1 {
+		t.Errorf("reported %+v", child)
+	}
+	task.wait()
+	if task.log() != "original\n" {
+		t.Errorf("the program saw %q", task.log())
+	}
+}
+
 func TestProcessIsNotTakenForALaterOneWithItsNumber(t *testing.T) {
 	self, err := Find(os.Getpid())
 	if err != nil || !self.Alive() {
