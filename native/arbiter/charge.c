@@ -108,9 +108,16 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 	/* And what it has measured, where its durations are not yet what its launches take. */
 	uint64_t measured = seen->measured_ns > g->measured ? seen->measured_ns - g->measured : 0;
 	uint64_t said = unpaid > measured ? unpaid : measured;
-	/* Work that has not ended when it should have, or that nothing was known of, has run all the time. */
+	/* Work that has not ended when it should have goes on; work of which nothing is known has run all the time. */
 	bool late = seen->outstanding && seen->busy_until_ns <= core->now;
-	said = late ? held : said;
+	uint64_t since = g->settled_word_at;
+	g->settled_word_at = core->now;
+	if (late && seen->busy_until_ns == 0) {
+		said = held;
+	} else if (late) {
+		since = since > seen->busy_until_ns ? since : seen->busy_until_ns;
+		said = said > unpaid + (core->now - since) ? said : unpaid + (core->now - since);
+	}
 	uint64_t part = held < said ? held : said, rest = held - part;
 	g->paid_ns += part < unpaid ? part : unpaid;
 	g->measured += part;

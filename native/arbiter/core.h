@@ -148,6 +148,7 @@ struct core_grant {
 	uint64_t paid_ns;     /* of launched_ns: charged already, where time is apportioned */
 	uint64_t late, late_completed; /* see core_observe; holds while `completed` stands */
 	uint64_t unsettled, unsettled_wanted; /* held at nobody's or only at borrowers' cost and not yet charged; of that, at borrowers' */
+	uint64_t settled_word_at; /* when it was last charged by its word */
 	uint64_t may_hold;    /* so long it may hold at borrowers' cost without charge */
 	uint64_t pause_ns;    /* for how long it last launched nothing before it came back */
 	uint64_t lost_idle_at; /* idle_since of the lease that was lost for idling */
