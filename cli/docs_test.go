@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // docs/commands.md says what `--help` says. `go test ./cli -run TestCommandsDocument -update` writes it again.
@@ -75,6 +76,11 @@ func TestEverythingIsExplained(t *testing.T) {
 		if cmd.Args == nil {
 			t.Errorf("%s takes any arguments in silence", cmd.CommandPath())
 		}
+		cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if usage := flag.Usage; usage == "" || strings.HasSuffix(usage, ".") {
+				t.Errorf("%s --%s: the help is %q; it is a phrase without a full stop", cmd.CommandPath(), flag.Name, usage)
+			}
+		})
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}

@@ -117,6 +117,9 @@ func timerLateness(ctx context.Context) time.Duration {
 	const sleep, times = time.Millisecond, 20
 	var worst time.Duration
 	for range times {
+		if ctx.Err() != nil {
+			return worst
+		}
 		timer := time.NewTimer(sleep)
 		began := time.Now()
 		select {
