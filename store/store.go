@@ -116,7 +116,7 @@ func (s *Store) explain(what string, err error) error {
 	}
 	switch failure.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("%w %s: free some space on its file system; nothing was changed", ErrFull, s.path)
+		return fmt.Errorf("%w %s: free some space on its file system", ErrFull, s.path)
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
 		sqlite3.SQLITE_ERROR: // what is asked is always the same, so its tables are not those that were made
 		return s.damaged(failure.Error())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,9 @@ func fill(t *testing.T, folder string) (free func()) {
 	}
 }
 
-func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
+// smallDisk is a folder on a file system of its own of that size.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a small file system")
 	}
@@ -45,11 +48,54 @@ func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.Remove(disk) }()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("needs the right to mount: %v", err)
 	}
-	defer func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }()
+	t.Cleanup(func() { _, _ = unix.Unmount(disk, unix.MNT_DETACH), os.Remove(disk) })
+	return disk
+}
+
+// Where there is room for a little, but not for a request's outcome, who asked is not told that nothing was changed.
+func TestNearlyFullDiskSaysThatItIsDoneLater(t *testing.T) {
+	disk := smallDisk(t, "8m")
+	s := newSite(t, func(config *Config) { config.State = filepath.Join(disk, "state") })
+	asked := spec("1", "sleep 1000")
+	for _, name := range []string{"A", "B", "C", "D"} {
+		asked.Env[name] = strings.Repeat("x", 100_000)
+	}
+	work := s.submit(asked)
+	s.running(work.UID)
+	free := fill(t, disk)
+	if err := os.Truncate(filepath.Join(disk, "filler"), fileSize(t, filepath.Join(disk, "filler"))-100_000); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Stop(context.Background(), me, work.UID, 0)
+	refused(t, err, api.CodeUnavailable, "is done as soon as it can")
+	if strings.Contains(err.Error(), "nothing was changed") {
+		t.Error(err)
+	}
+	_, err = s.SetQueue(context.Background(), me, api.QueueSpec{Name: "vision", Quota: 1000})
+	refused(t, err, api.CodeUnavailable, "nothing was changed")
+	free()
+	if status := s.ended(work.UID).Status; status.Outcome != api.Stopped {
+		t.Errorf("ended with %+v", status)
+	}
+	if queues, err := s.Queues(context.Background()); err != nil || len(queues) != 1 {
+		t.Errorf("a refused queue is there: %+v, %v", queues, err)
+	}
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
+	disk := smallDisk(t, "4m")
 	s := newSite(t, func(config *Config) { config.State = filepath.Join(disk, "state") })
 	ctx := context.Background()
 	gate := filepath.Join(s.root, "gate")
@@ -62,6 +108,7 @@ func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
 	s.running("running")
 
 	free := fill(t, disk)
+	var err error
 	// A little may still fit into the pages that the database has; then nothing does.
 	for i := 0; err == nil && i < 100_000; i++ {
 		_, err = s.Submit(ctx, me, spec("1", "true"))

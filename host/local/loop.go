@@ -159,6 +159,7 @@ func (h *Host) takeIn(batch []message) {
 }
 
 // probe writes a little before the first request of a batch is carried out: on a full disk it is refused, and nothing has changed.
+// Where that little fits and the request's outcome does not, whoever asked is told that it is done later.
 func (h *Host) probe(batch []message) {
 	for _, one := range batch {
 		if one.request == nil || h.broken != nil {
@@ -180,7 +181,7 @@ func (h *Host) commit() {
 		}
 		h.broken = err
 		for _, reply := range h.replies {
-			reply(h.cannotStore())
+			reply(refuse(api.CodeUnavailable, "this was decided but cannot be stored yet, and is done as soon as it can: %v", err))
 		}
 		h.replies = nil
 		return
@@ -233,11 +234,12 @@ func (h *Host) save() error {
 	return errors.Join(err, <-synced)
 }
 
+// unavailable refuses a request of which nothing was decided.
 func unavailable(err error) error {
 	if errors.Is(err, store.ErrFull) {
-		return refuse(api.CodeUnavailable, "the server cannot store this: %v", err)
+		return refuse(api.CodeUnavailable, "the server cannot store this, and nothing was changed: %v", err)
 	}
-	return refuse(api.CodeUnavailable, "the server cannot store this: %v; see the server's log", err)
+	return refuse(api.CodeUnavailable, "the server cannot store this, and nothing was changed: %v; see the server's log", err)
 }
 
 func (h *Host) cannotStore() error {
