@@ -46,7 +46,7 @@ var (
 	deviceComputeFree = describe("device_compute_unreserved_ratio", "Compute under no floor, as a part of the device.", deviceLabels...)
 	deviceBusy        = describe("device_busy_ratio", "Part of the time the device was busy, by the driver's word; absent when not known.", deviceLabels...)
 	deviceHealthy     = describe("device_healthy", "1 if the device takes work.", deviceLabels...)
-	deviceUnenforced  = describe("device_unenforced_processes", "Processes on the device that no share covers.", deviceLabels...)
+	deviceUnenforced  = describe("device_unenforced_processes", "Processes on the device that no share covers; absent when not known.", deviceLabels...)
 
 	grantFloor       = describe("share_compute_floor_ratio", "Compute floor, as a part of the device.", grantLabels...)
 	grantCeiling     = describe("share_compute_ceiling_ratio", "Compute ceiling, as a part of the device.", grantLabels...)
@@ -59,7 +59,7 @@ var (
 	grantWaited      = describe("share_waited_ratio", "Part of the last second spent waiting at the gate.", grantLabels...)
 	grantLaunches    = describe("share_launches_total", "Launches let through since the grant.", grantLabels...)
 	grantProcesses   = describe("share_processes", "Processes that are held to the share.", grantLabels...)
-	grantEnforced    = describe("share_enforced", "1 if nothing was seen to evade the share.", grantLabels...)
+	grantEnforced    = describe("share_enforced", "1 if nothing was seen to evade the share; absent when its meters are not known.", grantLabels...)
 	workloadsByPhase = describe("workloads", "Live workloads by phase and queue.", "phase", "queue")
 	oldestWaiting    = describe("oldest_waiting_seconds", "How long the oldest workload that waits has waited; absent when none does.")
 
@@ -106,7 +106,9 @@ func collectDevice(to chan<- prometheus.Metric, device api.Device) {
 	gauge(to, deviceMemoryFree, float64(device.MemoryFree), labels...)
 	gauge(to, deviceComputeFree, part(device.ComputeFree), labels...)
 	gauge(to, deviceHealthy, yes(device.Health == api.Healthy), labels...)
-	gauge(to, deviceUnenforced, float64(len(device.Unenforced)), labels...)
+	if device.MemoryUsed != nil || device.Busy != nil || len(device.Unenforced) > 0 { // else its driver was not asked, or did not answer
+		gauge(to, deviceUnenforced, float64(len(device.Unenforced)), labels...)
+	}
 	if device.MemoryUsed != nil {
 		gauge(to, deviceMemoryUsed, float64(*device.MemoryUsed), labels...)
 	}
@@ -123,7 +125,9 @@ func collectGrant(to chan<- prometheus.Metric, usage api.Usage, labels ...string
 	gauge(to, grantCeiling, part(usage.Grant.ComputeLimit), labels...)
 	gauge(to, grantMemFloor, float64(usage.Grant.MemoryFloor), labels...)
 	gauge(to, grantMemCeiling, float64(usage.Grant.MemoryCeiling), labels...)
-	gauge(to, grantEnforced, yes(usage.Enforced), labels...)
+	if usage.Memory != nil || !usage.Enforced { // that nothing was seen says nothing where nobody could look
+		gauge(to, grantEnforced, yes(usage.Enforced), labels...)
+	}
 	if usage.Memory == nil {
 		return // its meters are not known
 	}

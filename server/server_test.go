@@ -48,6 +48,7 @@ func (f *fakeHost) Devices(context.Context) ([]api.Device, error) {
 		Grants: []api.Usage{
 			{Workload: "known", Compute: &milli, Memory: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
 			{Workload: "unknown", Grant: api.Grant{ComputeFloor: 100, ComputeLimit: 100}},
+			{Workload: "unseen", Enforced: true}, // by default: nobody could look
 		},
 	}}, f.fail
 }
@@ -483,6 +484,7 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		`aliquot_share_device_seconds_total{device="GPU-0",index="0",workload="known"} 1.5`,
 		`aliquot_share_compute_floor_ratio{device="GPU-0",index="0",workload="unknown"} 0.1`,
 		`aliquot_share_enforced{device="GPU-0",index="0",workload="unknown"} 0`,
+		`aliquot_share_enforced{device="GPU-0",index="0",workload="known"} 1`,
 		`aliquot_workloads{phase="running",queue="vision"} 1`,
 		`aliquot_queue_quota_devices{queue="vision"} 2`,
 		`aliquot_host_up 1`,
@@ -493,6 +495,7 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		}
 	}
 	for _, unknown := range []string{
+		"aliquot_device_unenforced_processes{", `aliquot_share_enforced{device="GPU-0",index="0",workload="unseen"}`,
 		"aliquot_device_busy_ratio{", "aliquot_device_memory_used_bytes{", `aliquot_queue_quota_devices{queue="default"}`,
 		`aliquot_share_memory_bytes{device="GPU-0",index="0",workload="unknown"}`, "aliquot_oldest_waiting_seconds ",
 		`aliquot_share_device_seconds_total{device="GPU-0",index="0",workload="unknown"}`,

@@ -66,10 +66,21 @@ func checkEnd(host *Host, root string, work api.Workload, complain complaint) {
 	if status.Phase != api.Ended || status.Outcome == "" {
 		complain("%s has no known end: %+v", work.Spec.Name, status)
 	}
-	if status.Outcome == api.Unknown && !strings.Contains(status.Reason, "its exit status is unknown: ") {
-		complain("%s does not say why its status is unknown: %q", work.Spec.Name, status.Reason)
-	}
-	if status.Outcome == api.Failed && work.Spec.Name == "exits" && (status.ExitCode == nil || *status.ExitCode != 3) {
+	switch status.Outcome {
+	case api.Stopped: // all that lives at the end is
+	case api.Unknown:
+		if !strings.Contains(status.Reason, "its exit status is unknown: ") {
+			complain("%s does not say why its status is unknown: %q", work.Spec.Name, status.Reason)
+		}
+	case api.Failed: // only one program of the story ends by itself
+		if work.Spec.Name != "exits" || status.ExitCode == nil || *status.ExitCode != 3 {
+			complain("%s ended with %+v", work.Spec.Name, status)
+		}
+	case api.Refused: // its supervisor was killed before it began
+		if status.Reason == "" {
+			complain("%s does not say why it was not started", work.Spec.Name)
+		}
+	default: // no program of the story succeeds, has a time limit, or is in anybody's way
 		complain("%s ended with %+v", work.Spec.Name, status)
 	}
 	if runs := recorded(root, "ran-"+work.UID); len(runs) > 1 {
