@@ -230,6 +230,41 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
+// TestUpdateThatTheArbiterRefuses leaves everything as it was: the record, the page, and what the agent says.
+func TestUpdateThatTheArbiterRefuses(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	ctx := testContext(t)
+	task := aTask("w.0", 250, 800, "GPU-a")
+	if _, err := a.Prepare(ctx, task); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.arbiter.request(ctx, "del w.0"); err != nil { // as one that could not take it up
+		t.Fatal(err)
+	}
+	if err := a.Update(ctx, "w.0", aTask("w.0", 100, 600, "GPU-a").Grants, Flags{}); err == nil {
+		t.Fatal("the arbiter took a policy of a task that it does not know")
+	}
+	if got := a.Prepared(); len(got) != 1 || !reflect.DeepEqual(got[0], task) {
+		t.Errorf("prepared: %+v, want %+v", got, task)
+	}
+	ctl, err := page.Open[page.Ctl](filepath.Join(folder, "tasks/w.0/ctl"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctl.Close()
+	_ = ctl.View(func(c *page.Ctl) error {
+		if p, ok := c.Grant[0].Policy(); !ok || p.Floor != 250 || p.Ceiling != 800 {
+			t.Errorf("its page: %+v, %v", p, ok)
+		}
+		return nil
+	})
+	closeAgent(t, a)
+	if got := openFake(t, folder, newFakeDevices("GPU-a")).Prepared(); len(got) != 1 || !reflect.DeepEqual(got[0], task) {
+		t.Errorf("its record: %+v, want %+v", got, task)
+	}
+}
+
 // TestNewAgentTakesOver: what one agent prepared the next finds, by its files alone, and the arbiter is left running.
 func TestNewAgentTakesOver(t *testing.T) {
 	folder := fakeRun(t)

@@ -115,7 +115,7 @@ func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Fl
 		return refuse(err)
 	}
 	if err := a.change(ctx, have, changed); err != nil {
-		return refuse(err)
+		return refuse(errors.Join(err, a.change(ctx, have, was))) // what it had is what its record and its page must say
 	}
 	floors := map[string]api.Bytes{}
 	for _, g := range was.Grants {

@@ -20,18 +20,38 @@ func (h *Host) stopWork(w *work) {
 	w.now.Status.Reason = w.keep.Stop.Reason
 	h.touch(w)
 	grace := w.keep.Stop.Grace
+	w.orders++
+	number := w.orders
 	h.after(func() {
 		point.Here("local.stop.stored")
 		if !w.isStopping() {
 			close(w.stopping)
+		} else if w.alone { // who looks after it heard the first order; another may be more urgent
+			h.endUnsupervised(w, w.child, grace)
 		}
-		h.spawn(func(context.Context) {
-			if err := h.folder(w.now.UID).Order(supervise.Order{Grace: grace}); err != nil {
-				h.Log.Error("the order to stop did not reach a task's supervisor", "workload", w.now.UID, "error", err)
-			}
-			point.Here("local.stop.sent")
-		})
+		h.spawn(func(ctx context.Context) { h.orderStop(ctx, w, number, supervise.Order{Grace: grace}) })
 	})
+}
+
+// orderStop tells a task's supervisor to stop it, until that works, the task is over or another order is given.
+func (h *Host) orderStop(ctx context.Context, w *work, number int, order supervise.Order) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := h.folder(w.now.UID).Order(order)
+		point.Here("local.stop.sent")
+		if err == nil {
+			return
+		}
+		h.Log.Error("the order to stop did not reach a task's supervisor, and is given again", "workload", w.now.UID, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		done := true
+		if h.look(ctx, func() { done = w.over || w.orders != number }) != nil || done {
+			return
+		}
+	}
 }
 
 // afterSupervisor finds out what became of a task whose supervisor has ended.
@@ -80,6 +100,7 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 		if w.child == nil {
 			h.runs(w, child, nil)
 		}
+		w.alone = true
 		h.note(w, why)
 		h.addNotes(w, "it runs on without its supervisor, which was lost")
 		limit <- h.timeLimitLeft(w)
@@ -110,19 +131,20 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 			}
 			return
 		case <-expired:
-			h.endUnsupervised(ctx, w, child, supervise.DefaultGrace, func() {
+			h.tell(func() {
 				if w.keep.Stop == nil {
 					w.keep.Stop = &order{Outcome: api.TimedOut, Reason: timedOut(w.now.Spec.TimeLimit)}
 					h.touch(w)
 				}
 			})
+			h.endUnsupervised(w, child, supervise.DefaultGrace)
 		case <-stopping:
 			stopping = nil
 			grace := make(chan time.Duration, 1)
 			h.tell(func() { grace <- w.keep.Stop.Grace })
 			select {
 			case patience := <-grace:
-				h.endUnsupervised(ctx, w, child, patience, nil)
+				h.endUnsupervised(w, child, patience)
 			case <-ctx.Done():
 				return
 			}
@@ -134,11 +156,8 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 	}
 }
 
-func (h *Host) endUnsupervised(ctx context.Context, w *work, child *supervise.Child, grace time.Duration, news func()) {
-	if news != nil {
-		h.tell(news)
-	}
-	h.spawn(func(context.Context) {
+func (h *Host) endUnsupervised(w *work, child *supervise.Child, grace time.Duration) {
+	h.spawn(func(ctx context.Context) {
 		if err := supervise.EndLeftover(ctx, taskOf(w, child), grace); err != nil && ctx.Err() == nil {
 			h.Log.Error("a task could not be ended", "workload", w.now.UID, "error", err)
 		}

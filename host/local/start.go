@@ -168,13 +168,15 @@ func taskEnvironment(spec api.WorkloadSpec, uid string, launch []string) []strin
 
 // follow reports that the program runs, and waits for its end.
 func (h *Host) follow(ctx context.Context, w *work, started *supervise.Started, notes []string) {
-	child, _ := started.Report()
-	if child != nil {
-		h.tell(func() { h.runs(w, child, append(notes, child.Notes...)) })
-	}
 	ended := make(chan string, 1)
-	// Not counted among what Close waits for: it ends with the supervisor, which outlives the daemon.
-	go func() { ended <- started.Wait() }()
+	// Not counted among what Close waits for: it ends with the supervisor, which outlives the daemon, also where that cannot even
+	// start the program because its file lies on a server that does not answer.
+	go func() {
+		if child, _ := started.Report(); child != nil {
+			h.tell(func() { h.runs(w, child, append(notes, child.Notes...)) })
+		}
+		ended <- started.Wait()
+	}()
 	select {
 	case how := <-ended:
 		h.afterSupervisor(ctx, w, how)

@@ -31,6 +31,8 @@ type work struct {
 	streams  chan *handed     // handed over by its client
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
+	orders   int              // to stop, given so far
+	alone    bool             // its program runs without a supervisor
 	over     bool             // it has ended; it is forgotten once that is stored
 }
 
