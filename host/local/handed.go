@@ -6,7 +6,7 @@ import (
 )
 
 // openLimit is how many connections, streams handed over and looks at files a user may have open at once. Each can be made to last: closing what a user handed over, or looking at a file of theirs, may never come to an end.
-const openLimit = 1024
+const openLimit = 2048
 
 // tally counts what each user has open.
 type tally struct {

@@ -26,7 +26,13 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 	if err != nil {
 		return api.Workload{}, refusal(err)
 	}
-	path, err := program(spec, as)
+	if as != nil { // looking at files of a user may take for ever
+		if !h.opened.take(who.UID) {
+			return api.Workload{}, refuse(api.CodeUnavailable, "%s has %d requests and connections under way: submit this when some have ended", who.Name, openLimit)
+		}
+		defer h.opened.give(who.UID)
+	}
+	path, err := findProgram(spec, as)
 	if err != nil {
 		return api.Workload{}, refusal(err)
 	}

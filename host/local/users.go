@@ -49,11 +49,19 @@ func (h *Host) identity(uid uint32) (*supervise.User, error) {
 // may says whether a caller may do as it likes with what belongs to uid.
 func (h *Host) may(uid, owner uint32) bool { return uid == 0 || uid == h.uid || uid == owner }
 
+// findProgram is program, with the eyes of whom it is to run as.
+func findProgram(spec api.WorkloadSpec, as *supervise.User) (path string, err error) {
+	if failed := asUser(as, func() { path, err = program(spec, as) }); failed != nil {
+		return "", refuse(api.CodeUnavailable, "the program %s cannot be looked for: %v", spec.Command[0], failed)
+	}
+	return path, err
+}
+
 // program finds the file that a command names, as a shell would: by its path, else along the PATH of its environment. It refuses
 // one that is missing or that the user may not execute.
 func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 	name := spec.Command[0]
-	if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
+	if info, err := os.Stat(spec.Dir); (err != nil || !info.IsDir()) && !unseen(spec.Dir, err) {
 		return "", api.Invalid("the folder %s cannot be entered: %v", spec.Dir, reason(err, syscall.ENOTDIR))
 	}
 	if strings.Contains(name, "/") {
@@ -61,7 +69,7 @@ func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(spec.Dir, path)
 		}
-		if err := executable(path, as); err != nil {
+		if err := executable(path, as); err != nil && !unseen(path, err) {
 			if errors.Is(err, fs.ErrNotExist) {
 				err = fmt.Errorf("%w; check its path, which is looked for from %s", err, spec.Dir)
 			}
