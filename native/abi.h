@@ -6,8 +6,12 @@
  *
  *   TASK/ctl           what the tenant must obey. The agent writes policy, the arbiter writes leases; the tenant maps it
  *                      read-only.
- *   TASK/tel           what the tenant says of itself. Written by the tenant's processes, believed by nobody further than
- *                      it can hurt the tenant: a lie here costs its author its own share and no one else's.
+ *   TASK/tel           what the tenant says of itself: untrusted. Of compute it is believed no further than the arbiter's clock allows;
+ *                      what others lose by a lie is idle time that nobody waited for, until the agent holds the driver's word
+ *                      against it (ALQ_POLICY_CLOCK). A page that is spoiled or cut short costs its author alone. Two lies do harm
+ *                      others, and are detected by the driver's own figures at most: of memory above its floor, a task that says it holds less than
+ *                      it does has the rest lent to others, whose allocations then fail; and a process that its own task lists by pid and start
+ *                      time counts as covered, although it computes past the shim.
  *   TASK/book          what the arbiter holds against and for the task: credit, debt, and where each nanosecond went. Never
  *                      mapped by the tenant; survives the arbiter.
  *   TASK/arbiter.sock  SOCK_SEQPACKET, one per task, so that the socket a process comes through says which task it is.
@@ -113,8 +117,8 @@ struct alq_ctl_grant { /* 256 bytes */
 	uint64_t lease_id;        /* counts leases of this grant */
 	uint64_t lease_start_ns;
 	uint64_t lease_end_ns;    /* 0: none; UINT64_MAX: ungated */
-	uint32_t run_ahead_ns;    /* estimated device time that may be queued at once */
-	uint32_t run_ahead_launches; /* launches of unknown duration that may be queued at once, ≥ 1 */
+	uint32_t run_ahead_ns;    /* estimated device time that a process may queue at once: a share's 1 ms, divided among those that launch */
+	uint32_t run_ahead_launches; /* launches of unknown duration that a process may queue at once, ≥ 1: a share's 10, divided likewise */
 	uint64_t mem_granted;     /* what this task's processes together may hold now, floor..ceiling; seq_cst */
 	uint64_t mem_free_hint;   /* what an ask would add to mem_granted now: free = granted + hint - used */
 	uint8_t reserved2[40];

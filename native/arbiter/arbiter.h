@@ -16,8 +16,9 @@
 
 #define ARBITER_VERSION "1"
 #define HEARTBEAT_NS 80000000ull       /* sooner than ALQ_HEARTBEAT_NS, so that being late does not show */
-#define RUN_AHEAD_NS 1000000u
+#define RUN_AHEAD_NS 1000000u          /* of a share, divided among its processes that use the device */
 #define RUN_AHEAD_LAUNCHES 10u
+#define USES_NS 100000000ull           /* one that launched no longer ago uses it still */
 #define MEM_CHUNK (64ull << 20)        /* memory above the floor is granted and given back in such steps */
 #define LINES 16                       /* of agents at the same time */
 #define MAX_CONNECTIONS (ALQ_MAX_PROCS + 16) /* of one task, registered or not */
@@ -80,6 +81,7 @@ struct task {
 	struct alq_tel *tel;
 	struct alq_book *book;
 	uid_t user;            /* owner of tel */
+	bool spoiled;          /* its tel was no page when it was mapped: zeros are read instead, and what is granted counts as used */
 	struct source listener;
 	struct task_grant grant[ALQ_MAX_GRANTS];
 	struct process *processes;
@@ -124,6 +126,7 @@ void unwatch(struct node *node, struct source *source);
 
 /* page.c: maps and checks pages. NULL after saying why into `why`. A page cut short while it is mapped reads as zeros from then on. */
 void *page_map(int folder, const char *name, enum alq_kind kind, char *why, size_t why_size, uid_t *owner);
+void *page_zeros(enum alq_kind kind); /* in place of a page that cannot be believed; NULL: no memory */
 void page_unmap(void *page, enum alq_kind kind);
 size_t page_size(enum alq_kind kind);
 void page_guard(void);
@@ -143,6 +146,7 @@ bool name_ok(const char *name, size_t size);
 void books_restore(struct node *node, struct task *task);
 void device_restore(struct node *node, int device);
 void publish_gates(struct node *node);
+void publish_run_ahead(struct node *node, struct task *task, int grant);
 void publish_task(struct node *node, struct task *task);
 void publish_device(struct node *node, int device);
 void publish_all(struct node *node);

@@ -7,6 +7,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What is queued on a device is bounded for a share, but each of its processes counts its own: each gets an equal part. */
+void publish_run_ahead(struct node *node, struct task *task, int k)
+{
+	uint32_t users = 0;
+	for (const struct process *p = task->processes; p; p = p->next) {
+		if (p->slot < 0)
+			continue;
+		const struct alq_tel_grant *t = &task->tel->slot[p->slot].grant[k];
+		uint64_t last = load(&t->last_launch_ns);
+		users += load(&t->wait_since_ns) != 0 || load(&t->coming) != 0 || load(&t->launched) > load(&t->completed) ||
+			(last != 0 && last + USES_NS > node->now);
+	}
+	users = users ? users : 1;
+	store(&task->ctl->grant[k].run_ahead_ns, RUN_AHEAD_NS / users);
+	store(&task->ctl->grant[k].run_ahead_launches, users < RUN_AHEAD_LAUNCHES ? RUN_AHEAD_LAUNCHES / users : 1);
+}
+
 static void publish_gate(struct node *node, int index)
 {
 	struct task *task = node->of_grant[index].task;
@@ -18,6 +35,8 @@ static void publish_gate(struct node *node, int index)
 		bits = gate->ungated ? ALQ_GATE_OPEN | ALQ_GATE_UNGATED : ALQ_GATE_OPEN;
 	if (gate->open && fresh)
 		ALQ_POINT("arbiter.gate.before");
+	if (gate->open)
+		publish_run_ahead(node, task, node->of_grant[index].grant);
 	store(&c->lease_id, gate->lease_id);
 	store(&c->lease_start_ns, gate->start_ns);
 	store(&c->lease_end_ns, gate->open ? gate->end_ns : node->now);

@@ -15,6 +15,8 @@
 static uint64_t used(const struct task *task, int k)
 {
 	uint64_t sum = 0;
+	if (task->spoiled)
+		return __atomic_load_n(&task->ctl->grant[k].mem_granted, __ATOMIC_SEQ_CST);
 	for (const struct process *p = task->processes; p; p = p->next) {
 		if (p->slot < 0)
 			continue;

@@ -36,7 +36,7 @@ $(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARB
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
-$(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(ARBITER)/test/rig.h $(NATIVE)/abi.h
+$(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(ARBITER)/test/hostile.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 

@@ -104,6 +104,12 @@ void *page_map(int folder, const char *name, enum alq_kind kind, char *why, size
 	return page;
 }
 
+void *page_zeros(enum alq_kind kind)
+{
+	void *page = mmap(NULL, page_size(kind), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return page == MAP_FAILED ? NULL : page;
+}
+
 void page_unmap(void *page, enum alq_kind kind)
 {
 	if (!page)

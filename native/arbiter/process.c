@@ -306,9 +306,7 @@ void processes_unmute(struct node *node)
 			if (!p->muted)
 				continue;
 			p->muted = false;
-			uint64_t drained;
-			ssize_t n = read(p->bell.fd, &drained, sizeof drained);
-			(void)n; /* whatever was rung meanwhile is looked at below */
+			/* Never read: the tenant shares its flags, and a read would block where it clears O_NONBLOCK. Heard again as it is. */
 			struct epoll_event heard = {.events = EPOLLIN | EPOLLET, .data.ptr = &p->bell};
 			epoll_ctl(node->epoll, EPOLL_CTL_MOD, p->bell.fd, &heard);
 			core_touch(&node->core, p->task->core, node->now);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Names from outside become paths: a plain file name, nothing else. */
@@ -136,6 +137,20 @@ void task_free(struct task *task)
 	free(task);
 }
 
+/* The tenant may write all of tel. One that is no page any more costs it its word, and nobody else: limits, grants and books stand elsewhere. */
+static void map_tel(struct task *task, int folder, char *why, size_t why_size)
+{
+	struct stat st;
+	task->tel = page_map(folder, "tel", ALQ_KIND_TEL, why, why_size, &task->user);
+	if (task->tel || fstatat(folder, "tel", &st, AT_SYMLINK_NOFOLLOW))
+		return;
+	task->tel = page_zeros(ALQ_KIND_TEL);
+	task->user = st.st_uid;
+	task->spoiled = true;
+	complain("task %s: what it says of itself is not heard any more (%s); it holds what it was granted, and what it does is not seen",
+		task->uid, why);
+}
+
 static int map_pages(struct node *node, struct task *task, char *why, size_t why_size)
 {
 	char below[ALQ_UID_LEN + 8];
@@ -147,7 +162,7 @@ static int map_pages(struct node *node, struct task *task, char *why, size_t why
 	}
 	task->ctl = page_map(folder, "ctl", ALQ_KIND_CTL, why, why_size, NULL);
 	if (task->ctl)
-		task->tel = page_map(folder, "tel", ALQ_KIND_TEL, why, why_size, &task->user);
+		map_tel(task, folder, why, why_size);
 	if (task->tel)
 		task->book = page_map(folder, "book", ALQ_KIND_BOOK, why, why_size, NULL);
 	close(folder);
@@ -197,8 +212,7 @@ static int enter(struct node *node, struct task *task, char *why, size_t why_siz
 		int grant = task->grant[k].core = node->core.task[task->core].grant[k];
 		node->of_grant[grant].task = task;
 		node->of_grant[grant].grant = k;
-		store(&task->ctl->grant[k].run_ahead_ns, RUN_AHEAD_NS);
-		store(&task->ctl->grant[k].run_ahead_launches, RUN_AHEAD_LAUNCHES);
+		publish_run_ahead(node, task, k);
 	}
 	books_restore(node, task);
 	return 0;

@@ -1,28 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.c: the arbiter as a process, with tenants that behave, lie, crash and scribble. argv[1] is the arbiter, with named points. */
-#include "rig.h"
+#include "process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define store(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define GIB (1ull << 30)
-#define MS 1000000ull
-
-static const char *program;
-static const char *const D0[] = {"SIM-0"};
+const char *program;
+const char *const D0[] = {"SIM-0"};
 
 /* A few leases of both tenants, whoever comes first. */
-static void exchange(struct tenant *a, struct tenant *b, int rounds)
+void exchange(struct tenant *a, struct tenant *b, int rounds)
 {
 	for (int i = 0; i < rounds; i++) {
 		struct tenant *who = i % 2 ? b : a;
@@ -261,91 +253,49 @@ static bool test_killed(const char *name, int hit)
 	return reached;
 }
 
-/* A tenant cuts its own page short and scribbles over it: the other one goes on. */
-static void test_hostile_page(void)
+static void use(struct tenant *t)
 {
-	struct rig rig;
-	struct tenant good, bad;
-	char path[256];
-	rig_open(&rig, program);
-	rig_device(&rig, D0[0], 16 * GIB);
-	struct pages p[2] = {rig_task(&rig, "good", 1, D0, 500, 800, GIB, 2 * GIB), rig_task(&rig, "bad", 1, D0, 250, 800, GIB, 2 * GIB)};
-	rig_start(&rig, NULL);
-	CHECK(rig_register(&rig, "good", &p[0], -1, &good) == ALQ_OK && rig_register(&rig, "bad", &p[1], -1, &bad) == ALQ_OK, "refused");
-	uint64_t seed = 42;
-	uint64_t *words = (uint64_t *)p[1].tel->slot;
-	for (int round = 0; round < 200; round++) {
-		for (size_t i = 0; i < sizeof(struct alq_slot) / 8; i++) {
-			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-			store(&words[i], seed % 3 ? seed : seed % 5 ? rig_now() + seed % (10 * MS) : 0);
-		}
-		uint64_t one = 1;
-		CHECK(write(bad.bell, &one, sizeof one) == sizeof one, "bell");
-		rig_gate(&good, 0);
-		rig_launch(&good, 0, MS / 10);
-		rig_done(&good, 0);
-	}
-	snprintf(path, sizeof path, "%s/tasks/bad/tel", rig.run);
-	CHECK(!truncate(path, 0), "truncate: %s", strerror(errno));
-	uint64_t beat = load(&p[0].ctl->heartbeat_ns);
-	WAIT(load(&p[0].ctl->heartbeat_ns) > beat); /* it has looked, and lives */
-	exchange(&good, &good, 2);
-	rig_ask(&rig, "ok", "del bad");
-	rig_ask(&rig, "ok", "policy good");
-	rig_leave(&bad);
-	rig_leave(&good);
-	rig_close(&rig);
+	rig_gate(t, 0);
+	rig_launch(t, 0, MS / 10);
+	rig_done(t, 0);
 }
 
-/* Random messages on both sockets, and random bytes in pages that are added. */
-static void test_fuzz(void)
+/* What may be queued is a share's: its processes that launch have equal parts of it, and one alone has it all. */
+static void test_run_ahead(void)
 {
 	struct rig rig;
 	struct tenant t;
-	char path[256], answer[1100];
-	uint64_t seed = 7;
+	int ready[2];
 	rig_open(&rig, program);
 	rig_device(&rig, D0[0], 16 * GIB);
-	struct pages p = rig_task(&rig, "t", 1, D0, 500, 800, GIB, 2 * GIB);
+	struct pages p = rig_task(&rig, "t", 1, D0, 250, 800, GIB, 2 * GIB);
+	const struct alq_ctl_grant *c = &p.ctl->grant[0];
 	rig_start(&rig, NULL);
-	for (int round = 0; round < 300; round++) {
-		union {
-			unsigned char bytes[300];
-			uint32_t words[75];
-		} message;
-		for (size_t i = 0; i < 75; i++) {
-			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-			message.words[i] = (seed >> 33) % 4 ? (uint32_t)(seed >> 32) : (uint32_t)((seed >> 40) % 5);
+	CHECK(rig_register(&rig, "t", &p, -1, &t) == ALQ_OK, "refused");
+	CHECK(load(&c->run_ahead_ns) == MS && load(&c->run_ahead_launches) == 10, "one process may queue %u ns, %u launches", load(&c->run_ahead_ns),
+		load(&c->run_ahead_launches));
+	CHECK(!pipe(ready), "pipe: %s", strerror(errno));
+	pid_t child[3];
+	char x;
+	for (int i = 0; i < 3; i++) {
+		child[i] = fork();
+		if (child[i] == 0) {
+			if (rig_register(&rig, "t", &p, -1, &t) != ALQ_OK)
+				_exit(1);
+			for (bool told = false;; told = told || write(ready[1], "x", 1) == 1)
+				use(&t);
 		}
-		struct sockaddr_un to = {.sun_family = AF_UNIX};
-		snprintf(to.sun_path, sizeof to.sun_path, round % 2 ? "%s/tasks/t/arbiter.sock" : "%s/arbiter.ctl", rig.run);
-		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&to, sizeof to), "connect: %s", strerror(errno));
-		size_t size = round % 3 ? sizeof(struct alq_hello) : (seed >> 20) % sizeof message + 1;
-		CHECK(send(fd, message.bytes, size, MSG_NOSIGNAL) > 0, "send: %s", strerror(errno));
-		close(fd);
+		CHECK(read(ready[0], &x, 1) == 1, "child %d has no turn", i);
 	}
-	for (int round = 0; round < 30; round++) {
-		char uid[16];
-		snprintf(uid, sizeof uid, "f%d", round);
-		struct pages f = rig_task(&rig, uid, 1, D0, 100, 800, GIB, 2 * GIB);
-		unsigned char *bytes = round % 3 == 0 ? (unsigned char *)f.ctl : round % 3 == 1 ? (unsigned char *)f.tel : (unsigned char *)f.book;
-		for (int i = 0; i < 2000; i++) {
-			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-			bytes[(seed >> 33) % (round % 2 ? 5000 : 200)] = (unsigned char)(seed >> 56);
-		}
-		if (round % 5 == 4) {
-			snprintf(path, sizeof path, "%s/tasks/%s/%s", rig.run, uid, round % 2 ? "tel" : "book");
-			CHECK(!truncate(path, 4096), "truncate: %s", strerror(errno));
-		}
-		char line[64];
-		snprintf(line, sizeof line, "add %s", uid);
-		CHECK(rig_try(&rig, line, answer, sizeof answer), "it died of a page");
-		rig_ask(&rig, "ok", "del %s", uid);
+	WAIT((use(&t), load(&c->run_ahead_ns) == MS / 4 && load(&c->run_ahead_launches) == 2));
+	for (int i = 0; i < 3; i++) {
+		kill(child[i], SIGKILL);
+		waitpid(child[i], NULL, 0);
 	}
-	CHECK(rig_register(&rig, "t", &p, -1, &t) == ALQ_OK, "refused after all that");
-	rig_gate(&t, 0);
+	WAIT((use(&t), load(&c->run_ahead_ns) == MS && load(&c->run_ahead_launches) == 10));
 	rig_leave(&t);
+	close(ready[0]);
+	close(ready[1]);
 	rig_close(&rig);
 }
 
@@ -408,7 +358,10 @@ int main(int argc, char **argv)
 	test_ungated_and_resize();
 	test_memory();
 	test_tenant_dies();
+	test_hostile_bell();
 	test_hostile_page();
+	test_spoiled_page();
+	test_run_ahead();
 	test_fuzz();
 	const int most = 8; /* of the times that a point comes by; those of adoption come by once a life */
 	int deaths = 0;
@@ -418,6 +371,6 @@ int main(int argc, char **argv)
 				break;
 			deaths++;
 		}
-	printf("arbiter: leases, limits, memory, hostile tenants, fuzz, %d deaths at %zu points\n", deaths, sizeof points / sizeof points[0]);
+	printf("arbiter: leases, limits, memory, run-ahead, hostile tenants, fuzz, %d deaths at %zu points\n", deaths, sizeof points / sizeof points[0]);
 	return 0;
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.h: what the tests of the arbiter's process share. */
+#ifndef ALIQUOT_ARBITER_TEST_PROCESS_H
+#define ALIQUOT_ARBITER_TEST_PROCESS_H
+
+#include "rig.h"
+
+#define load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define store(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define GIB (1ull << 30)
+#define MS 1000000ull
+
+extern const char *program;      /* the arbiter, with named points */
+extern const char *const D0[1];  /* a device */
+
+/* A few leases of both tenants, whoever comes first. */
+void exchange(struct tenant *a, struct tenant *b, int rounds);
+
+/* hostile.c */
+void test_hostile_bell(void);
+void test_hostile_page(void);
+void test_spoiled_page(void);
+void test_fuzz(void);
+
+#endif
