@@ -64,8 +64,10 @@ type Config struct {
 // Host runs workloads on one server.
 type Host struct {
 	Config
-	name   string // of the node
-	uid    uint32 // the daemon's own
+	name   string               // of the node
+	began  time.Time            // by the clock as it was then
+	passed func() time.Duration // since then, whatever the clock was set to meanwhile
+	uid    uint32               // the daemon's own
 	store  *store.Store
 	locks  []*os.File
 	groups *cgroup.Tree
@@ -114,9 +116,11 @@ func Open(ctx context.Context, config Config) (*Host, error) {
 	h := &Host{
 		Config: config, uid: uint32(os.Geteuid()), inbox: make(chan message), quit: make(chan struct{}),
 		work: map[string]*work{}, names: map[string]*work{}, devices: map[string]*node.Device{}, alarms: map[node.NoticeKind]string{},
-		events: newBroadcast(config.Now),
-		tick:   time.NewTimer(time.Hour), machine: thisMachine(),
+		events: newBroadcast(config.Now), began: config.Now().Round(0),
+		tick: time.NewTimer(time.Hour), machine: thisMachine(),
 	}
+	began := config.Now()
+	h.passed = func() time.Duration { return config.Now().Sub(began) }
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.open(ctx)
 	var streams *net.UnixListener
@@ -240,8 +244,18 @@ func (h *Host) spawn(f func(ctx context.Context)) {
 	}()
 }
 
-// time is the engine's: microseconds since 1970.
-func (h *Host) time() engine.At { return engine.At{At: engine.Time(h.Now().UnixMicro())} }
+// time is the engine's: microseconds since 1970 by the clock that never goes back.
+func (h *Host) time() engine.At { return engine.At{At: engine.Time(h.steady().UnixMicro())} }
+
+// steady is the clock as it was at the start with the time that has passed since: what was set to a time by a clock that is later
+// set right still comes when it was to come.
+func (h *Host) steady() time.Time { return h.began.Add(h.passed()) }
+
+// wall is what the clock shows at a time of the engine's, as far as it is known now.
+func (h *Host) wall(at engine.Time) time.Time {
+	now := h.Now()
+	return now.Round(0).Add(time.UnixMicro(int64(at)).Sub(h.steady()))
+}
 
 // folder is a task's.
 func (h *Host) folder(uid string) supervise.Folder {

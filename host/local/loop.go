@@ -253,7 +253,7 @@ func (h *Host) cannotStore() error {
 func (h *Host) setTick() {
 	next := h.nextMeasure()
 	if at := h.engine.Next(); at != engine.Never {
-		if wanted := time.UnixMicro(int64(at)); next.IsZero() || wanted.Before(next) {
+		if wanted := h.wall(at); next.IsZero() || wanted.Before(next) {
 			next = wanted
 		}
 	}

@@ -198,7 +198,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 		why.Ahead = append(why.Ahead, ahead)
 	}
 	if engines.Estimate != engine.Never {
-		at := time.UnixMicro(int64(engines.Estimate)).UTC()
+		at := h.wall(engines.Estimate).UTC()
 		why.Estimate = &at
 	}
 }
