@@ -31,6 +31,7 @@ type Agent struct {
 	devices map[string]*deviceState
 	order   []string // UUIDs as the driver lists them
 	tasks   map[string]*task
+	unknown map[string]bool  // tasks of which it was said that their programs know functions the shim does not
 	seen    map[stray]string // processes that a notice was given of, and the tasks that they belong to
 
 	stop  context.CancelFunc
@@ -70,9 +71,9 @@ func newAgent(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(),
-		devices: map[string]*deviceState{}, tasks: map[string]*task{}, seen: map[stray]string{},
+		devices: map[string]*deviceState{}, tasks: map[string]*task{}, unknown: map[string]bool{}, seen: map[stray]string{},
 	}
-	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin}
+	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin, every: askEvery}
 	return a, nil
 }
 

@@ -25,13 +25,17 @@ const startTries = 3
 
 var errEndedAtOnce = errors.New("it ended at once")
 
+// askEvery is how often an arbiter is asked whether it still answers.
+const askEvery = 2 * time.Second
+
 // arbiter keeps the arbiter of a run folder running: it finds the one that an earlier agent left, replaces one of another build,
-// and starts a new one at once when it dies. It never ends one, but on shutdown.
+// and starts a new one at once when it dies. One that runs but does not answer it ends, as when it shuts down, and no other.
 type arbiter struct {
 	run      run
 	log      *slog.Logger
 	notify   func(Notice)
 	patience time.Duration // with one that runs but does not answer
+	every    time.Duration // how often it is asked
 
 	launched bool // by open, which found none
 
@@ -178,18 +182,54 @@ func lastLine(file string) string {
 	return "nothing"
 }
 
-// watch replaces the arbiter whenever it dies.
+// lasts waits until an arbiter has ended, and ends one that does not answer any more: nobody would be let through its gates. It says which of
+// the two it was; empty when the agent closes first.
+func (a *arbiter) lasts(ctx context.Context, p *process) string {
+	answered := time.Now()
+	for pause := a.every; ; {
+		within, cancel := context.WithTimeout(ctx, pause)
+		ended := p.waitFor(within)
+		cancel()
+		if ended == nil {
+			return "has died"
+		}
+		if ctx.Err() != nil {
+			return ""
+		}
+		within, cancel = context.WithTimeout(ctx, a.patience)
+		_, err := ask(within, a.run.control(), "ping")
+		cancel()
+		var refused *refusal
+		switch {
+		case err == nil || errors.As(err, &refused):
+			answered, pause = time.Now(), a.every
+		case time.Since(answered) < a.patience:
+			pause = 10 * time.Millisecond // turned away, or it is just ending
+		case ctx.Err() == nil:
+			a.log.Error("the arbiter does not answer and is ended", "pid", p.pid, "error", err)
+			if err := p.signal(unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				a.log.Error("the arbiter that does not answer could not be ended", "pid", p.pid, "error", err)
+			}
+			if p.waitFor(ctx) == nil {
+				return "did not answer, was ended"
+			}
+		}
+	}
+}
+
+// watch replaces the arbiter whenever it dies or hangs.
 func (a *arbiter) watch(ctx context.Context) {
 	for {
 		p := a.current()
-		if p.waitFor(ctx) != nil {
+		how := a.lasts(ctx, p)
+		if how == "" {
 			return
 		}
 		back := make(chan struct{})
 		a.mu.Lock()
 		a.away = back
 		a.mu.Unlock()
-		a.notify(Notice{Kind: ArbiterGone, Message: fmt.Sprintf("The arbiter (pid %d) has died and is being started again; programs keep to their floors meanwhile. What it said last: %s", p.pid, lastLine(a.run.path("arbiter.log")))})
+		a.notify(Notice{Kind: ArbiterGone, Message: fmt.Sprintf("The arbiter (pid %d) %s and is being started again; programs keep to their floors meanwhile. What it said last: %s", p.pid, how, lastLine(a.run.path("arbiter.log")))})
 		next := a.relaunch(ctx)
 		if next == nil {
 			return

@@ -167,6 +167,36 @@ func TestArbiterThatHangs(t *testing.T) {
 	}
 }
 
+// TestArbiterThatHangsLater: one that stops answering while an agent watches it is ended and replaced, and what was prepared is known to the next.
+func TestArbiterThatHangsLater(t *testing.T) {
+	folder := fakeRun(t)
+	a, err := newAgent(Config{Run: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAgent(t, a) })
+	a.backend = newFakeDevices("GPU-a")
+	a.arbiter.patience, a.arbiter.every = time.Second, time.Millisecond
+	ctx := testContext(t)
+	if err := a.takeOver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	hanging := a.arbiter.current()
+	if err := hanging.signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if gone := nextNotice(t, a, ArbiterGone); !strings.Contains(gone.Message, "did not answer") {
+		t.Errorf("notice %+v", gone)
+	}
+	nextNotice(t, a, ArbiterBack)
+	if got := known(t, a); got != "w.0" || a.arbiter.current().pid == hanging.pid {
+		t.Errorf("the arbiter, pid %d after %d, knows %q", a.arbiter.current().pid, hanging.pid, got)
+	}
+}
+
 func TestArbiterThatCannotStart(t *testing.T) {
 	folder := shortFolder(t)
 	program := filepath.Join(folder, native.Arbiter)

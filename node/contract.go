@@ -84,6 +84,10 @@ type Usage struct {
 	Memory    api.Bytes // overhead included
 	MemPeak   api.Bytes
 	Processes []int // registered, by pid on the node
+
+	// UnknownCalls is how many functions of the driver its processes looked up that the shim does not know; calls of those pass it.
+	// It is of the whole task, and of the processes that run now.
+	UnknownCalls uint64
 }
 
 // MemoryHeld is the memory of one grant, now.
@@ -127,13 +131,14 @@ type NoticeKind string
 
 // The kinds of notice.
 const (
-	DeviceDown  NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
-	DeviceSick  NoticeKind = "device sick" // an XID that policy says to look at
-	DeviceBack  NoticeKind = "device back"
-	DeviceFault NoticeKind = "device fault" // a program on it failed; the device is as it was
-	Unenforced  NoticeKind = "unenforced"   // a process uses a device and no share covers it
-	Enforced    NoticeKind = "enforced"     // no process of the task does so any more
-	Doubted     NoticeKind = "doubted"      // a device was busy for longer than its shares were charged
-	ArbiterGone NoticeKind = "arbiter gone" // died; a new one is being started
-	ArbiterBack NoticeKind = "arbiter back"
+	DeviceDown   NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
+	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at
+	DeviceBack   NoticeKind = "device back"
+	DeviceFault  NoticeKind = "device fault"  // a program on it failed; the device is as it was
+	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it
+	Enforced     NoticeKind = "enforced"      // no process of the task does so any more
+	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged
+	UnknownCalls NoticeKind = "unknown calls" // a task's program knows functions of the driver that the shim does not; said once a task
+	ArbiterGone  NoticeKind = "arbiter gone"  // died; a new one is being started
+	ArbiterBack  NoticeKind = "arbiter back"
 )

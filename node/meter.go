@@ -176,10 +176,13 @@ func (t *task) readBook(i int, usage *Usage) {
 	usage.MemPeak = api.Bytes(min(entry.MemPeak, math.MaxInt64))
 }
 
+// mostUnknown is more functions than a driver has: what a process says beyond it is not so.
+const mostUnknown = 10_000
+
 // readTel reads what the task's processes say. A page that its owner has spoiled leaves the last reading, without processes.
 func (t *task) readTel(asked Task, capacity func(device string) api.Bytes, each func(page.Process)) {
 	for i := range t.last {
-		t.last[i].Processes = nil
+		t.last[i].Processes, t.last[i].UnknownCalls = nil, 0
 	}
 	if t.tel == nil {
 		return
@@ -191,10 +194,12 @@ func (t *task) readTel(asked Task, capacity func(device string) api.Bytes, each 
 		before := t.ended()
 		launches := make([]uint64, len(t.last))
 		memory := make([]api.Bytes, len(t.last))
+		var unknown uint64
 		var processes []page.Process
 		err := t.tel.View(func(tel *page.Tel) error {
 			processes = tel.Processes()
 			for _, p := range processes {
+				unknown += min(tel.Slot[p.Slot].Grant[0].UnknownCalls.Load(), mostUnknown)
 				for i := range asked.Grants {
 					launches[i] += tel.Slot[p.Slot].Grant[i].Launched.Load()
 				}
@@ -215,6 +220,7 @@ func (t *task) readTel(asked Task, capacity func(device string) api.Bytes, each 
 			usage := &t.last[i]
 			usage.Launches = max(usage.Launches, launches[i]+after[i])
 			usage.Memory = memory[i]
+			usage.UnknownCalls = unknown
 			for _, p := range processes {
 				usage.Processes = append(usage.Processes, p.PID)
 			}

@@ -77,6 +77,7 @@ func TestSample(t *testing.T) {
 	one.MemUsed.Store(100)
 	one.MemOverhead.Store(11)
 	two.Launched.Store(20)
+	two.UnknownCalls.Store(3)
 	two.MemUsed.Store(1000)
 	g := &book.Grant[0]
 	g.HeldNS.Store(900)
@@ -100,7 +101,7 @@ func TestSample(t *testing.T) {
 	s := sample(t, a)
 	want := Usage{
 		Task: "w.0", Grant: aTask("w.0", 250, 800, "GPU-a").Grants[0], Held: 900, Own: 500, Burst: 400, BurstLent: 100, Lent: 7, Reserved: 8, Waited: 9,
-		Launches: 30, Memory: 1111, MemPeak: 2000, Processes: []int{os.Getpid(), 1},
+		Launches: 30, Memory: 1111, MemPeak: 2000, Processes: []int{os.Getpid(), 1}, UnknownCalls: 3,
 	}
 	if len(s.Tasks) != 1 || !reflect.DeepEqual(s.Tasks[0], want) {
 		t.Errorf("usage  %+v\nwanted %+v", s.Tasks, want)
@@ -200,6 +201,47 @@ func TestTenantSpoilsTel(t *testing.T) {
 	}
 }
 
+// TestUnknownCalls: that a task's programs know functions which pass the shim is said once, whoever looks how often.
+func TestUnknownCalls(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	ctx := testContext(t)
+	for _, uid := range []string{"new", "old"} {
+		if _, err := a.Prepare(ctx, aTask(uid, 250, 800, "GPU-a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looks := func() []Notice {
+		a.noticeUnknown(sample(t, a).Tasks)
+		a.notify(Notice{Kind: "end of this look"})
+		var seen []Notice
+		for n := range a.Notices() {
+			if n.Kind == "end of this look" {
+				break
+			}
+			if n.Kind == UnknownCalls {
+				seen = append(seen, n)
+			}
+		}
+		return seen
+	}
+	tel, _ := pages(t, folder, "new")
+	process := register(tel, 0, os.Getpid())
+	if seen := looks(); len(seen) != 0 {
+		t.Errorf("before any: %+v", seen)
+	}
+	process.UnknownCalls.Store(1<<64 - 1) // a lie is no more than a driver has
+	if seen := looks(); len(seen) != 1 || seen[0].Task != "new" || !strings.Contains(seen[0].Message, "10000 functions") {
+		t.Errorf("of programs with unknown functions: %+v", seen)
+	}
+	if seen := looks(); len(seen) != 0 {
+		t.Errorf("again: %+v", seen)
+	}
+	if err := a.Unprepare(ctx, "new"); err != nil || a.unknown["new"] {
+		t.Errorf("a task that has ended is remembered: %v", err)
+	}
+}
+
 // TestUnenforced: a process that computes on a device without a share is shown and alerted once; one with a share is not.
 func TestUnenforced(t *testing.T) {
 	folder := fakeRun(t)
@@ -219,6 +261,9 @@ func TestUnenforced(t *testing.T) {
 	t.Cleanup(func() { _ = input.Close(); _ = child.Wait() })
 	tel, _ := pages(t, folder, "w.0")
 	register(tel, 0, os.Getpid())
+	// The task lists its child itself; without knowing when that started, as the arbiter does of who registers, it hides nothing.
+	register(tel, 1, child.Process.Pid)
+	tel.Slot[1].StartTime.Store(0)
 	const nobody = 1 << 30 // no such pid
 	devices.compute("GPU-a", os.Getpid(), child.Process.Pid, nobody)
 	devices.compute("GPU-b", os.Getpid())

@@ -197,6 +197,7 @@ func (a *Agent) unprepare(ctx context.Context, t *task) error {
 	}
 	a.mu.Lock()
 	delete(a.tasks, uid)
+	delete(a.unknown, uid)
 	a.mu.Unlock()
 	t.close()
 	return nil

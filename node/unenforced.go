@@ -28,6 +28,7 @@ func (a *Agent) watchStrays(ctx context.Context, took []string) {
 		for _, t := range a.listTasks() {
 			shares = append(shares, t.task.meter(t.asked, a.capacity, known)...)
 		}
+		a.noticeUnknown(shares)
 		for uuid, reading := range readings {
 			list, keys, tasks := strays(uuid, reading.Processes, known)
 			a.noticeStrays(uuid, list, keys, tasks)
@@ -74,6 +75,22 @@ func (a *Agent) noticeHeld(list []string) {
 	}
 }
 
+// noticeUnknown says once of each task that its programs looked up functions of the driver that the shim does not know.
+func (a *Agent) noticeUnknown(shares []Usage) {
+	for _, u := range shares {
+		a.mu.Lock()
+		fresh := u.UnknownCalls > 0 && a.tasks[u.Task] != nil && !a.unknown[u.Task]
+		if fresh {
+			a.unknown[u.Task] = true
+		}
+		a.mu.Unlock()
+		if fresh {
+			a.notify(Notice{Kind: UnknownCalls, Task: u.Task, Message: fmt.Sprintf(
+				"Programs of task %s looked up %d functions of the driver that are newer than this version of Aliquot; what they do by calling those is not held to the share.", u.Task, u.UnknownCalls)})
+		}
+	}
+}
+
 // stray is a process on a device that no share covers.
 type stray struct {
 	device string
@@ -99,7 +116,7 @@ func strays(uuid string, computing []device.Process, known registered) (list []a
 		if !ok || fact.dead {
 			continue
 		}
-		if r, ok := known[p.PID]; ok && slices.Contains(r.devices, uuid) && (r.start == 0 || r.start == fact.start) {
+		if r, ok := known[p.PID]; ok && slices.Contains(r.devices, uuid) && r.start == fact.start {
 			continue
 		}
 		list = append(list, api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory})

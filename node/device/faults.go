@@ -11,16 +11,23 @@ import (
 // that Close takes.
 const waitFor = 500 * time.Millisecond
 
-// What an XID means for the device. XIDs that are not here are noted in the log and nothing is done.
+// What an XID means for the device: policy. XIDs that are not here are told and leave the device as it is.
 var (
 	// xidGone: the device has fallen off the bus.
 	xidGone = map[uint64]string{79: "it has fallen off the bus"}
-	// xidSick: memory errors. What runs may go on, but the device should be drained and reset.
+	// xidSick: memory errors, and parts of the device that have stopped. What runs may go on or hang, but the device should be drained and
+	// reset. Meanings and what to do are from NVIDIA's catalog of XIDs (docs.nvidia.com/deploy/xid-errors).
 	xidSick = map[uint64]string{
-		48: "uncorrectable memory error",
-		63: "a row of memory is being remapped and needs a reset",
-		94: "contained memory error",
-		95: "uncontained memory error",
+		48:  "uncorrectable memory error",
+		62:  "its internal controller has halted",
+		63:  "a row of memory is being remapped and needs a reset",
+		64:  "a row of memory could not be remapped",
+		74:  "an NVLink connection has failed",
+		94:  "contained memory error",
+		95:  "uncontained memory error",
+		119: "its system processor (GSP) does not answer",
+		120: "its system processor (GSP) has failed",
+		140: "unrecovered memory error",
 	}
 	// xidApplication: the program's own doing; its process dies of it or goes on.
 	xidApplication = map[uint64]string{
@@ -201,8 +208,13 @@ func (b *nvmlBackend) fault(data nvml.EventData) {
 		b.tell(uuid, condition, reason)
 	case application:
 		b.tell(uuid, Same, fmt.Sprintf("XID %d: %s", data.EventData, why))
+	case !known(data.EventData):
+		b.tell(uuid, Same, fmt.Sprintf("XID %d: not one that Aliquot knows; NVIDIA's catalog of XIDs says what to do", data.EventData))
 	}
 }
+
+// known says that an XID stands for a condition of the device, also where that is as it was.
+func known(xid uint64) bool { return xidGone[xid] != "" || xidSick[xid] != "" }
 
 // ask asks every GPU whether it answers.
 func (b *nvmlBackend) ask() {

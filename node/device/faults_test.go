@@ -20,6 +20,12 @@ func TestFaults(t *testing.T) {
 		"memory errors": {
 			{xid: 48, changed: true, now: Sick}, {xid: 63, now: Sick}, {answer: nvml.SUCCESS, now: Sick},
 		},
+		"halted inside":       {{xid: 62, changed: true, now: Sick}},
+		"remapping failed":    {{xid: 64, changed: true, now: Sick}},
+		"NVLink":              {{xid: 74, changed: true, now: Sick}, {xid: 64, now: Sick}},
+		"GSP does not answer": {{xid: 119, changed: true, now: Sick}, {answer: nvml.ERROR_GPU_IS_LOST, changed: true, now: Gone}},
+		"GSP failed":          {{xid: 120, changed: true, now: Sick}},
+		"unrecovered memory":  {{xid: 140, changed: true, now: Sick}},
 		"off the bus, and back after a reset": {
 			{xid: 79, changed: true, now: Gone},
 			{answer: nvml.SUCCESS, now: Gone}, // it answers still: not believed
