@@ -150,6 +150,9 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 			}
 		case <-trim.C:
 			_ = supervise.Trim(h.logPath(w.now.UID), h.LogLimit)
+			if err := supervise.Reap(); err != nil {
+				h.Log.Warn("what tasks without a supervisor left behind could not be reaped", "error", err)
+			}
 		case <-ctx.Done():
 			return
 		}

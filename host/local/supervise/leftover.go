@@ -42,6 +42,25 @@ func (p Process) Status() (syscall.WaitStatus, bool) {
 	return status, err == nil && pid == p.PID
 }
 
+// Reap takes the exit statuses of processes that tasks without a supervisor left to this process, which is their parent now, and
+// that nobody waits for: those that have ended and lead no session. Each would stay a zombie until this process ends.
+func Reap() error {
+	list, err := all()
+	if err != nil {
+		return err
+	}
+	self, err := readStat(os.Getpid())
+	if err != nil {
+		return err
+	}
+	for _, one := range list {
+		if one.state == 'Z' && one.parent == self.PID && one.session != self.session && one.session != one.PID {
+			one.Status()
+		}
+	}
+	return nil
+}
+
 // Task is a task without a supervisor, as its processes are known by.
 type Task struct {
 	UID   string

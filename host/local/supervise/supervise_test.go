@@ -324,6 +324,40 @@ func TestLeftoverOfAKilledSupervisorIsFoundAndEnded(t *testing.T) {
 	}
 }
 
+// TestOrphansOfAKilledSupervisorAreReaped: what a task without a supervisor starts and forgets does not stay a zombie.
+func TestOrphansOfAKilledSupervisorAreReaped(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	task := newTask(t, "echo ready; while [ ! -e go ]; do sleep 0.01; done; (true & true &); exec sleep 1000").start()
+	child, _ := task.started.Report()
+	zombies := func() (count int) {
+		list, err := all()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			if one.session == child.PID && one.state == 'Z' && one.parent == os.Getpid() {
+				count++
+			}
+		}
+		return count
+	}
+	_ = task.look().Supervisor.Send(unix.SIGKILL)
+	task.wait()
+	if err := os.WriteFile(filepath.Join(task.recipe.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "two are left", func() bool { return zombies() == 2 })
+	if err := Reap(); err != nil || zombies() != 0 {
+		t.Errorf("%d zombies, %v", zombies(), err)
+	}
+	if !child.Alive() {
+		t.Error("the program does not live")
+	}
+}
+
 func TestOneSupervisorATask(t *testing.T) {
 	task := newTask(t, "sleep 1000").start()
 	if !task.look().Supervised {
