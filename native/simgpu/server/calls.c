@@ -208,7 +208,7 @@ void answer(struct client *c, const struct sim_request *r, struct sim_answer *a,
 		c->listen_types |= r->arg[0];
 		return;
 	case SIM_INJECT:
-		a->status = inject(d, r);
+		a->status = c->may_inject ? inject(d, r) : CUDA_ERROR_NOT_PERMITTED;
 		return;
 	case SIM_STATUS:
 		status_of(d, a);

@@ -96,6 +96,8 @@ static int ask(const char *path, struct sim_request *r, struct sim_answer *a)
 			fprintf(stderr, "aliquot-simgpu: the server at %s went away\n", path);
 		else if (status == 101)
 			fprintf(stderr, "aliquot-simgpu: there is no device %u; see aliquot-simgpu status\n", r->device);
+		else if (status == 800)
+			fprintf(stderr, "aliquot-simgpu: only root and the user whose server this is may inject faults\n");
 		else
 			fprintf(stderr, "aliquot-simgpu: refused with status %d\n", status);
 		return -1;

@@ -55,7 +55,8 @@ static uint64_t process_start_time(pid_t pid)
 
 int server_watch(struct source *src, int fd)
 {
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = src};
+	/* A kick is never read: who kicks shares its flags, and a read would block where O_NONBLOCK is cleared. */
+	struct epoll_event ev = {.events = src->what == SRC_KICK ? EPOLLIN | EPOLLET : EPOLLIN, .data.ptr = src};
 	return epoll_ctl(server.epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
@@ -142,6 +143,7 @@ static void accept_client(void)
 	c->fd = fd;
 	c->kick = -1;
 	c->pid = cred.pid;
+	c->may_inject = cred.uid == 0 || cred.uid == geteuid();
 	c->start_time = process_start_time(c->pid);
 	for (int i = 0; i < 3; i++) {
 		c->src[i].client = c;
@@ -183,7 +185,6 @@ static bool handle(struct source *src)
 		server.armed_ns = SIM_NEVER;
 		return true;
 	case SRC_KICK:
-		(void)!read(src->client->kick, &count, sizeof count);
 		return true;
 	case SRC_CLIENT:
 		client_ready(src->client);
@@ -214,7 +215,7 @@ static int listen_on(const char *path)
 		return -1;
 	}
 	unlink(path);
-	if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || chmod(path, 0666) < 0 || listen(fd, 128) < 0) {
+	if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || chmod(path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(fd, 128) < 0) {
 		fprintf(stderr, "aliquot-simgpu: cannot listen on %s: %s\n", path, strerror(errno));
 		close(fd);
 		return -1;

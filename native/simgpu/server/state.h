@@ -19,6 +19,7 @@ struct client {
 	} src[3];
 	int fd, kick, death;
 	pid_t pid;
+	bool may_inject; /* the server's own user, or root: faults harm all who are on a device */
 	uint64_t start_time;
 	struct alloc *allocs;
 	uint32_t listens; /* devices whose notices it wants */

@@ -4,7 +4,12 @@
 
 #include <signal.h>
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+
+#include "simgpu/proto.h"
 
 #define MIB (1ull << 20)
 #define ENDLESS (1ull << 62)
@@ -190,6 +195,46 @@ static void gone_and_back(void)
 	OK(cuCtxCreate(&other, 0, 0));
 }
 
+/* The status that a user's request is answered with; a process of its own asks. */
+static int ask_as(uid_t uid, const struct sim_request *r)
+{
+	int status;
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct sockaddr_un to = {.sun_family = AF_UNIX};
+		struct sim_answer a;
+		CHECK(strlen(test_socket) < sizeof to.sun_path);
+		strcpy(to.sun_path, test_socket);
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (fd < 0 || setresuid(uid, uid, uid) || connect(fd, (struct sockaddr *)&to, sizeof to) || send(fd, r, sizeof *r, 0) != sizeof *r ||
+		    recv(fd, &a, sizeof a, 0) != sizeof a)
+			_exit(1);
+		_exit(a.status == CUDA_SUCCESS ? 0 : a.status == CUDA_ERROR_NOT_PERMITTED ? 2 : 3);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) != 1);
+	return WEXITSTATUS(status);
+}
+
+/* Root's server is for all users, but its faults are not; another's is for nobody else. */
+static void strangers(void)
+{
+	struct sim_request memory = {.call = SIM_MEMORY}, gone = {.call = SIM_INJECT, .arg[0] = SIM_FAULT_GONE};
+	struct stat st;
+	CHECK(stat(test_socket, &st) == 0 && (st.st_mode & 0777) == (geteuid() == 0 ? 0666 : 0600));
+	if (geteuid() == 0) { /* no other user can be another */
+		char folder[sizeof test_socket];
+		snprintf(folder, sizeof folder, "%s", test_socket);
+		*strrchr(folder, '/') = '\0';
+		CHECK(chmod(folder, 0711) == 0);
+		CHECK(ask_as(65534, &memory) == 0);
+		CHECK(ask_as(65534, &gone) == 2);
+	}
+	struct bench b = bench_open();
+	launch(b.us100, b.stream);
+	OK(cuStreamSynchronize(b.stream)); /* it is there */
+	CHECK(ask_as(geteuid(), &gone) == 0);
+}
+
 static void xids(void)
 {
 	struct hog h = hog_make(0);
@@ -244,6 +289,7 @@ const struct test process_tests[] = {{"contexts of processes take turns", "h200"
 				     {"a forked child has no driver, and keeps nothing", "h200", inherited},
 				     {"no server is no device", NULL, no_server},
 				     {"a device that is gone, and back", "h200", gone_and_back},
+				     {"faults are made by the server's user alone", "h200", strangers},
 				     {"XIDs", "h200x2", xids},
 				     {"hang and out of memory", "h200", hangs},
 				     {0}};
