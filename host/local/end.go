@@ -69,6 +69,11 @@ func (h *Host) afterSupervisor(ctx context.Context, w *work, how string) {
 	case !found.Begun:
 		h.finish(ctx, w, verdict{outcome: api.Refused, reason: orElse("its supervisor ended before it started the program", how, h.folder(w.now.UID).Words())})
 	default:
+		if found.Child == nil && found.Supervisor.PID > 0 {
+			if found.Child, err = supervise.First(taskOf(w, nil), found.Supervisor); err != nil {
+				h.Log.Error("the program of a task without a supervisor could not be looked for", "workload", w.now.UID, "error", err)
+			}
+		}
 		h.unsupervised(ctx, w, found.Child, orElse("its supervisor ended without an exit status", how, h.folder(w.now.UID).Words()))
 	}
 }
@@ -173,6 +178,7 @@ func (h *Host) finishUnknown(ctx context.Context, w *work, child *supervise.Chil
 	known := false
 	if child != nil {
 		status, known = child.Status()
+		known = known && !child.Guessed
 	}
 	point.Here("local.exit.lost")
 	if err := supervise.EndLeftover(ctx, taskOf(w, child), 0); err != nil {

@@ -63,6 +63,30 @@ func TestMoreUrgentOrderWithoutSupervisor(t *testing.T) {
 	}
 }
 
+// A program whose supervisor died between its start and writing that down runs on, and how it ends is not guessed.
+func TestProgramThatWasNotWrittenDownRunsOn(t *testing.T) {
+	t.Setenv("ALIQUOT_KILL_AT", "supervise.child.started")
+	s := newSite(t, nil)
+	gate := filepath.Join(s.root, "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	work := s.submit(spec("1", "read x < "+gate+"; echo through; exit 7"))
+	running := s.running(work.UID)
+	if running.Status.PID <= 0 || len(running.Status.Notes) == 0 {
+		t.Errorf("it is %+v", running.Status)
+	}
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.ended(work.UID).Status; status.Outcome != api.Unknown || status.ExitCode != nil {
+		t.Errorf("ended with %+v", status)
+	}
+	if log := s.log(work.UID); log != "through\n" {
+		t.Errorf("it said %q", log)
+	}
+}
+
 // A supervisor that cannot get its program started keeps no daemon from ending.
 func TestStuckStartKeepsNoDaemon(t *testing.T) {
 	stuck := true

@@ -182,7 +182,7 @@ func startMounted(dir Folder, recipe Recipe, files []*os.File, attributes syscal
 	if err != nil {
 		return 0, errors.Join(err, say.Close())
 	}
-	pid, err := fork(self, []string{"aliquot", "supervise", mountedFlag, string(dir)}, os.Environ(), recipe.Dir,
+	pid, err := fork(self, []string{"aliquot", "supervise", mountedFlag, string(dir)}, append(os.Environ(), Marker+"="+recipe.UID), recipe.Dir,
 		append(slices.Clone(files), say), &attributes)
 	_ = say.Close()
 	if err != nil {

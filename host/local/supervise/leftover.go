@@ -97,6 +97,29 @@ func Leftover(task Task) ([]Process, error) {
 	}), nil
 }
 
+// First finds the first process of a task whose supervisor died before it wrote down which that is: the one that leads a session and
+// carries the task's marker, if there is just one. Nil: there is none, or it cannot be told.
+func First(task Task, supervisor Process) (*Child, error) {
+	list, err := all()
+	if err != nil {
+		return nil, err
+	}
+	var found *Child
+	for _, one := range list {
+		if one.PID != one.session || one.Start < supervisor.Start || one.state == 'Z' || one.state == 'X' {
+			continue
+		}
+		if user, err := realUser(one.PID); err != nil || user != task.User || !marked(one.PID, task.UID) {
+			continue
+		}
+		if found != nil {
+			return nil, nil
+		}
+		found = &Child{Process: one.Process, At: time.Now(), Guessed: true}
+	}
+	return found, nil
+}
+
 // EndLeftover ends what lives of a task without a supervisor: SIGTERM, after grace SIGKILL, until nothing is left or ctx ends.
 func EndLeftover(ctx context.Context, task Task, grace time.Duration) error {
 	patience, cancel := context.WithTimeout(ctx, grace)

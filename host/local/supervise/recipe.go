@@ -69,6 +69,8 @@ type Child struct {
 	Process
 	At    time.Time `json:"at"`
 	Notes []string  `json:"notes,omitempty"`
+	// It was found without such a record, so that its exit status may not be the program's.
+	Guessed bool `json:"-"`
 }
 
 // Exit is how a task ended.
