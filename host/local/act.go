@@ -215,7 +215,7 @@ func (h *Host) noticed(notice node.Notice) {
 		if w := h.work[notice.Task]; w != nil && !w.over {
 			h.evades(w, notice.Message)
 		}
-	case node.Doubted:
+	case node.Doubted, node.UnknownCalls:
 		h.say("alert", h.work[notice.Task], notice.Message)
 	case node.ArbiterGone:
 		h.alarms[notice.Kind] = notice.Message

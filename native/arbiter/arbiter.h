@@ -20,7 +20,7 @@
 #define RUN_AHEAD_LAUNCHES 10u
 #define USES_NS 100000000ull           /* one that launched no longer ago uses it still */
 #define MEM_CHUNK (64ull << 20)        /* memory above the floor is granted and given back in such steps */
-#define LINES 16                       /* of agents at the same time */
+#define LINES 16                       /* of agents at the same time; others wait for one */
 #define MAX_CONNECTIONS (ALQ_MAX_PROCS + 16) /* of one task, registered or not */
 
 #define load(p) __atomic_load_n((p), __ATOMIC_RELAXED)

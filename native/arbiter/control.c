@@ -25,24 +25,41 @@ int control_open(struct node *node)
 	return watch(node, &node->control, EPOLLIN);
 }
 
+/* Whether who connects is let in; otherwise it waits in the socket's queue. */
+static void admit(struct node *node, bool on)
+{
+	struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &node->control};
+	epoll_ctl(node->epoll, EPOLL_CTL_MOD, node->control.fd, &event);
+}
+
+static void hang_up(struct node *node, struct source *line)
+{
+	unwatch(node, line);
+	admit(node, true);
+}
+
 void control_accept(struct node *node)
 {
 	uid_t uid;
 	pid_t pid;
-	int fd = accept4(node->control.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	if (fd < 0)
-		return;
 	struct source *line = NULL;
 	for (int i = 0; i < LINES; i++)
 		if (node->line[i].fd < 0)
 			line = &node->line[i];
-	if (!line || socket_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0)) {
+	if (!line) {
+		admit(node, false);
+		return;
+	}
+	int fd = accept4(node->control.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (socket_peer(fd, &uid, &pid) || (uid != geteuid() && uid != 0)) {
 		close(fd);
 		return;
 	}
 	line->fd = fd;
 	if (watch(node, line, EPOLLIN | EPOLLRDHUP))
-		unwatch(node, line);
+		hang_up(node, line);
 }
 
 /* The answer to one request. */
@@ -97,5 +114,5 @@ void control_read(struct node *node, struct source *line)
 		if (!socket_send(line->fd, answer, strlen(answer), -1))
 			return;
 	}
-	unwatch(node, line);
+	hang_up(node, line);
 }

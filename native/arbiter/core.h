@@ -12,7 +12,10 @@
  *
  *   credit   what its floor still owes it.  credit += floor·dt, always; while g is idle it is cut to idle_cap, so that an idle
  *            owner keeps just enough to be served at once when it wakes. Use under an owner's lease is taken off. Negative
- *            credit is debt, and is carried: the long-run error goes to zero.
+ *            credit is debt, and is carried: the long-run error goes to zero. Credit and debt, the bucket's too, are kept up to 2 s
+ *            of device time and forgiven beyond, so that one endless launch does not decide over a device for minutes: a kernel that
+ *            runs for 10 s under a ceiling of 0.1 is followed by 20 s of pause and not by 90 s. When another arbiter takes over,
+ *            debt stands and credit is cut to idle_cap.
  *   bucket   what its ceiling still allows. bucket += ceiling·dt, cut to burst while idle (2.5·burst while waiting, since time
  *            that was refused is not a burst); all use is taken off. At zero g is barred until there is enough for a whole lease
  *            at the rate (1 − ceiling). A whole ceiling has no bucket. Over any time T use is at most

@@ -45,7 +45,7 @@ int socket_listen(const char *path, mode_t mode, char *why, size_t why_size)
 	mode_t mask = umask(0777 & ~mode);
 	int failed = bind(fd, (struct sockaddr *)&at, sizeof at);
 	umask(mask);
-	if (failed || listen(fd, 128)) {
+	if (failed || listen(fd, 1024)) {
 		snprintf(why, why_size, "listen at %s: %s", path, strerror(errno));
 		close(fd);
 		fd = -1;

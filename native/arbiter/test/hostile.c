@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostile.c: tenants that misuse what they are given (bell, page, socket) harm nobody but themselves. */
+/* hostile.c: tenants that misuse what they are given (bell, page, socket) harm nobody but themselves, nor do crowds. */
 #include "process.h"
 
 #include <errno.h>
@@ -173,5 +173,30 @@ void test_fuzz(void)
 	CHECK(rig_register(&rig, "t", &p, -1, &t) == ALQ_OK, "refused after all that");
 	rig_gate(&t, 0);
 	rig_leave(&t);
+	rig_close(&rig);
+}
+
+/* More questions at once than it has lines: each is answered, in turn. */
+void test_crowd(void)
+{
+	enum { ASKING = 100 };
+	struct rig rig;
+	int fd[ASKING];
+	char answer[512];
+	rig_open(&rig, program);
+	rig_start(&rig, NULL);
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	snprintf(to.sun_path, sizeof to.sun_path, "%.90s/arbiter.ctl", rig.run);
+	for (int i = 0; i < ASKING; i++) {
+		fd[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		CHECK(fd[i] >= 0 && !connect(fd[i], (struct sockaddr *)&to, sizeof to), "connect %d: %s", i, strerror(errno));
+		CHECK(send(fd[i], "ping", 4, MSG_NOSIGNAL) == 4, "send %d: %s", i, strerror(errno));
+	}
+	for (int i = 0; i < ASKING; i++) {
+		CHECK(recv(fd[i], answer, sizeof answer, 0) > 2 && !memcmp(answer, "ok ", 3), "question %d is not answered", i);
+		close(fd[i]);
+	}
+	rig_ask(&rig, "ok", "quit");
+	rig_wait(&rig);
 	rig_close(&rig);
 }

@@ -362,6 +362,7 @@ int main(int argc, char **argv)
 	test_hostile_page();
 	test_spoiled_page();
 	test_run_ahead();
+	test_crowd();
 	test_fuzz();
 	const int most = 8; /* of the times that a point comes by; those of adoption come by once a life */
 	int deaths = 0;

@@ -21,5 +21,6 @@ void test_hostile_bell(void);
 void test_hostile_page(void);
 void test_spoiled_page(void);
 void test_fuzz(void);
+void test_crowd(void);
 
 #endif
