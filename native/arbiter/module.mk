@@ -52,4 +52,6 @@ TESTS += test-arbiter
 .PHONY: test-arbiter-mutants
 test-arbiter-mutants: $(ARBITER_TEST_CORE) $(ARBITER_HEADERS)
 	$(ARBITER)/test/mutants $(OUT)/test/mutants $(CC) $(CFLAGS) $(LDFLAGS)
+ifeq ($(SAN),) # once is enough
 TESTS += test-arbiter-mutants
+endif
