@@ -423,7 +423,7 @@ func TestKilledServer(t *testing.T) {
 		t.Errorf("down --all when all is down: %q", out)
 	}
 	s.start("a10x1")
-	if after := read[api.Workload](s, "show", "stays"); after.Status.Outcome != api.Stopped {
+	if after := s.after("stays", live...); after.Status.Outcome != api.Stopped {
 		t.Errorf("the next server says of it %+v", after.Status)
 	}
 }
