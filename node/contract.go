@@ -85,7 +85,7 @@ type Usage struct {
 	MemPeak   api.Bytes
 	Processes []int // registered, by pid on the node
 
-	// UnknownCalls is how many functions of the driver its processes looked up that the shim does not know; calls of those pass it.
+	// UnknownCalls is how often its processes looked up functions of the driver that the shim does not know; calls of those pass it.
 	// It is of the whole task, and of the processes that run now.
 	UnknownCalls uint64
 }

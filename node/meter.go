@@ -176,7 +176,7 @@ func (t *task) readBook(i int, usage *Usage) {
 	usage.MemPeak = api.Bytes(min(entry.MemPeak, math.MaxInt64))
 }
 
-// mostUnknown is more functions than a driver has: what a process says beyond it is not so.
+// mostUnknown is more functions than a driver has: what a process says beyond it is cut.
 const mostUnknown = 10_000
 
 // readTel reads what the task's processes say. A page that its owner has spoiled leaves the last reading, without processes.

@@ -231,7 +231,7 @@ func TestUnknownCalls(t *testing.T) {
 		t.Errorf("before any: %+v", seen)
 	}
 	process.UnknownCalls.Store(1<<64 - 1) // a lie is no more than a driver has
-	if seen := looks(); len(seen) != 1 || seen[0].Task != "new" || !strings.Contains(seen[0].Message, "10000 functions") {
+	if seen := looks(); len(seen) != 1 || seen[0].Task != "new" || !strings.Contains(seen[0].Message, "10000 times") {
 		t.Errorf("of programs with unknown functions: %+v", seen)
 	}
 	if seen := looks(); len(seen) != 0 {

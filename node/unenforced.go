@@ -86,7 +86,7 @@ func (a *Agent) noticeUnknown(shares []Usage) {
 		a.mu.Unlock()
 		if fresh {
 			a.notify(Notice{Kind: UnknownCalls, Task: u.Task, Message: fmt.Sprintf(
-				"Programs of task %s looked up %d functions of the driver that are newer than this version of Aliquot; what they do by calling those is not held to the share.", u.Task, u.UnknownCalls)})
+				"Programs of task %s looked up functions of the driver that this version of Aliquot does not know, %d times; what they do by calling those is not held to the share.", u.Task, u.UnknownCalls)})
 		}
 	}
 }

@@ -113,6 +113,8 @@ func TestEvents(t *testing.T) {
 	}
 	inject("--device", "1", "xid", "31") // the application's
 	expect(second, Same, "XID 31")
+	inject("--device", "1", "xid", "92") // told, although nothing is known of it
+	expect(second, Same, "XID 92: not one that Aliquot knows")
 	inject("--device", "1", "xid", "48")
 	expect(second, Sick, "XID 48")
 	inject("--device", "0", "gone")
