@@ -151,7 +151,7 @@ struct alq_tel_grant {
 	uint64_t completed_ns;    /* of launched_ns, what belongs to launches that have ended: the difference is still queued */
 	uint64_t device_ns;       /* device time measured by events, summed */
 	uint64_t device_launches; /* launches covered by device_ns */
-	uint64_t busy_until_ns;   /* when the work let through should end, by estimate; 0: nothing outstanding */
+	uint64_t busy_until_ns;   /* when the work let through should end, by estimate; 0: nothing outstanding. Set before `launched`, cleared after `completed`; release */
 	uint64_t launch_lease_id; /* lease under which the last launch went */
 	uint64_t last_launch_ns;
 	uint64_t longest_ns;      /* longest single launch measured of late: what revocation may have to wait for */

@@ -26,9 +26,10 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 		if (p->slot < 0)
 			continue;
 		const struct alq_tel_grant *t = &task->tel->slot[p->slot].grant[k];
+		uint64_t until = load_acquire(&t->busy_until_ns); /* and again below: a launch sets it before it counts, an end after */
 		uint64_t wait = __atomic_load_n(&t->wait_since_ns, __ATOMIC_SEQ_CST);
 		uint64_t completed = __atomic_load_n(&t->completed, __ATOMIC_ACQUIRE);
-		g->launched += grown(&p->seen[k].launched, load(&t->launched), LEAP);
+		g->launched += grown(&p->seen[k].launched, load_acquire(&t->launched), LEAP);
 		g->launched_ns += grown(&p->seen[k].launched_ns, load(&t->launched_ns), LEAP_NS);
 		g->device_ns += grown(&p->seen[k].device_ns, load(&t->device_ns), LEAP_NS);
 		grown(&p->seen[k].completed, completed, LEAP);
@@ -46,7 +47,8 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 		pending += p->seen[k].launched - p->seen[k].completed;
 		uint64_t left = p->seen[k].launched_ns > p->seen[k].completed_ns ? p->seen[k].launched_ns - p->seen[k].completed_ns : 0;
 		out->outstanding_ns += left < AHEAD_NS ? left : AHEAD_NS;
-		uint64_t until = load(&t->busy_until_ns);
+		uint64_t again = load(&t->busy_until_ns);
+		until = until > again ? until : again;
 		until = until > now + AHEAD_NS ? now + AHEAD_NS : until;
 		if (until > out->busy_until_ns)
 			out->busy_until_ns = until;

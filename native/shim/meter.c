@@ -172,9 +172,9 @@ void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32
 	m->outstanding_ns -= est_ns;
 	m->outstanding_unknown -= unknown;
 	m->busy_until_ns = m->outstanding == 0 ? 0 : now + m->outstanding_ns;
-	put(&t->busy_until_ns, m->busy_until_ns);
 	put(&t->completed_ns, t->completed_ns + est_ns);
 	put_release(&t->completed, t->completed + launches);
+	put_release(&t->busy_until_ns, m->busy_until_ns); /* last: what has not ended is never without an end */
 	put(&m->done, m->done + 1);
 	if (m->room_waiters != 0)
 		futex_wake(&m->done, INT_MAX, false);
