@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
 // measureIdle reports what the arbiter and the daemon use of a core while nothing runs on the device: first without any task,
 // then with eight that hold grants and sleep. The worse counts.
-func (b *bench) measureIdle(ctx context.Context, r *report) (err error) {
+func (b *bench) measureIdle(ctx context.Context, r *report.Report) (err error) {
 	arbiter, daemon, err := b.idle(ctx)
 	if err != nil {
 		return err
@@ -41,8 +42,8 @@ func (b *bench) measureIdle(ctx context.Context, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	r.atMost("arbiter_idle", max(arbiter, arbiterHeld), 0.1, "% of a core")
-	r.atMost("daemon_idle", max(daemon, daemonHeld), 1, "% of a core")
+	r.AtMost("arbiter_idle", max(arbiter, arbiterHeld), 0.1, "% of a core")
+	r.AtMost("daemon_idle", max(daemon, daemonHeld), 1, "% of a core")
 	return nil
 }
 
@@ -72,7 +73,7 @@ func (b *bench) idle(ctx context.Context) (arbiter, daemon float64, err error) {
 }
 
 // measureBurst submits tasks all at once and checks that each is accounted for; the worst of the repeats counts.
-func (b *bench) measureBurst(ctx context.Context, r *report) error {
+func (b *bench) measureBurst(ctx context.Context, r *report.Report) error {
 	accounted := b.burst
 	var submitted, ended time.Duration
 	for repeat := range b.repeats {
@@ -83,9 +84,9 @@ func (b *bench) measureBurst(ctx context.Context, r *report) error {
 		accounted = min(accounted, one.accounted)
 		submitted, ended = max(submitted, one.submitted), max(ended, one.ended)
 	}
-	r.atLeast("tasks_accounted", float64(accounted), float64(b.burst), "tasks")
-	r.beside("tasks_submitted_in", submitted.Seconds(), "s")
-	r.beside("tasks_ended_in", ended.Seconds(), "s")
+	r.AtLeast("tasks_accounted", float64(accounted), float64(b.burst), "tasks")
+	r.Beside("tasks_submitted_in", submitted.Seconds(), "s")
+	r.Beside("tasks_ended_in", ended.Seconds(), "s")
 	return nil
 }
 
@@ -136,7 +137,7 @@ func (b *bench) submitBurst(ctx context.Context, repeat int) (out burst, err err
 }
 
 // measureRun reports what `aliquot run` adds to a program that does nothing: the difference of the medians, the worst repeat.
-func (b *bench) measureRun(ctx context.Context, r *report) error {
+func (b *bench) measureRun(ctx context.Context, r *report.Report) error {
 	const times = 20
 	median := func(start func() error) (time.Duration, error) {
 		took := make([]time.Duration, times)
@@ -168,13 +169,13 @@ func (b *bench) measureRun(ctx context.Context, r *report) error {
 		}
 		worst = max(worst, under-alone)
 	}
-	r.atMost("run_true_adds", worst.Seconds()*1e3, 60, "ms")
+	r.AtMost("run_true_adds", worst.Seconds()*1e3, 60, "ms")
 	return nil
 }
 
 // measureTimer reports how late a timer of 1 ms is on this machine, without real-time priority: what no figure here can beat. The
 // worst of the repeats counts.
-func (b *bench) measureTimer(ctx context.Context, r *report) error {
+func (b *bench) measureTimer(ctx context.Context, r *report.Report) error {
 	var half, most, worst time.Duration
 	for range b.repeats {
 		late, err := timers(ctx)
@@ -185,9 +186,9 @@ func (b *bench) measureTimer(ctx context.Context, r *report) error {
 		worst = max(worst, late[len(late)-1])
 	}
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
-	r.beside("timer_late_p50", us(half), "µs")
-	r.beside("timer_late_p99", us(most), "µs")
-	r.beside("timer_late_max", us(worst), "µs")
+	r.Beside("timer_late_p50", us(half), "µs")
+	r.Beside("timer_late_p99", us(most), "µs")
+	r.Beside("timer_late_max", us(worst), "µs")
 	return nil
 }
 

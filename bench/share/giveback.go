@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
 // wakeUps are an owner's: from the call of a launch to its return, and to the end of its kernel; sorted.
@@ -17,7 +18,7 @@ type wakeUps struct{ gate, done []time.Duration }
 
 // measureGiveBack lets an owner with a floor of half the device, and with credit because it is idle nearly always, wake beside two
 // borrowers that saturate the device with kernels of one length, and reports how long it stood at the gate.
-func (b *bench) measureGiveBack(ctx context.Context, r *report, kernel time.Duration) error {
+func (b *bench) measureGiveBack(ctx context.Context, r *report.Report, kernel time.Duration) error {
 	var gate, worst, most time.Duration
 	var doneWith, doneWithout time.Duration
 	for range b.repeats {
@@ -39,12 +40,12 @@ func (b *bench) measureGiveBack(ctx context.Context, r *report, kernel time.Dura
 	}
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
 	name := fmt.Sprintf("beside %v kernels", kernel)
-	r.atMost("give_back_p99, "+name, ms(worst), 5+ms(kernel), "ms")
-	r.beside("give_back_p50, "+name, ms(gate), "ms")
-	r.beside("give_back_max, "+name, ms(most), "ms")
-	r.beside("wake_to_done_p99, "+name, ms(doneWith), "ms")
+	r.AtMost("give_back_p99, "+name, ms(worst), 5+ms(kernel), "ms")
+	r.Beside("give_back_p50, "+name, ms(gate), "ms")
+	r.Beside("give_back_max, "+name, ms(most), "ms")
+	r.Beside("wake_to_done_p99, "+name, ms(doneWith), "ms")
 	if b.bare > 0 {
-		r.beside("wake_to_done_p99 without Aliquot, "+name, ms(doneWithout), "ms")
+		r.Beside("wake_to_done_p99 without Aliquot, "+name, ms(doneWithout), "ms")
 	}
 	return nil
 }

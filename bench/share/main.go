@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
 // memory is what every program of the benchmark gets of the device's memory.
@@ -114,32 +115,36 @@ func run(ctx context.Context) (missed int, err error) {
 	}
 	defer func() { err = errors.Join(err, b.daemon.stop()) }()
 
-	r := report{part: b.part()}
+	r := report.Report{Part: b.part()}
 	if err := b.measure(ctx, &r); err != nil {
 		return 0, err
 	}
-	if len(r.metrics) == 0 {
+	if len(r.Metrics) == 0 {
 		return 0, fmt.Errorf("-only %s: no measurement has such a name", b.only)
 	}
-	if err := r.table(os.Stdout); err != nil {
+	if err := r.Table(os.Stdout); err != nil {
 		return 0, err
 	}
 	fmt.Printf("\nSimulated devices, uncalibrated. Worst of %d repeats, shares over %v; timers and loads as on this machine now.\n", b.repeats, b.window)
-	return r.missed(), r.write(*out)
+	return r.Missed(), r.Write(*out)
 }
 
 // measure takes every figure that was asked for.
-func (b *bench) measure(ctx context.Context, r *report) error {
+func (b *bench) measure(ctx context.Context, r *report.Report) error {
 	for _, step := range []struct {
 		name    string
-		measure func(context.Context, *report) error
+		measure func(context.Context, *report.Report) error
 	}{
 		{"timer", b.measureTimer},
 		{"idle", b.measureIdle},
 		{"run", b.measureRun},
 		{"burst", b.measureBurst},
-		{"give_back 500µs", func(ctx context.Context, r *report) error { return b.measureGiveBack(ctx, r, 500*time.Microsecond) }},
-		{"give_back 20ms", func(ctx context.Context, r *report) error { return b.measureGiveBack(ctx, r, 20*time.Millisecond) }},
+		{"give_back 500µs", func(ctx context.Context, r *report.Report) error {
+			return b.measureGiveBack(ctx, r, 500*time.Microsecond)
+		}},
+		{"give_back 20ms", func(ctx context.Context, r *report.Report) error {
+			return b.measureGiveBack(ctx, r, 20*time.Millisecond)
+		}},
 		{"shares", b.measureAllShares},
 	} {
 		if step.name != "shares" && !b.only.MatchString(step.name) {
@@ -154,7 +159,7 @@ func (b *bench) measure(ctx context.Context, r *report) error {
 }
 
 // measureAllShares runs every scenario, says how each went, and reports the worst over all of them.
-func (b *bench) measureAllShares(ctx context.Context, r *report) error {
+func (b *bench) measureAllShares(ctx context.Context, r *report.Report) error {
 	var worst outcome
 	measured := 0
 	for _, s := range scenarios() {
@@ -178,15 +183,15 @@ func (b *bench) measureAllShares(ctx context.Context, r *report) error {
 	if measured == 0 {
 		return nil
 	}
-	r.atMost("share_error", worst.with.shareError, 2, "points")
+	r.AtMost("share_error", worst.with.shareError, 2, "points")
 	if b.bare > 0 {
-		r.beside("share_error without Aliquot", worst.without.shareError, "points")
-		r.beside("ceiling_overshoot without Aliquot", worst.without.overshoot, "points")
-		r.beside("device_busy without Aliquot", worst.without.busy, "% of what the demand allows")
+		r.Beside("share_error without Aliquot", worst.without.shareError, "points")
+		r.Beside("ceiling_overshoot without Aliquot", worst.without.overshoot, "points")
+		r.Beside("device_busy without Aliquot", worst.without.busy, "% of what the demand allows")
 	}
-	r.atMost("ceiling_overshoot", worst.with.overshoot, 1, "points")
-	r.atLeast("device_busy", worst.with.busy, 97, "% of what the demand allows")
-	r.atMost("arbiter_contended", worst.arbiter, 6, "% of a core")
+	r.AtMost("ceiling_overshoot", worst.with.overshoot, 1, "points")
+	r.AtLeast("device_busy", worst.with.busy, 97, "% of what the demand allows")
+	r.AtMost("arbiter_contended", worst.arbiter, 6, "% of a core")
 	return nil
 }
 

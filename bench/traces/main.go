@@ -6,28 +6,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 
+	"github.com/aliquot-dev/aliquot/bench/report"
 	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
-
-// metric is one line of the report. Goal is empty for figures that only stand beside: they are always ok.
-type metric struct {
-	Metric string  `json:"metric"`
-	Value  float64 `json:"value"`
-	Unit   string  `json:"unit"`
-	Goal   string  `json:"goal"`
-	OK     bool    `json:"ok"`
-}
 
 func main() {
 	out := flag.String("out", "build/bench/traces.json", "where to write the report")
@@ -42,23 +32,23 @@ func main() {
 		err = b.run()
 	}
 	if err == nil {
-		err = b.write(*out)
+		err = errors.Join(b.Table(os.Stdout), b.Write(*out))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-traces:", err)
 		os.Exit(2)
 	}
-	if slices.ContainsFunc(b.metrics, func(m metric) bool { return !m.OK }) {
+	if b.Missed() > 0 {
 		os.Exit(1)
 	}
 }
 
 type bench struct {
-	ctx     context.Context //nolint:containedctx // of one run of a program
-	folder  string
-	only    string
-	seeds   []uint64
-	metrics []metric
+	ctx    context.Context //nolint:containedctx // of one run of a program
+	folder string
+	only   string
+	seeds  []uint64
+	report.Report
 }
 
 func (b *bench) run() error {
@@ -80,11 +70,6 @@ func (b *bench) run() error {
 	return b.speed()
 }
 
-func (b *bench) add(m metric) {
-	m.Value = float64(int64(m.Value*1000+0.5)) / 1000
-	b.metrics = append(b.metrics, m)
-}
-
 // series runs one policy and says on standard error how far the whole is.
 func (b *bench) series(o *sim.Openb, list, policy string) (*sim.Series, error) {
 	start := time.Now()
@@ -103,7 +88,7 @@ func (b *bench) generated() error {
 			return err
 		}
 		for _, at := range []int{130, 100} {
-			b.add(metric{Metric: fmt.Sprintf("generated/%s@%d", policy, at), Value: s.MeanAt(at), Unit: "%", OK: true})
+			b.Add(report.Metric{Metric: fmt.Sprintf("generated/%s@%d", policy, at), Value: s.MeanAt(at), Unit: "%", OK: true})
 		}
 	}
 	return nil
@@ -149,12 +134,12 @@ func (b *bench) list(o *sim.Openb, list string, published sim.Published) error {
 		if err != nil {
 			return err
 		}
-		m := metric{Metric: "openb/" + list + "/" + policy + "@130", Value: s.MeanAt(130), Unit: "%", OK: true}
+		m := report.Metric{Metric: "openb/" + list + "/" + policy + "@130", Value: s.MeanAt(130), Unit: "%", OK: true}
 		if want, ok := published.At(list, policy, 130); ok {
 			m.Goal = fmt.Sprintf("%.2f ± %.1f", want, within)
 			m.OK = m.Value >= want-within && m.Value <= want+within
 		}
-		b.add(m)
+		b.Add(m)
 		if policy == "fgd" {
 			for _, at := range []int{130, 100} {
 				best[at] = s.MeanAt(at)
@@ -169,39 +154,12 @@ func (b *bench) list(o *sim.Openb, list string, published sim.Published) error {
 		return err
 	}
 	for _, at := range []int{130, 100} {
-		m := metric{Metric: fmt.Sprintf("openb/%s@%d", list, at), Value: s.MeanAt(at), Unit: "%", Goal: fmt.Sprintf("> %.2f (FGD)", best[at])}
+		m := report.Metric{Metric: fmt.Sprintf("openb/%s@%d", list, at), Value: s.MeanAt(at), Unit: "%", Goal: fmt.Sprintf("> %.2f (FGD)", best[at])}
 		m.OK = m.Value > best[at]
 		if goal := goals[list]; at == 130 && goal > best[at] {
 			m.Goal, m.OK = fmt.Sprintf("≥ %.1f", goal), m.Value >= goal
 		}
-		b.add(m)
+		b.Add(m)
 	}
 	return nil
-}
-
-// write prints the report and stores it as JSON, whole or not at all.
-func (b *bench) write(path string) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "METRIC\tVALUE\tUNIT\tGOAL\tOK")
-	for _, m := range b.metrics {
-		ok := map[bool]string{true: "yes", false: "NO"}[m.OK]
-		if m.Goal == "" {
-			ok = ""
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\n", m.Metric, m.Value, m.Unit, m.Goal, ok)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(b.metrics, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return os.Rename(path+".new", path)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/report"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
 )
@@ -52,11 +53,11 @@ func (b *bench) speed() error {
 	}
 	took := time.Since(start).Seconds()
 	value := speedSteps / took
-	b.add(metric{
+	b.Add(report.Metric{
 		Metric: "decisions_per_second", Value: value, Unit: "1/s", Goal: "≥ 50000", OK: value >= 50_000,
 	})
-	b.add(metric{Metric: "decisions_per_second/placed", Value: float64(x.placed-placed) * 100 / speedSteps, Unit: "%", OK: true})
-	b.add(metric{Metric: "decisions_per_second/refused", Value: float64(x.refused-refused) * 100 / speedSteps, Unit: "%", OK: true})
+	b.Add(report.Metric{Metric: "decisions_per_second/placed", Value: float64(x.placed-placed) * 100 / speedSteps, Unit: "%", OK: true})
+	b.Add(report.Metric{Metric: "decisions_per_second/refused", Value: float64(x.refused-refused) * 100 / speedSteps, Unit: "%", OK: true})
 	return nil
 }
 
