@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/internal/pidfd"
 )
 
 // process is another process, held by its pidfd so that it cannot be mistaken for a later one of the same pid.
@@ -24,26 +26,11 @@ type process struct {
 
 // hold takes a process by its pid.
 func hold(pid int) (*process, error) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.EINVAL) { // a kernel before 5.10
-		fd, err = holdBlocking(pid)
-	}
+	fd, err := pidfd.Open(pid)
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}
 	return &process{pid: pid, file: os.NewFile(uintptr(fd), fmt.Sprintf("pidfd of %d", pid))}, nil
-}
-
-// holdBlocking opens a process where the kernel cannot do so without blocking, and says the rest afterwards.
-func holdBlocking(pid int) (int, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
 }
 
 // waitFor waits until the process has ended, or the context has: then it returns its error.

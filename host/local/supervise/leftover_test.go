@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestMarkIsFoundAtOnce: a process has no environment for a moment while it becomes its program, and that is when a supervisor that
@@ -82,18 +80,5 @@ func TestMemoryThatNeverAnswers(t *testing.T) {
 	defer close(never)
 	if _, err := within(time.Millisecond, func() ([]byte, error) { <-never; return nil, nil }); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("answered with %v", err)
-	}
-}
-
-// TestProcessesAreWatchedOnOldKernels: a process opened as kernels before 5.10 can is waited for as any other.
-func TestProcessesAreWatchedOnOldKernels(t *testing.T) {
-	fd, err := openBlocking(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_NONBLOCK == 0 {
-		t.Errorf("flags %#x, %v", flags, err)
 	}
 }

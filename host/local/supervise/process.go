@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/internal/pidfd"
 )
 
 // Process is one process, told apart from a later one with the same number by when it started.
@@ -85,10 +87,7 @@ func (p Process) Open() (int, bool, error) {
 	if p.PID <= 0 {
 		return -1, false, nil
 	}
-	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.EINVAL) { // a kernel before 5.10
-		fd, err = openBlocking(p.PID)
-	}
+	fd, err := pidfd.Open(p.PID)
 	if errors.Is(err, unix.ESRCH) {
 		return -1, false, nil
 	}
@@ -101,18 +100,6 @@ func (p Process) Open() (int, bool, error) {
 		return -1, false, nil
 	}
 	return fd, true, nil
-}
-
-// openBlocking opens a process where the kernel cannot do so without blocking, and says the rest afterwards.
-func openBlocking(pid int) (int, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
 }
 
 // Send sends a signal to exactly this process; it is no error if it has ended.
