@@ -35,10 +35,10 @@
  *
  * A lease whose holder is still the first is extended in place, `ahead` before its end, so that it never blocks. Otherwise its
  * end passes, its work drains, and the next gate opens `early` before the work should be done. A lease is charged by the
- * caller's clock from the time when it is open and its predecessor has drained until it has itself drained; what a tenant says of its
- * own device time is not used for that: less would reward a lie. Once work is later than its own estimate and the next gate is
- * open, both are under the driver's time slicing, and each is charged half, the holder no more than it says that it launched. What such
- * halves get wrong is mended by admissions (admit.c): who says it used more than it was charged pays in place of those who say they used
+ * caller's clock from the time when it is open and its predecessor has drained until it has itself drained, while anybody with a right to
+ * the device waits; what a tenant says of its own device time is not used then: less would reward a lie (when it is: below). Once
+ * work is later than its own estimate and the next gate is open, both are under the driver's time slicing, and each is charged half, a holder
+ * who has nothing outstanding no more than it says that it launched. What such halves get wrong is mended by admissions (admit.c): who says it used more than it was charged pays in place of those who say they used
  * less. Work that has not drained `overlap` after its lease's end, or after the end that it announced itself (up to `patience`, and not
  * while an owner who has just woken waits), is overlapped: the next goes beside it and the time is apportioned in the same way.
  *

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cost.c: what launches are expected to take. Measured times err upwards only (a neighbour's time slice, a wait for the host), so the
- * estimate falls fast, rises slowly, and one measurement never more than doubles it.
+ * estimate follows what is less at once, what is a little more unless others may be the cause, and what is far more once several
+ * in a row say so: then the least of them.
  */
 #include "shim.h"
 
 #define PROBES 8
+#define IN_A_ROW 4         /* so many measurements that err are no error: a kernel as long as a lease is never measured otherwise */
 #define LEAST_NS NS_PER_US /* a launch that measures as nothing still costs its dispatch */
 
 static uint64_t mix(uint64_t x)
@@ -43,15 +45,30 @@ struct cost *cost_find(struct cost *table, uint64_t key)
 	return victim;
 }
 
-void cost_learn(struct cost *c, uint64_t measured_ns, bool shared)
+bool cost_trusts(const struct cost *c)
 {
-	uint64_t m = measured_ns < LEAST_NS ? LEAST_NS : measured_ns;
-	if (c->est_ns == 0) {
+	return c->est_ns == 0 || c->doubted >= IN_A_ROW;
+}
+
+void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted)
+{
+	uint64_t m = measured_ns < LEAST_NS ? LEAST_NS : measured_ns, est = c->est_ns;
+	uint64_t far = est + (doubted ? est / 4 : est);
+	bool trusted = !doubted || cost_trusts(c);
+	c->doubted = doubted ? c->doubted + (c->doubted < IN_A_ROW) : 0;
+	if (est == 0 || m <= far)
+		c->leaps = 0;
+	if (est == 0) {
 		c->est_ns = m;
-	} else if (m < c->est_ns) {
-		c->est_ns -= (c->est_ns - m) / 4;
+	} else if (m < est) {
+		c->est_ns -= (est - m) / 4;
+	} else if (m <= far) {
+		c->est_ns += trusted ? (m - est) / 4 : 0;
 	} else {
-		uint64_t most = shared ? c->est_ns + c->est_ns / 4 : 2 * c->est_ns;
-		c->est_ns += ((m < most ? m : most) - c->est_ns) / 4;
+		c->leap_ns = c->leaps == 0 || m < c->leap_ns ? m : c->leap_ns;
+		if (++c->leaps < IN_A_ROW)
+			return;
+		c->est_ns = c->leap_ns;
+		c->leaps = 0;
 	}
 }

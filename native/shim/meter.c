@@ -38,6 +38,9 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 	c->free = b->next;
 	CUevent start_event = b->start, end_event = b->end;
 	*b = (struct batch){.stream = s, .start = start_event, .end = end_event, .ends_ns = now, .end_at = INT64_MIN};
+	uint64_t lease_id = get(&task.ctl->grant[c->meter->grant].lease_id);
+	b->fresh = lease_id != c->meter->lease_id;
+	c->meter->lease_id = lease_id;
 	s->batches++;
 	/* The stream is still at work for a while: the end of the batch before is the start of this one. */
 	if (s->last != NULL && s->tail == s->last && s->last->ends_ns > now + 50 * NS_PER_US) {
@@ -186,8 +189,17 @@ static void batch_learn(struct batch *b, uint64_t measured_ns)
 	for (uint32_t i = 0; i < b->parts; i++) {
 		struct part *p = &b->part[i];
 		double part = b->est_ns == 0 ? 1.0 / b->parts : (double)p->est_ns / (double)b->est_ns;
-		cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), b->shared);
+		cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), b->fresh || b->shared);
 	}
+}
+
+/* Whether others' work may have made it longer, and its launches are known from when none did. */
+static bool batch_is_doubted(const struct batch *b)
+{
+	bool trusted = true;
+	for (uint32_t i = 0; i < b->parts; i++)
+		trusted &= cost_trusts(b->part[i].cost);
+	return (b->fresh || b->shared) && !trusted;
 }
 
 void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
@@ -197,12 +209,15 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 		struct cost *cost = b->part[i].cost;
 		cost->pending -= b->part[i].unknown < cost->pending ? b->part[i].unknown : cost->pending;
 	}
-	/* An end that came late says at most how long it took. */
-	if (b->late && measured_ns > b->est_ns && measured_ns != UINT64_MAX)
-		measured_ns = b->est_ns;
 	if (measured_ns != UINT64_MAX) {
-		uint64_t each = b->launches == 0 ? 0 : measured_ns / b->launches;
+		/* An end that came late, or a start that had to wait, says at most how long it took. */
+		bool doubted = batch_is_doubted(b);
+		if (b->late && measured_ns > b->est_ns)
+			measured_ns = b->est_ns;
 		batch_learn(b, measured_ns);
+		if (doubted && measured_ns > b->est_ns)
+			measured_ns = b->est_ns;
+		uint64_t each = b->launches == 0 ? 0 : measured_ns / b->launches;
 		put(&t->device_ns, t->device_ns + measured_ns);
 		put(&t->device_launches, t->device_launches + b->launches);
 		put(&t->longest_ns, each > t->longest_ns ? each : t->longest_ns - t->longest_ns / 64);

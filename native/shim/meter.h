@@ -29,6 +29,7 @@ struct batch {
 	uint32_t unknown;        /* of these, never measured before */
 	bool full;               /* to be closed as soon as nothing is in flight */
 	bool timed;              /* its start is known */
+	bool fresh;              /* the first of a lease: it may have waited for the work of the one before */
 	bool shared;             /* part of it ran outside our lease */
 	bool sample;             /* to be closed right after its first launch, so that its end is exact */
 	bool late;               /* its end event came when its work had ended already: what it measures is too much */
@@ -86,6 +87,7 @@ struct meter {
 	bool returns;            /* last time it launched again soon after that */
 	uint64_t outstanding, outstanding_ns, outstanding_unknown;
 	uint64_t busy_until_ns;
+	uint64_t lease_id;       /* under which the last batch was opened */
 	struct quick_clock clock;
 	struct context *contexts;
 	struct context *watched; /* the watcher is in the driver with this one */

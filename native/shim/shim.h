@@ -87,11 +87,16 @@ struct cost {
 	uint64_t key;     /* 0: free */
 	uint64_t est_ns;  /* 0: never measured */
 	uint32_t pending; /* launches under way while it had never been measured */
+	uint16_t doubted; /* measurements in a row that others' work may have made longer */
+	uint16_t leaps;   /* measurements in a row far above est_ns */
+	uint64_t leap_ns; /* the least of these */
 };
 
 struct cost *cost_find(struct cost *table, uint64_t key);
-/* Takes in one measurement. shared: the device was not ours alone meanwhile, so it may be inflated. */
-void cost_learn(struct cost *c, uint64_t measured_ns, bool shared);
+/* Takes in one measurement. doubted: others' work may have made it longer. */
+void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted);
+/* Whether a doubted measurement is all that there is to go by. */
+bool cost_trusts(const struct cost *c);
 uint64_t cost_key(const void *function, uint64_t size);
 
 #define COSTS 4096 /* a power of two */

@@ -189,6 +189,71 @@ static void test_measured(void)
 	CHECK(got >= want - want / 100 && got <= want + want / 100);
 }
 
+/* One launch to its end. Returns its estimate; *measured is what it measured. */
+static uint64_t launch_alone(uint64_t *kernel, uint64_t *measured)
+{
+	uint64_t launched_ns = tel()->launched_ns, device_ns = tel()->device_ns, launched = tel()->device_launches;
+	CHECK_EQ(launch(kernel, NULL), CUDA_SUCCESS);
+	fake_advance(10 * NS_PER_MS);
+	WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
+	CHECK_EQ(tel()->device_launches, launched + 1);
+	*measured = tel()->device_ns - device_ns;
+	return tel()->launched_ns - launched_ns;
+}
+
+/* The first launch of a lease may wait on the device for the work of the lease before: what it seems to take longer is neither believed nor
+ * learned. A kernel that has become longer is, soon. */
+static void test_first_of_a_lease(void)
+{
+	static uint64_t kernel = 2 * NS_PER_MS;
+	uint64_t measured;
+	drain();
+	fake_run(false);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	for (int i = 0; i < 4; i++)
+		launch_alone(&kernel, &measured);
+	for (int lease = 0; lease < 8; lease++) {
+		gate_open(&arbiter, 0, UINT64_MAX - 1);
+		kernel = 3 * NS_PER_MS;
+		CHECK_EQ(launch_alone(&kernel, &measured) / NS_PER_US, 2000);
+		CHECK_EQ(measured / NS_PER_US, 2000);
+		kernel = 2 * NS_PER_MS;
+		CHECK_EQ(launch_alone(&kernel, &measured) / NS_PER_US, 2000);
+	}
+	kernel = 6 * NS_PER_MS;
+	for (int i = 0; i < 4; i++)
+		launch_alone(&kernel, &measured);
+	CHECK_EQ(launch_alone(&kernel, &measured) / NS_PER_US, 6000);
+	CHECK_EQ(measured / NS_PER_US, 6000);
+	fake_run(true);
+}
+
+static uint64_t learn(struct cost *c, uint64_t measured_us, bool doubted, int times)
+{
+	for (int i = 0; i < times; i++)
+		cost_learn(c, measured_us * NS_PER_US, doubted);
+	return c->est_ns / NS_PER_US;
+}
+
+static void test_learning(void)
+{
+	struct cost c = {0};
+	CHECK_EQ(learn(&c, 1000, true, 1), 1000);   /* anything is better than nothing */
+	CHECK_EQ(learn(&c, 800, true, 1), 950);     /* it takes no longer than that */
+	CHECK_EQ(learn(&c, 800, false, 60), 800);
+	CHECK_EQ(learn(&c, 900, true, 3), 800);     /* in doubt */
+	CHECK_EQ(learn(&c, 840, false, 1), 810);
+	CHECK_EQ(learn(&c, 810, false, 60), 810);
+	CHECK_EQ(learn(&c, 900, true, 60), 899);    /* nothing else is ever seen */
+	CHECK_EQ(learn(&c, 30000, true, 3), 899);   /* may still be others */
+	CHECK_EQ(learn(&c, 20000, true, 1), 20000); /* the least of four */
+	CHECK_EQ(learn(&c, 50000, false, 3), 20000);
+	CHECK_EQ(learn(&c, 20000, false, 1), 20000); /* no more in a row */
+	CHECK_EQ(learn(&c, 50000, false, 3), 20000);
+	CHECK_EQ(learn(&c, 50000, false, 1), 50000);
+	CHECK_EQ(learn(&c, 0, false, 200), 1);
+}
+
 /* The end of the work is told when a lease is over, also while no thread of the program is there to tell it. */
 static void test_drained_bell(void)
 {
@@ -364,6 +429,8 @@ int main(void)
 	test_run_ahead();
 	test_unmeasured();
 	test_measured();
+	test_learning();
+	test_first_of_a_lease();
 	test_drained_bell();
 	test_capture();
 	test_copies();
