@@ -45,6 +45,8 @@ var homes = map[string]string{
 	"charm.land":                "cli",
 	"github.com/knadh/koanf":    "cli",
 	"github.com/containerd":     "host/local",
+	"github.com/coreos":         "host/local",
+	"github.com/godbus":         "host/local",
 	"github.com/prometheus":     "server",
 }
 
