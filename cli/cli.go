@@ -66,7 +66,7 @@ type ServeConfig struct {
 	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
 	HTTP     string // address on loopback; empty: none
 	Version  string
-	Log      *os.File
+	Log      io.Writer
 	because  string // why devices are simulated
 }
 

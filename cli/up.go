@@ -122,7 +122,16 @@ func (c *invocation) hasDriver() bool { return c.Driver != nil && c.Driver() == 
 func (c *invocation) serve(ctx context.Context, config ServeConfig) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return c.Serve(ctx, config, func() { c.sayUp(ctx, config) })
+	log := newDaemonLog(config.State, c.Out, c.Err)
+	if log != nil {
+		config.Log = log
+	}
+	return c.Serve(ctx, config, func() {
+		if log != nil {
+			log.own()
+		}
+		c.sayUp(ctx, config)
+	})
 }
 
 // answerPatience is how long a server in the background may take until it answers.
@@ -135,7 +144,7 @@ func (c *invocation) detach(ctx context.Context, config ServeConfig) error {
 	if err := os.MkdirAll(config.State, 0o700); err != nil {
 		return fmt.Errorf("make the folder for the server's state: %w", err)
 	}
-	path := filepath.Join(config.State, "daemon.log")
+	path := filepath.Join(config.State, daemonLogName)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the server's log: %w", err)
