@@ -67,7 +67,7 @@ type WorkloadSpec struct {
 	Memory      Bytes             `json:"hostMemory,omitempty"`
 	Command     []string          `json:"command"`
 	Dir         string            `json:"dir"`
-	Env         map[string]string `json:"env,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`    // kept until it has ended
 	Attach      bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
 }
 

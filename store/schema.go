@@ -46,6 +46,10 @@ var migrations = []string{
 
 	// The whole specification as JSON, with all that has no column; empty: it has nothing more.
 	`ALTER TABLE queues ADD COLUMN spec TEXT NOT NULL DEFAULT ''`,
+
+	// The environment of what has ended may hold secrets, and nobody needs it. A specification that cannot be read is left as it is:
+	// reading it says so.
+	`UPDATE workloads SET spec = json_remove(spec, '$.env') WHERE phase = 'ended' AND json_valid(spec)`,
 }
 
 // migrate brings the database to this version's form. Each step is one transaction.

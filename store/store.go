@@ -71,6 +71,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	}
 	options := url.Values{"_pragma": {
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+		"secure_delete(1)", // what is forgotten, environments with secrets in them, is overwritten
 	}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: options.Encode()}).String())
 	if err != nil {

@@ -209,6 +209,40 @@ func TestDatabaseOfANewerVersionIsRefused(t *testing.T) {
 	}
 }
 
+// A database of an earlier version may hold environments of what has ended, with secrets in them: they are overwritten.
+func TestEnvironmentsOfAnEarlierVersionAreForgotten(t *testing.T) {
+	const secret = "hunter2-and-more"
+	ctx, path := context.Background(), filepath.Join(t.TempDir(), "a.db")
+	store := open(t, path)
+	waiting, ended := workload(1, "night", api.Waiting), workload(2, "day", api.Ended)
+	waiting.Spec.Env = map[string]string{"A": "kept"}
+	ended.Spec.Env = map[string]string{"TOKEN": secret}
+	if err := store.Write(ctx, &Batch{Workloads: []Workload{waiting, ended}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.db.Exec("PRAGMA user_version = 2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store = open(t, path)
+	ended.Spec.Env = nil
+	if live, err := store.Live(ctx); err != nil || !reflect.DeepEqual(live, []Workload{waiting}) {
+		t.Errorf("live: %+v, %v", live, err)
+	}
+	if over, err := store.Ended(ctx); err != nil || !reflect.DeepEqual(over, []Workload{ended}) {
+		t.Errorf("ended: %+v, %v", over, err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(data, []byte(secret)) {
+		t.Errorf("the secret is still in the database (%v)", err)
+	}
+}
+
 func TestFullDiskIsSaidAndChangesNothing(t *testing.T) {
 	ctx, store := context.Background(), open(t, filepath.Join(t.TempDir(), "a.db"))
 	store.db.SetMaxOpenConns(1) // the limit below is one connection's

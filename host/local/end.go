@@ -270,6 +270,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
 	status.Ended, status.PID, status.Place = &at, 0, 0
+	w.now.Spec.Env = nil // it may hold secrets, and is of no more use: what has ended is never started again
 	status.Usage = usageInAll(w.now, how.used, !w.evaded())
 	held := w.keep.Placing != nil
 	w.keep.Placing = nil
