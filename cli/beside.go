@@ -25,8 +25,7 @@ func (c *invocation) beside(ctx context.Context, flags upFlags, config ServeConf
 	if !flags.detach {
 		return true, fmt.Errorf("a server runs at %s already (version %s, %s): use it, or stop it first with `aliquot down`", server.Socket(), info.Version, settingsOf(info))
 	}
-	_, err = fmt.Fprintf(c.Out, "A server answers at %s already (version %s).\n", server.Socket(), info.Version)
-	return true, err
+	return true, c.say(flags.format, info, fmt.Sprintf("A server answers at %s already (version %s).", server.Socket(), info.Version))
 }
 
 // otherwise says what was asked for, in flags or settings, that the server that runs does not have; empty: nothing.

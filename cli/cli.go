@@ -20,6 +20,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/cli/client"
 	"github.com/aliquot-dev/aliquot/cli/safe"
+	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // Exit statuses of the command line itself.
@@ -43,8 +44,8 @@ type Program struct {
 	// Halt ends what outlives the daemon: tasks, arbiter and, if there are, simulated devices. No daemon runs there by then. It
 	// returns how many tasks there were.
 	Halt func(ctx context.Context, config HaltConfig) (int, error)
-	// Replay feeds the engine's event log at path to a new engine and writes what it decided.
-	Replay func(path string, to io.Writer) error
+	// Replay feeds the engine's event log at path to a new engine. A decision that comes out differently is an error.
+	Replay func(path string) (*engine.Replayed, error)
 	// Driver says whether this machine has a driver of its own, and if not, why; without one devices are simulated.
 	Driver func() error
 	// Supervise is the hidden command that a daemon starts for each task.

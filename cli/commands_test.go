@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -124,36 +122,6 @@ func golden(t *testing.T, name, got string) {
 	}
 	if got != string(want) {
 		t.Errorf("%s is now:\n%s\nand was:\n%s", path, got, want)
-	}
-}
-
-// -o json and -o yaml are exactly the API's types.
-func TestDataIsTheAPIs(t *testing.T) {
-	f := newFakeServer(t)
-	furnish(f)
-	for _, test := range []struct {
-		line string
-		into any
-		want func() any
-	}{
-		{"devices", new([]api.Device), func() any { return f.devices }},
-		{"ps -a", new([]api.Workload), func() any { return []api.Workload{*f.works[0], *f.works[1], *f.works[2]} }},
-		{"show train", new(api.Workload), func() any { return *f.works[0] }},
-		{"why night", new(api.Why), func() any { return f.why }},
-		{"queue list", new([]api.Queue), func() any { return f.queues }},
-	} {
-		for _, format := range []string{formatJSON, formatYAML} {
-			got := f.command(append(strings.Fields(test.line), "-o", format)...)
-			text := []byte(got.out)
-			var err error
-			if format == formatYAML {
-				text, err = yaml.YAMLToJSON(text)
-			}
-			err = errors.Join(err, json.Unmarshal(text, test.into))
-			if have := reflect.ValueOf(test.into).Elem().Interface(); err != nil || !reflect.DeepEqual(have, test.want()) {
-				t.Errorf("%s -o %s: %v\n%s", test.line, format, err, got.out)
-			}
-		}
 	}
 }
 

@@ -19,65 +19,90 @@ that wait leave the line, and the arbiter and simulated devices end too. Where n
 the tasks, the arbiter and the simulated devices that it left behind; what waited in line then waits for the next server, which also
 learns how the tasks ended.`
 
+// downFlags are the flags of `down`.
+type downFlags struct {
+	all    bool
+	state  string
+	grace  time.Duration
+	format string
+}
+
+// downed is what `down` prints.
+type downed struct {
+	Run     string         `json:"run"`     // folder of the server
+	Server  bool           `json:"server"`  // one answered and has ended; else it was killed before
+	GoOn    int            `json:"goOn"`    // workloads that run on
+	Stopped []api.Workload `json:"stopped"` // by --all
+	Ended   int            `json:"ended"`   // tasks that a killed server had left behind, ended by --all
+}
+
 func (c *invocation) downCommand() *cobra.Command {
-	var all bool
-	var state string
-	grace := defaultGrace
+	flags := downFlags{grace: defaultGrace}
 	cmd := &cobra.Command{
 		Use:   "down [flags]",
 		Short: "Stop the server; tasks go on",
 		Long:  downLong,
 		Args:  none,
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "stop all workloads first, and everything that outlives the server")
-	cmd.Flags().StringVar(&state, "state", "", "with --all and no server: folder of its state")
+	cmd.Flags().BoolVar(&flags.all, "all", false, "stop all workloads first, and everything that outlives the server")
+	cmd.Flags().StringVar(&flags.state, "state", "", "with --all and no server: folder of its state")
 	must(cmd.MarkFlagDirname("state"))
-	cmd.Flags().DurationVar(&grace, "grace", grace, "with --all: time between SIGTERM and SIGKILL")
+	cmd.Flags().DurationVar(&flags.grace, "grace", flags.grace, "with --all: time between SIGTERM and SIGKILL")
+	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		run := c.clientRun() // before its socket is gone
-		server := client.New(run)
-		defer server.Close()
-		info, err := server.Info(cmd.Context())
-		var gone *client.Unreachable
-		if all && errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
-			return c.haltWithoutServer(cmd.Context(), run, state, grace)
-		}
-		if errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
-			return fmt.Errorf("no server answers at %s: there is nothing to stop; `aliquot down --all` ends what a killed one left behind", gone.Socket)
-		}
+		flags.format = *format
+		out, sentence, err := c.down(cmd.Context(), flags)
 		if err != nil {
 			return err
 		}
-		going := 0
-		if !all {
-			going = c.goOn(cmd.Context(), server)
-		}
-		pid, err := server.ServerPID(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if all {
-			if pid, err = c.stopAllOn(cmd.Context(), server, pid, grace); err != nil {
-				return err
-			}
-		}
-		if err := endDaemon(cmd.Context(), pid, server.Socket()); err != nil {
-			return err
-		}
-		if all && c.Halt != nil {
-			config := HaltConfig{Run: run, Grace: grace, Simulate: info.Simulate} // what simulates them may have died
-			if _, err := c.Halt(cmd.Context(), config); err != nil {
-				return err
-			}
-		}
-		said := "aliquot is down"
-		if going > 0 {
-			said += "; " + plural(going, "workload") + " will go on: `aliquot up` finds them again, `aliquot down --all` ends them"
-		}
-		_, err = fmt.Fprintln(c.Out, said)
-		return err
+		return c.say(*format, out, sentence)
 	}
 	return cmd
+}
+
+// down ends the server and, with --all, what it runs. It returns what was done, and that in one sentence.
+func (c *invocation) down(ctx context.Context, flags downFlags) (downed, string, error) {
+	out := downed{Run: c.clientRun(), Stopped: []api.Workload{}} // before its socket is gone
+	server := client.New(out.Run)
+	defer server.Close()
+	info, err := server.Info(ctx)
+	var gone *client.Unreachable
+	if errors.As(err, &gone) && !errors.Is(err, os.ErrPermission) {
+		if flags.all {
+			return c.haltWithoutServer(ctx, out, flags)
+		}
+		return out, "", fmt.Errorf("no server answers at %s: there is nothing to stop; `aliquot down --all` ends what a killed one left behind", gone.Socket)
+	}
+	if err != nil {
+		return out, "", err
+	}
+	if !flags.all {
+		out.GoOn = c.goOn(ctx, server)
+	}
+	pid, err := server.ServerPID(ctx)
+	if err != nil {
+		return out, "", err
+	}
+	if flags.all {
+		if out.Stopped, pid, err = c.stopAllOn(ctx, server, pid, flags); err != nil {
+			return out, "", err
+		}
+	}
+	if err := endDaemon(ctx, pid, server.Socket()); err != nil {
+		return out, "", err
+	}
+	out.Server = true
+	if flags.all && c.Halt != nil {
+		config := HaltConfig{Run: out.Run, Grace: flags.grace, Simulate: info.Simulate} // what simulates them may have died
+		if _, err := c.Halt(ctx, config); err != nil {
+			return out, "", err
+		}
+	}
+	said := "aliquot is down"
+	if out.GoOn > 0 {
+		said += "; " + plural(out.GoOn, "workload") + " will go on: `aliquot up` finds them again, `aliquot down --all` ends them"
+	}
+	return out, said, nil
 }
 
 // goOn counts the workloads that run on without the server; 0 where that cannot be had.
@@ -98,33 +123,30 @@ func (c *invocation) goOn(ctx context.Context, server *client.Client) int {
 // ended stands for the process of a server that has ended.
 const ended = -1
 
-// stopAllOn stops all workloads of the server that is process pid: none if this user may not end it. It returns the server's process
-// then, which after so long may be another; ended: none is left.
-func (c *invocation) stopAllOn(ctx context.Context, server *client.Client, pid int, grace time.Duration) (int, error) {
+// stopAllOn stops all workloads of the server that is process pid: none if this user may not end it. It returns those, and the
+// server's process then, which after so long may be another; ended: none is left.
+func (c *invocation) stopAllOn(ctx context.Context, server *client.Client, pid int, flags downFlags) ([]api.Workload, int, error) {
 	if err := endable(pid, server.Socket()); err != nil {
-		return pid, err
+		return nil, pid, err
 	}
-	if err := c.stopEverything(ctx, server, grace); err != nil {
-		return pid, err
-	}
-	pid, err := server.ServerPID(ctx)
-	var gone *client.Unreachable
-	if errors.As(err, &gone) {
-		return ended, nil
-	}
-	return pid, err
-}
-
-func (c *invocation) stopEverything(ctx context.Context, server *client.Client, grace time.Duration) error {
 	works, err := server.Workloads(ctx, false)
 	if err != nil {
-		return err
+		return nil, pid, err
 	}
 	names := make([]string, len(works))
 	for i, work := range works {
 		names[i] = work.UID
 	}
-	return c.stopAll(ctx, server, names, grace, true, formatTable)
+	stopped, err := c.stopAll(ctx, server, names, flags.grace, true, flags.format)
+	if err != nil {
+		return stopped, pid, err
+	}
+	pid, err = server.ServerPID(ctx)
+	var gone *client.Unreachable
+	if errors.As(err, &gone) {
+		return stopped, ended, nil
+	}
+	return stopped, pid, err
 }
 
 // endable says why this user may not end the server's process; nil: it may, or that is not known yet.

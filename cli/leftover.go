@@ -46,23 +46,21 @@ func served(path string) bool {
 	return false
 }
 
-// haltWithoutServer ends what a server that was killed left behind.
-func (c *invocation) haltWithoutServer(ctx context.Context, run, stateFlag string, grace time.Duration) error {
-	left := outlivingIn(run)
+// haltWithoutServer ends what a server that was killed left behind. It returns what that was, and that in one sentence.
+func (c *invocation) haltWithoutServer(ctx context.Context, out downed, flags downFlags) (downed, string, error) {
+	left := outlivingIn(out.Run)
 	if left == (outliving{}) || c.Halt == nil {
-		_, err := fmt.Fprintf(c.Out, "aliquot is down: no server answers at %s, and nothing of an earlier one runs\n", run)
-		return err
+		return out, fmt.Sprintf("aliquot is down: no server answers at %s, and nothing of an earlier one runs", out.Run), nil
 	}
-	state, err := c.stateOf(run, stateFlag)
+	state, err := c.stateOf(out.Run, flags.state)
 	if err != nil {
-		return err
+		return out, "", err
 	}
-	ended, err := c.Halt(ctx, HaltConfig{Run: run, State: state, Simulate: left.simulated, Grace: grace})
+	out.Ended, err = c.Halt(ctx, HaltConfig{Run: out.Run, State: state, Simulate: left.simulated, Grace: flags.grace})
 	if err != nil {
-		return err
+		return out, "", err
 	}
-	_, err = fmt.Fprintf(c.Out, "aliquot is down: no server answered at %s, and what an earlier one left there was ended (%s)\n", run, plural(ended, "task"))
-	return err
+	return out, fmt.Sprintf("aliquot is down: no server answered at %s, and what an earlier one left there was ended (%s)", out.Run, plural(out.Ended, "task")), nil
 }
 
 // stateOf is the STATE folder that belongs to a RUN folder; flag is --state.

@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
 )
 
 // versions is what `version` prints.
@@ -43,20 +45,53 @@ func (c *invocation) debugCommand() *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(c.replayCommand())
+	return cmd
+}
+
+func (c *invocation) replayCommand() *cobra.Command {
+	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Feed an event log of the engine to a new engine and print what it decides",
 		Long: `Feed an event log of the engine (STATE/events) to a new engine and print what it decides. The same events give the same
 actions on any machine; where the log holds other ones, replay says which is the first.`,
 		Args: args(1, "an event log"),
-		RunE: func(_ *cobra.Command, given []string) error {
-			if c.Replay == nil {
-				return fmt.Errorf("this program was built without the engine")
-			}
-			return c.Replay(c.absolute(given[0]), c.Out)
-		},
-	})
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, given []string) error {
+		if c.Replay == nil {
+			return fmt.Errorf("this program was built without the engine")
+		}
+		path := c.absolute(given[0])
+		done, err := c.Replay(path)
+		if err != nil {
+			return err
+		}
+		out := replayed{path, done.Steps, done.Torn, len(done.Engine.Waiting()), done.Engine.Queues()}
+		return c.say(*format, out, out.sentence())
+	}
 	return cmd
+}
+
+// replayed is what `debug replay` prints: every decision of the log came out the same.
+type replayed struct {
+	File    string      `json:"file"`
+	Events  int         `json:"events"`
+	Torn    int64       `json:"torn"`    // bytes of a last record that was not written to its end, and left out
+	Waiting int         `json:"waiting"` // workloads in line at the end
+	Queues  []api.Queue `json:"queues"`
+}
+
+func (r replayed) sentence() string {
+	text := fmt.Sprintf("%s: %d events, and every decision came out the same\n", r.File, r.Events)
+	if r.Torn > 0 {
+		text += fmt.Sprintf("its last record was torn (%d bytes) and left out\n", r.Torn)
+	}
+	text += fmt.Sprintf("at its end %d workloads wait", r.Waiting)
+	for _, queue := range r.Queues {
+		text += fmt.Sprintf("; queue %s: %d running, %d waiting, %s of a device held", queue.Name, queue.Running, queue.Waiting, queue.Held)
+	}
+	return text
 }
 
 // superviseCommand lists what cmd/aliquot dispatches before any of this is made, so that `--help` on it says what it is.

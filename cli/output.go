@@ -50,6 +50,15 @@ func (c *invocation) print(format string, value any, draw func(wide bool) table)
 	return draw(format == formatWide).write(c.Out, c.style())
 }
 
+// say writes value as JSON or YAML, or the sentence that says the same.
+func (c *invocation) say(format string, value any, sentence string) error {
+	if format == formatJSON || format == formatYAML {
+		return encode(c.Out, format, value)
+	}
+	_, err := fmt.Fprintln(c.Out, sentence)
+	return err
+}
+
 // encode writes value as JSON or YAML, in exactly the API's types.
 func encode(to io.Writer, format string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")

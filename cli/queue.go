@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -176,20 +175,26 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 }
 
 func (c *invocation) queueRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "remove NAME",
 		Aliases:           []string{"rm"},
 		Short:             "Remove a queue that holds nothing and that nothing waits in",
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			server := c.client()
-			defer server.Close()
-			if err := server.RemoveQueue(cmd.Context(), given[0]); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(c.Out, "%s removed\n", given[0])
-			return err
-		},
 	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		server := c.client()
+		defer server.Close()
+		if err := server.RemoveQueue(cmd.Context(), given[0]); err != nil {
+			return err
+		}
+		return c.say(*format, removed{given[0]}, given[0]+" removed")
+	}
+	return cmd
+}
+
+// removed is what `queue remove` prints.
+type removed struct {
+	Name string `json:"removed"` // the queue that is no more
 }

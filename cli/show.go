@@ -218,23 +218,6 @@ func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage) er
 	return out.write(c.Out, c.style())
 }
 
-func (c *invocation) logsCommand() *cobra.Command {
-	var follow bool
-	cmd := &cobra.Command{
-		Use:               "logs NAME [flags]",
-		Short:             "What a workload printed",
-		Args:              args(1, "the name of a workload"),
-		ValidArgsFunction: c.completion(anyWorkloadNames),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			server := c.client()
-			defer server.Close()
-			return server.Logs(cmd.Context(), given[0], follow, c.Out)
-		},
-	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it has ended")
-	return cmd
-}
-
 func sortedEnv(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for key, value := range env {

@@ -38,17 +38,22 @@ func (c *invocation) stopCommand() *cobra.Command {
 		}
 		server := c.client()
 		defer server.Close()
-		return c.stopAll(cmd.Context(), server, given, grace, wait, *format)
+		stopped, err := c.stopAll(cmd.Context(), server, given, grace, wait, *format)
+		if *format == formatJSON || *format == formatYAML {
+			err = oneError([]error{err, encode(c.Out, *format, stopped)})
+		}
+		return err
 	}
 	return cmd
 }
 
-// stopAll stops each of the named workloads, whatever becomes of the others.
+// stopAll stops each of the named workloads, whatever becomes of the others, and returns those that it could. As tables it says of each
+// what became of it.
 func (c *invocation) stopAll(
 	ctx context.Context, server *client.Client, names []string, grace time.Duration, wait bool, format string,
-) error {
+) ([]api.Workload, error) {
 	var failed []error
-	var asked []api.Workload
+	asked := []api.Workload{}
 	for _, name := range names {
 		work, err := server.Stop(ctx, name, api.Duration(grace))
 		if err != nil {
@@ -62,6 +67,7 @@ func (c *invocation) stopAll(
 		if wait {
 			if asked[i], err = server.Wait(ctx, work.UID, live...); err != nil {
 				failed = append(failed, err)
+				asked[i] = work
 				continue
 			}
 		}
@@ -70,10 +76,7 @@ func (c *invocation) stopAll(
 			_, _ = fmt.Fprintf(c.Out, "%s %s\n", asked[i].Spec.Name, word)
 		}
 	}
-	if format == formatJSON || format == formatYAML {
-		failed = append(failed, encode(c.Out, format, asked))
-	}
-	return oneError(failed)
+	return asked, oneError(failed)
 }
 
 // oneError is the only error there is, or all of them joined.

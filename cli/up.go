@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
 	"github.com/aliquot-dev/aliquot/cli/safe"
 )
@@ -34,6 +35,7 @@ finds both again.`
 type upFlags struct {
 	state, simulate, http string
 	detach                bool
+	format                string
 }
 
 func (c *invocation) upCommand() *cobra.Command {
@@ -44,25 +46,27 @@ func (c *invocation) upCommand() *cobra.Command {
 		Long:    upLong,
 		Example: "  aliquot up --detach\n  aliquot up --simulate h200x2,a10x4",
 		Args:    none,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := c.serveConfig(flags)
-			if err != nil {
-				return err
-			}
-			if answered, err := c.beside(cmd.Context(), flags, config); answered {
-				return err
-			}
-			if flags.detach {
-				return c.detach(cmd.Context(), config)
-			}
-			return c.serve(cmd.Context(), config)
-		},
 	}
 	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
 	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
 	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+")")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
 	must(cmd.MarkFlagDirname("state"))
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		flags.format = *format
+		config, err := c.serveConfig(flags)
+		if err != nil {
+			return err
+		}
+		if answered, err := c.beside(cmd.Context(), flags, config); answered {
+			return err
+		}
+		if flags.detach {
+			return c.detach(cmd.Context(), config, flags.format)
+		}
+		return c.serve(cmd.Context(), config, flags.format)
+	}
 	return cmd
 }
 
@@ -119,7 +123,7 @@ func (c *invocation) chooseSimulated(config *ServeConfig) {
 func (c *invocation) hasDriver() bool { return c.Driver != nil && c.Driver() == nil }
 
 // serve runs the server in this process until a signal ends it.
-func (c *invocation) serve(ctx context.Context, config ServeConfig) error {
+func (c *invocation) serve(ctx context.Context, config ServeConfig, format string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	log := newDaemonLog(config.State, c.Out, c.Err)
@@ -130,7 +134,9 @@ func (c *invocation) serve(ctx context.Context, config ServeConfig) error {
 		if log != nil {
 			log.own()
 		}
-		c.sayUp(ctx, config)
+		if err := c.sayUp(ctx, config, format); err != nil {
+			c.complain(err)
+		}
 	})
 }
 
@@ -138,7 +144,7 @@ func (c *invocation) serve(ctx context.Context, config ServeConfig) error {
 const answerPatience = 60 * time.Second
 
 // detach starts the server in the background and waits until it answers.
-func (c *invocation) detach(ctx context.Context, config ServeConfig) error {
+func (c *invocation) detach(ctx context.Context, config ServeConfig, format string) error {
 	server := client.New(config.Run)
 	defer server.Close()
 	if err := os.MkdirAll(config.State, 0o700); err != nil {
@@ -172,8 +178,7 @@ func (c *invocation) detach(ctx context.Context, config ServeConfig) error {
 			return fmt.Errorf("the server (pid %d) does not answer at %s yet: see %s", child.Process.Pid, server.Socket(), path)
 		case <-again.C:
 			if _, err := server.Info(ctx); err == nil {
-				c.sayUp(ctx, config)
-				return nil
+				return c.sayUp(ctx, config, format)
 			}
 		}
 	}
@@ -215,15 +220,19 @@ func lastWords(log *os.File, offset int64, path string) string {
 	return last
 }
 
-// sayUp says that the server answers and what to try next.
-func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
+// sayUp says that the server answers and what to try next; as JSON or YAML what the server is.
+func (c *invocation) sayUp(ctx context.Context, config ServeConfig, format string) error {
 	server := client.New(config.Run)
 	defer server.Close()
 	info, err := server.Info(ctx)
 	if err != nil {
-		c.complain(err)
-		return
+		return err
 	}
+	return c.say(format, info, c.upText(info, config))
+}
+
+// upText is what `up` says to people.
+func (c *invocation) upText(info api.Info, config ServeConfig) string {
 	s := c.style()
 	kind := plural(info.Devices, "device")
 	if info.Simulated {
@@ -244,12 +253,11 @@ func (c *invocation) sayUp(ctx context.Context, config ServeConfig) {
 	for _, warning := range info.Warnings {
 		text += "  " + s.paint(yellow, "! ") + safe.Line(warning) + "\n"
 	}
-	text += "\nTry\n" +
+	return text + "\nTry\n" +
 		"  " + prefix + " devices\n" +
 		"  " + prefix + " run --gpu 0.25..0.80 --mem 4Gi..8Gi -- PROGRAM\n" +
 		"  " + prefix + " top\n" +
-		"  " + prefix + " doctor\n"
-	_, _ = io.WriteString(c.Out, text)
+		"  " + prefix + " doctor"
 }
 
 // itself is how a shell of this user finds this program: by its name, else by its path.

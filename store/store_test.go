@@ -216,7 +216,7 @@ func TestEnvironmentsOfAnEarlierVersionAreForgotten(t *testing.T) {
 	store := open(t, path)
 	waiting, ended := workload(1, "night", api.Waiting), workload(2, "day", api.Ended)
 	waiting.Spec.Env = map[string]string{"A": "kept"}
-	ended.Spec.Env = map[string]string{"TOKEN": secret}
+	ended.Spec.Env = map[string]string{"TOKEN": strings.Repeat(secret, 1000)} // over several pages, which are freed
 	if err := store.Write(ctx, &Batch{Workloads: []Workload{waiting, ended}}); err != nil {
 		t.Fatal(err)
 	}

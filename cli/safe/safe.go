@@ -4,6 +4,7 @@
 package safe
 
 import (
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -51,4 +52,43 @@ func written(text, keep string) string {
 		text = text[size:]
 	}
 	return out.String()
+}
+
+// Writer writes to To what is written to it as Lines does, with tabs left as they are too. A character that is cut in two is written
+// once all of it is there: Flush writes what is left at the end.
+type Writer struct {
+	To   io.Writer
+	half []byte // the beginning of a character
+}
+
+// Write takes all of chunk, or says why it could not be written.
+func (w *Writer) Write(chunk []byte) (int, error) {
+	text := append(w.half, chunk...)
+	whole := len(text) - halfAtEnd(text)
+	w.half = append([]byte(nil), text[whole:]...)
+	if _, err := io.WriteString(w.To, written(string(text[:whole]), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(chunk), nil
+}
+
+// Flush writes what is left of a character that never became whole.
+func (w *Writer) Flush() error {
+	text := written(string(w.half), "")
+	w.half = nil
+	_, err := io.WriteString(w.To, text)
+	return err
+}
+
+// halfAtEnd is how many bytes at the end of text may be the beginning of a character.
+func halfAtEnd(text []byte) int {
+	for size := 1; size < utf8.UTFMax && size <= len(text); size++ {
+		if last := text[len(text)-size:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return size
+		}
+	}
+	return 0
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 func TestLine(t *testing.T) {
@@ -48,4 +50,43 @@ func FuzzLine(f *testing.F) {
 			t.Errorf("%q: a line and lines differ", text)
 		}
 	})
+}
+
+// However a text is cut into pieces, it comes out the same, and the terminal gets no orders.
+func TestWriterOfPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pieces := rapid.SliceOf(rapid.OneOf(
+			rapid.SampledFrom([]string{"\x1b[2J", "ü", "\xe2\x82", "\xac", "€", "\xff", "\u202e", "a\n", "\t", "\r\n", "\xf0\x9f", "\x98\x80"}),
+			rapid.StringN(0, 4, 16),
+		)).Draw(t, "pieces")
+		var out strings.Builder
+		writer := &Writer{To: &out}
+		for _, piece := range pieces {
+			if n, err := writer.Write([]byte(piece)); n != len(piece) || err != nil {
+				t.Fatalf("wrote %d of %d, %v", n, len(piece), err)
+			}
+		}
+		if err := writer.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		whole := strings.Join(pieces, "")
+		if want := written(whole, "\n\t"); out.String() != want {
+			t.Errorf("%q became %q, want %q", whole, out.String(), want)
+		}
+		if bad := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); bad >= 0 {
+			t.Errorf("the terminal gets %q", out.String()[bad:])
+		}
+	})
+}
+
+// What can be written is written at once: a log that is followed shows each line as it comes.
+func TestWriterKeepsNothingBack(t *testing.T) {
+	var out strings.Builder
+	writer := &Writer{To: &out}
+	for _, step := range []struct{ in, out string }{{"half a line", "half a line"}, {"\xe2", ""}, {"\x82", ""}, {"\xac!", "€!"}, {"\xe2", ""}, {"x", "\\xe2x"}} {
+		out.Reset()
+		if _, err := writer.Write([]byte(step.in)); err != nil || out.String() != step.out {
+			t.Errorf("%q: %q, %v; want %q", step.in, out.String(), err, step.out)
+		}
+	}
 }

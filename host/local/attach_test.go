@@ -219,9 +219,8 @@ func TestEventLogReplays(t *testing.T) {
 		t.Fatalf("%d event logs, %v", len(files), err)
 	}
 	for _, path := range files {
-		var out bytes.Buffer
-		if err := Replay(path, &out); err != nil || !strings.Contains(out.String(), "came out the same") {
-			t.Errorf("%s: %s, %v", path, out.String(), err)
+		if _, err := Replay(path); err != nil {
+			t.Error(err)
 		}
 	}
 }

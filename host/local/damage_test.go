@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,7 +70,7 @@ func TestDamagedEventLogIsToldAndStopsNobody(t *testing.T) {
 		t.Fatalf("event logs %v, %v", logs, err)
 	}
 	for _, path := range logs {
-		if err := Replay(path, io.Discard); err != nil {
+		if _, err := Replay(path); err != nil {
 			t.Errorf("before it was damaged: %v", err)
 		}
 		data, err := os.ReadFile(path)
@@ -82,7 +81,7 @@ func TestDamagedEventLogIsToldAndStopsNobody(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Replay(path, io.Discard); err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+		if _, err := Replay(path); err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("replayed a damaged log: %v", err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,26 +144,16 @@ func (j *journal) prune() error {
 }
 
 // Replay takes an event log of a host, feeds its events to an engine of this version and holds what that decides against what was
-// decided then. It writes what it found.
-func Replay(path string, to io.Writer) error {
+// decided then. The first difference, and damage, is an error that names its place.
+func Replay(path string) (*engine.Replayed, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("replay: %w", err)
+		return nil, fmt.Errorf("replay: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	replayed, err := engine.Replay(file)
 	if err != nil {
-		return fmt.Errorf("replay %s: %w", path, err)
+		return nil, fmt.Errorf("replay %s: %w", path, err)
 	}
-	text := fmt.Sprintf("%s: %d events, and every decision came out the same\n", path, replayed.Steps)
-	if replayed.Torn > 0 {
-		text += fmt.Sprintf("its last record was torn (%d bytes) and left out\n", replayed.Torn)
-	}
-	waiting := replayed.Engine.Waiting()
-	text += fmt.Sprintf("at its end %d workloads wait", len(waiting))
-	for _, queue := range replayed.Engine.Queues() {
-		text += fmt.Sprintf("; queue %s: %d running, %d waiting, %s of a device held", queue.Name, queue.Running, queue.Waiting, queue.Held)
-	}
-	_, err = fmt.Fprintln(to, text)
-	return err
+	return replayed, nil
 }
