@@ -139,7 +139,8 @@ type Grant struct {
 	Weight        int32  `json:"weight"`
 }
 
-// Usage is what one grant has used and uses now. Rates are over the last second; nil means not known, or that it has ended.
+// Usage is what one grant has used and uses now. Rates are means over Over, the last 10 s as far as they were watched since the
+// last change of the share; nil means not known, or that it has ended.
 type Usage struct {
 	Workload    string        `json:"workload"`
 	Grant       Grant         `json:"grant"`
@@ -148,7 +149,8 @@ type Usage struct {
 	MemoryPeak  Bytes         `json:"memoryPeak"`  // the most held at once, since the grant
 	Borrowing   Milli         `json:"borrowing"`   // compute above the floor
 	Lending     Milli         `json:"lending"`     // of its floor, to others
-	WaitedShare Milli         `json:"waitedShare"` // part of the second spent waiting at the gate
+	WaitedShare Milli         `json:"waitedShare"` // part of the time spent waiting at the gate
+	Over        time.Duration `json:"over"`        // what the rates are means over; 0: there are none
 	DeviceTime  time.Duration `json:"deviceTime"`  // since the grant
 	Own         time.Duration `json:"own"`
 	Burst       time.Duration `json:"burst"`

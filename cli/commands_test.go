@@ -46,7 +46,7 @@ func furnish(f *fakeServer) {
 		Status: api.WorkloadStatus{Phase: api.Ended, Outcome: api.Failed, ExitCode: ptr(3), Submitted: now.Add(-time.Hour), Started: ptr(now.Add(-time.Hour)), Ended: ptr(now.Add(-59 * time.Minute))},
 	}
 	usage := api.Usage{
-		Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
+		Workload: "train", Grant: grant, Compute: ptr(api.Milli(620)), Over: 10 * time.Second, Memory: ptr(5 * gib), Borrowing: 370, DeviceTime: 75 * time.Second,
 		Own: 30 * time.Second, Burst: 45 * time.Second, Launches: 1234, Processes: 1, Enforced: true,
 	}
 	running.Status.Usage = []api.Usage{usage}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
 func (c *invocation) showCommand() *cobra.Command {
@@ -104,7 +105,7 @@ func limits(spec api.WorkloadSpec) string {
 // grantTable shows the grants of one workload with what each uses and has used.
 func grantTable(grants []api.Grant, used []api.Usage) table {
 	out := table{head: []string{
-		">DEVICE", "GPU", ">USE", ">BORROWS", ">LENDS", "MEMORY", ">HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES", "ENFORCED",
+		">DEVICE", "GPU", useHead(overOf(used)), ">BORROWS", ">LENDS", "MEMORY", ">HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES", "ENFORCED",
 	}}
 	for _, grant := range grants {
 		row := []cell{text(strconv.Itoa(grant.DeviceIndex)), text(computeText(grant))}
@@ -195,7 +196,8 @@ func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage) er
 	}
 	for _, one := range used {
 		if one.Compute != nil {
-			out.add("  Now", fmt.Sprintf("uses %s of device %d, borrows %s, lends %s", percent(one.Compute), one.Grant.DeviceIndex, percent(&one.Borrowing), percent(&one.Lending)))
+			out.add("  Now", fmt.Sprintf("uses %s of device %d, borrows %s, lends %s (mean of %s)", percent(one.Compute), one.Grant.DeviceIndex,
+				percent(&one.Borrowing), percent(&one.Lending), orUnknown(top.Span(one.Over))))
 		}
 	}
 	for _, count := range why.Counts {

@@ -56,7 +56,7 @@ var (
 	grantDeviceTime  = describe("share_device_seconds_total", "Device time held since the grant.", grantLabels...)
 	grantOwnTime     = describe("share_own_seconds_total", "Device time held within the floor since the grant.", grantLabels...)
 	grantBurstTime   = describe("share_burst_seconds_total", "Device time held above the floor since the grant.", grantLabels...)
-	grantWaited      = describe("share_waited_ratio", "Part of the last second spent waiting at the gate.", grantLabels...)
+	grantWaited      = describe("share_waited_ratio", "Part of the last 10 seconds, or of less where it was not watched so long, spent waiting at the gate.", grantLabels...)
 	grantLaunches    = describe("share_launches_total", "Launches let through since the grant.", grantLabels...)
 	grantProcesses   = describe("share_processes", "Processes that are held to the share.", grantLabels...)
 	grantEnforced    = describe("share_enforced", "1 if nothing was seen to evade the share; absent when its meters are not known.", grantLabels...)

@@ -43,9 +43,9 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 	for _, device := range s.Devices {
 		for _, one := range device.Grants {
 			if one.Workload == name {
-				add("On device "+fmt.Sprint(device.Index), fmt.Sprintf("uses %s of %v, holds %s of %s, waited %s of the last second",
+				add("On device "+fmt.Sprint(device.Index), fmt.Sprintf("uses %s of %v, holds %s of %s, waited %s of the time, mean of %s",
 					percent(one.Compute), api.Compute{Floor: one.Grant.ComputeFloor, Ceiling: one.Grant.ComputeLimit},
-					held(one.Memory), Memory(one.Grant.MemoryCeiling), percent(&one.WaitedShare)))
+					held(one.Memory), Memory(one.Grant.MemoryCeiling), percent(&one.WaitedShare), orUnknown(Span(one.Over))))
 			}
 		}
 	}

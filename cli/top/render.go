@@ -95,11 +95,11 @@ func (l Look) body(s Snapshot) []row {
 // headings names the columns, and over what time the rates in them are.
 func (l Look) headings(s Snapshot) string {
 	at := l.layout()
-	over := "LAST SECOND"
-	if s.Mean > 0 {
-		over = "MEAN OF " + s.Mean.String()
+	title := "COMPUTE"
+	if over := Span(Over(s.Devices)); over != "" {
+		title += ", MEAN OF " + over
 	}
-	return l.paint(dim, "   "+l.pad("DEVICE, SHARES", at.name)+" "+l.pad("COMPUTE, "+over, at.compute+1)+l.right("USE", useWidth)+
+	return l.paint(dim, "   "+l.pad("DEVICE, SHARES", at.name)+" "+l.pad(title, at.compute+1)+l.right("USE", useWidth)+
 		l.right("FLOW", flowWidth)+"  "+l.pad("MEMORY", at.memory+1)+l.right("HELD", sizeWidth))
 }
 

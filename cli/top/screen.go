@@ -12,7 +12,7 @@ import (
 	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
-// refresh is how often the screen asks for a snapshot: usage is a rate over the last second.
+// refresh is how often the screen asks for a snapshot.
 const refresh = time.Second
 
 // Source is where the screen's data comes from.
@@ -37,8 +37,7 @@ type screen struct {
 	source Source
 	look   Look
 
-	snapshot Snapshot // rates are means over the window
-	window   window
+	snapshot Snapshot
 	seen     bool  // a snapshot has come
 	lost     error // why the latest did not
 	fatal    error // why the first did not
@@ -93,7 +92,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return s, tea.Quit
 		}
 		if msg.err == nil {
-			s.snapshot, s.seen = s.window.add(msg.snapshot), true
+			s.snapshot, s.seen = msg.snapshot, true
 			s.keepCursor()
 		}
 		return s, tea.Tick(refresh, func(time.Time) tea.Msg { return tickMsg{} })

@@ -6,14 +6,14 @@ package top
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// Snapshot is what the screen shows at one moment. Rates are over the last second, or means over Mean where that is set.
+// Snapshot is what the screen shows at one moment.
 type Snapshot struct {
-	Mean      time.Duration  `json:"-"`
 	At        time.Time      `json:"at"`
 	Info      api.Info       `json:"info"`
 	Devices   []api.Device   `json:"devices"`
@@ -88,6 +88,29 @@ func (s Snapshot) count(phases ...api.Phase) int {
 		}
 	}
 	return n
+}
+
+// Over is the longest time that rates of these devices are means over; 0: there are none.
+func Over(devices []api.Device) time.Duration {
+	var over time.Duration
+	for _, device := range devices {
+		for _, one := range device.Grants {
+			over = max(over, one.Over)
+		}
+	}
+	return over
+}
+
+// Span prints what rates are means over, for a heading: `10s`, `0.2s`; nothing where it is not known.
+func Span(over time.Duration) string {
+	switch {
+	case over <= 0:
+		return ""
+	case over < 950*time.Millisecond:
+		return strconv.FormatFloat(over.Seconds(), 'f', 1, 64) + "s"
+	default:
+		return strconv.Itoa(int(over.Round(time.Second)/time.Second)) + "s"
+	}
 }
 
 // Used is the device time that all shares of a device together use now: the sum of their lines, and the length of its bar. nil

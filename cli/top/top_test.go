@@ -49,15 +49,15 @@ func busy() Snapshot {
 				ComputeFree: 200, Health: api.Healthy,
 				Grants: []api.Usage{
 					{
-						Workload: "train-llm", Grant: grant(250, 800, 20*gib, 40*gib), Compute: ptr(api.Milli(620)), Memory: ptr(36 * gib),
+						Workload: "train-llm", Grant: grant(250, 800, 20*gib, 40*gib), Compute: ptr(api.Milli(620)), Over: 10 * time.Second, Memory: ptr(36 * gib),
 						Borrowing: 370, Enforced: true, Processes: 2,
 					},
 					{
-						Workload: "notebook", Grant: grant(300, 1000, 10*gib, 20*gib), Compute: ptr(api.Milli(60)), Memory: ptr(3 * gib),
+						Workload: "notebook", Grant: grant(300, 1000, 10*gib, 20*gib), Compute: ptr(api.Milli(60)), Over: 10 * time.Second, Memory: ptr(3 * gib),
 						Lending: 240, Enforced: true, Processes: 1,
 					},
 					{
-						Workload: "inference-of-the-day", Grant: grant(250, 250, 14*gib, 14*gib), Compute: ptr(api.Milli(250)), Memory: ptr(14 * gib),
+						Workload: "inference-of-the-day", Grant: grant(250, 250, 14*gib, 14*gib), Compute: ptr(api.Milli(250)), Over: 10 * time.Second, Memory: ptr(14 * gib),
 						Enforced: true, Processes: 1,
 					},
 				},

@@ -58,6 +58,7 @@ type Config struct {
 	LogLimit    int64         // bytes kept of what a task printed; 0: 64 MiB
 	AttachGrace time.Duration // how long an attached workload waits for its client's streams; 0: 30 s
 	EventLimit  int64         // size at which a new event log is begun; 0: 16 MiB
+	SamplePace  time.Duration // between looks at the meters while tasks hold grants and nobody else looks; 0: 5 s
 	KeepEnded   int           // workloads that have ended are forgotten beyond this many; 0: 10,000
 }
 
@@ -112,6 +113,7 @@ func Open(ctx context.Context, config Config) (*Host, error) {
 	setDefault(&config.LogLimit, 64<<20)
 	setDefault(&config.AttachGrace, 30*time.Second)
 	setDefault(&config.EventLimit, 16<<20)
+	setDefault(&config.SamplePace, 5*time.Second)
 	setDefault(&config.KeepEnded, 10_000)
 	h := &Host{
 		Config: config, uid: uint32(os.Geteuid()), inbox: make(chan message), quit: make(chan struct{}),
@@ -136,6 +138,7 @@ func Open(ctx context.Context, config Config) (*Host, error) {
 	h.running.Add(1)
 	go h.loop()
 	h.spawn(h.watchNode)
+	h.spawn(func(ctx context.Context) { h.meter.watch(ctx, h.SamplePace) })
 	return h, nil
 }
 

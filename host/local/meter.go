@@ -10,53 +10,78 @@ import (
 	"github.com/aliquot-dev/aliquot/node"
 )
 
-// The meters are read only while someone looks.
 const (
-	sampleAge  = 900 * time.Millisecond // a sample as old as this is taken again
-	rateStale  = 5 * time.Second        // two samples further apart make no rate
-	firstPause = 200 * time.Millisecond // between the two samples of one who looks for the first time
+	meanSpan   = 10 * time.Second       // what rates are means over, as far as it was watched: a ceiling holds over any 10 s
+	sampleAge  = 900 * time.Millisecond // a sample as old as this is taken again for who looks
+	firstPause = 200 * time.Millisecond // between the two samples of one who looks before there is any
 )
 
-// meter reads the node's meters and makes rates of them.
+// meter keeps the samples of the last meanSpan, of which rates are made. They are taken when someone looks, and at a slow pace while
+// tasks hold grants: so who looks once sees more than what happened in that moment.
 type meter struct {
 	agent Agent
 	now   func() time.Time
 
-	mu       sync.Mutex
-	old, new node.Sample // of which rates are made; old.At zero: only one was taken
-	err      error
+	mu   sync.Mutex
+	seen []node.Sample // oldest first
+	err  error         // why the latest could not be taken
 }
 
 func newMeter(agent Agent, now func() time.Time) *meter { return &meter{agent: agent, now: now} }
 
-// read returns the two samples to judge by. With rates it waits, the first time, until there are two.
-func (m *meter) read(ctx context.Context, rates bool) (old, latest node.Sample, err error) {
+// read returns the samples to judge by, oldest first. It waits, the first time, until there are two.
+func (m *meter) read(ctx context.Context) ([]node.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if age := m.now().Sub(m.new.At); age < 0 || age > sampleAge {
-		m.take(ctx)
-	}
-	if rates && m.err == nil && m.old.At.IsZero() && len(m.new.Tasks) > 0 {
+	m.refresh(ctx)
+	if m.err == nil && len(m.seen) == 1 && len(m.seen[0].Tasks) > 0 {
 		select {
 		case <-time.After(firstPause):
 			m.take(ctx)
 		case <-ctx.Done():
-			return node.Sample{}, node.Sample{}, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	return m.old, m.new, m.err
+	return slices.Clone(m.seen), m.err
+}
+
+// watch takes samples at a pace while tasks hold grants, until ctx ends.
+func (m *meter) watch(ctx context.Context, pace time.Duration) {
+	again := time.NewTicker(pace)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			if len(m.agent.Prepared()) > 0 {
+				m.mu.Lock()
+				m.refresh(ctx)
+				m.mu.Unlock()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refresh takes a sample where the latest is old.
+func (m *meter) refresh(ctx context.Context) {
+	if n := len(m.seen); n > 0 {
+		if age := m.now().Sub(m.seen[n-1].At); age >= 0 && age <= sampleAge {
+			return
+		}
+	}
+	m.take(ctx)
 }
 
 func (m *meter) take(ctx context.Context) {
 	sample, err := m.agent.Sample(ctx)
-	if err != nil {
-		m.err = err
+	if m.err = err; err != nil {
 		return
 	}
-	m.old, m.new, m.err = m.new, sample, nil
-	if m.new.At.Sub(m.old.At) > rateStale {
-		m.old = node.Sample{}
-	}
+	m.seen = append(slices.DeleteFunc(m.seen, func(one node.Sample) bool {
+		age := sample.At.Sub(one.At)
+		return age <= 0 || age > meanSpan
+	}), sample)
 }
 
 // grantKey names one grant of a sample.
@@ -81,7 +106,7 @@ func usageOf(grant api.Grant, workload string, before *node.Usage, now node.Usag
 		return usage
 	}
 	compute := rate(now.Held-before.Held, over)
-	usage.Compute = &compute
+	usage.Compute, usage.Over = &compute, over
 	usage.Borrowing = rate(now.Burst-before.Burst, over)
 	usage.Lending = rate(now.Lent-before.Lent, over)
 	usage.WaitedShare = min(rate(now.Waited-before.Waited, over), api.WholeDevice)
@@ -103,15 +128,15 @@ func usageInAll(work api.Workload, used []node.Usage, enforced bool) []api.Usage
 	return all
 }
 
-// meters are two samples that rates are made of.
+// meters are samples by grant, oldest first, with their times.
 type meters struct {
-	before, now map[grantKey]node.Usage
-	over        time.Duration
+	seen []map[grantKey]node.Usage
+	at   []time.Time
 }
 
 // meters reads the samples. Where they cannot be read, nothing is known of any grant.
 func (h *Host) meters(ctx context.Context) (meters, []node.DeviceUsage, error) {
-	old, latest, err := h.meter.read(ctx, true)
+	samples, err := h.meter.read(ctx)
 	if ctx.Err() != nil {
 		return meters{}, nil, ctx.Err()
 	}
@@ -119,30 +144,45 @@ func (h *Host) meters(ctx context.Context) (meters, []node.DeviceUsage, error) {
 		h.Log.Warn("the meters cannot be read", "error", err)
 		return meters{}, nil, nil // what is not known is not shown
 	}
-	read := meters{before: byGrant(old), now: byGrant(latest)}
-	if !old.At.IsZero() {
-		read.over = latest.At.Sub(old.At)
+	var read meters
+	for _, sample := range samples {
+		read.seen = append(read.seen, byGrant(sample))
+		read.at = append(read.at, sample.At)
 	}
-	return read, latest.Devices, nil
+	return read, samples[len(samples)-1].Devices, nil
 }
 
 // usage is what the grants of a workload use now, in their order. A grant whose meters are not known is shown without them.
 func (m meters) usage(w *work) []api.Usage {
 	var all []api.Usage
 	for _, grant := range w.shown.Status.Grants {
-		key := grantKey{w.shown.UID, grant.Device}
 		usage := api.Usage{Workload: w.shown.Spec.Name, Grant: grant}
-		if metered, known := m.now[key]; known {
-			var earlier *node.Usage
-			if one, ok := m.before[key]; ok {
-				earlier = &one
-			}
-			usage = usageOf(grant, w.shown.Spec.Name, earlier, metered, m.over)
+		if metered, before, over := m.find(grantKey{w.shown.UID, grant.Device}); metered != nil {
+			usage = usageOf(grant, w.shown.Spec.Name, before, *metered, over)
 		}
 		usage.Enforced = !w.evaded()
 		all = append(all, usage)
 	}
 	return all
+}
+
+// find is what a grant has used by now, and what it had used at the first sample of it as it is now: before a change of the share it
+// was held to something else. Where there is none before is nil.
+func (m meters) find(key grantKey) (now, before *node.Usage, over time.Duration) {
+	last := len(m.seen) - 1
+	if last < 0 {
+		return nil, nil, 0
+	}
+	latest, known := m.seen[last][key]
+	if !known {
+		return nil, nil, 0
+	}
+	for i, seen := range m.seen[:last] {
+		if one, known := seen[key]; known && one.Grant == latest.Grant {
+			return &latest, &one, m.at[last].Sub(m.at[i])
+		}
+	}
+	return &latest, nil, 0
 }
 
 // addUse puts what they use now on workloads that hold grants.

@@ -89,7 +89,7 @@ func (s *site) openOn(change func(*fakeAgent)) {
 	change(s.agent)
 	config := Config{
 		State: filepath.Join(s.root, "state"), Run: filepath.Join(s.root, "run"), Version: "test", Agent: s.agent,
-		Supervisor: []string{os.Args[0], "supervise"}, Log: slog.New(slog.DiscardHandler),
+		Supervisor: []string{os.Args[0], "supervise"}, Log: slog.New(slog.DiscardHandler), SamplePace: time.Hour,
 	}
 	if s.edit != nil {
 		s.edit(&config)
