@@ -16,7 +16,7 @@ func TestUsageIsKept(t *testing.T) {
 	used := func() api.Usage {
 		t.Helper()
 		work := read[api.Workload](s, "show", "train")
-		if work.Status.Outcome != api.Succeeded || len(work.Status.Usage) != 1 || work.Spec.Env["GREETING"] == "" {
+		if work.Status.Outcome != api.Succeeded || len(work.Status.Usage) != 1 || len(work.Spec.Env) != 0 {
 			t.Fatalf("show: %+v", work)
 		}
 		return work.Status.Usage[0]
@@ -40,6 +40,9 @@ func TestUsageIsKept(t *testing.T) {
 		}
 		return false
 	})
+	if work := read[api.Workload](s, "show", "now"); work.Spec.Env["GREETING"] == "" {
+		t.Errorf("its own user is not shown its environment: %q", work.Spec.Env)
+	}
 	if list := s.must("ps", "--all", "-o", "json"); strings.Contains(list, "GREETING") {
 		t.Errorf("the list shows an environment: %s", list)
 	}
