@@ -77,7 +77,7 @@ gpu: setup native examples ## build/gpu: all that measures a real GPU on another
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o build/gpu/measure ./gpu/measure
 	@scripts/gpu-folder
 
-bench-traces: ## measure placement on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
+bench-traces: ## measure placement and orders on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
 	$(GO) run ./bench/traces $(ARGS)
 
 test-systemd: build ## the unit and control groups of version 2 on a Debian booted as a process: needs root, debootstrap, user-mode-linux

@@ -1,6 +1,6 @@
-// Package main measures placement on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, and
-// how fast the engine decides. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
-// trace); what goes out are a table and build/bench/traces.json. It ends with status 1 if a goal was missed, 2 if it could not
+// Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, how long
+// jobs take and how fair that is on Muri's and Philly's, and how fast the engine decides. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
+// ones); what goes out are a table and build/bench/traces.json, or traces-part.json where less than the whole was measured. It ends with status 1 if a goal was missed, 2 if it could not
 // measure.
 package main
 
@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/bench/report"
@@ -21,12 +23,13 @@ import (
 
 func main() {
 	out := flag.String("out", "build/bench/traces.json", "where to write the report")
-	only := flag.String("only", "", "measure this list alone; speed: the speed alone")
-	seeds := flag.String("seeds", "42..51", "one run for each")
+	only := flag.String("only", "", "measure a part: an openb list, or one of "+strings.Join(parts, ", "))
+	seeds := flag.String("seeds", wholeSeeds, "of the openb lists, one run for each")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b := &bench{ctx: ctx, folder: os.Getenv("ALIQUOT_TRACES"), only: *only}
+	b.Part = b.part(*seeds)
 	var err error
 	if b.seeds, err = sim.ParseSeeds(*seeds); err == nil {
 		err = b.run()
@@ -51,23 +54,41 @@ type bench struct {
 	report.Report
 }
 
+// wholeSeeds are those that the published figures are the mean of.
+const wholeSeeds = "42..51"
+
 func (b *bench) run() error {
-	switch {
-	case b.only == "speed":
-	case b.folder == "":
-		fmt.Fprintln(os.Stderr, "ALIQUOT_TRACES is not set: a generated trace is measured, for which there are no goals")
+	if b.folder == "" && b.only == "" {
+		fmt.Fprintln(os.Stderr, "ALIQUOT_TRACES is not set: generated traces are measured, for which there are no goals")
 		if err := b.generated(); err != nil {
 			return err
 		}
-	default:
+		return b.speed()
+	}
+	if b.folder == "" && b.only != "speed" {
+		return fmt.Errorf("-only %s needs traces, and ALIQUOT_TRACES names no folder of them: set it", b.only)
+	}
+	if b.wants("muri") {
+		for _, trace := range []string{"trace1", "trace3"} {
+			if err := b.muri(trace); err != nil {
+				return err
+			}
+		}
+	}
+	if b.wants("philly") {
+		if err := b.philly(); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(parts, b.only) {
 		if err := b.openb(); err != nil {
 			return err
 		}
 	}
-	if b.only != "" && b.only != "speed" {
-		return nil
+	if b.wants("speed") {
+		return b.speed()
 	}
-	return b.speed()
+	return nil
 }
 
 // series runs one policy and says on standard error how far the whole is.
@@ -88,10 +109,10 @@ func (b *bench) generated() error {
 			return err
 		}
 		for _, at := range []int{130, 100} {
-			b.Add(report.Metric{Metric: fmt.Sprintf("generated/%s@%d", policy, at), Value: s.MeanAt(at), Unit: "%", OK: true})
+			b.Beside(fmt.Sprintf("generated/%s@%d", policy, at), s.MeanAt(at), "%")
 		}
 	}
-	return nil
+	return b.fairness(sim.GenerateJobs(generatedNodes, phillyLoad, 1), "generated-jobs", false)
 }
 
 // goals are what the default policy is to reach at 130 beyond what FGD reaches.
@@ -109,6 +130,9 @@ func (b *bench) openb() error {
 	}
 	if len(lists) == 0 {
 		return fmt.Errorf("ALIQUOT_TRACES is %s, and there are no pod lists in %s", b.folder, folder)
+	}
+	if b.only != "" && !slices.Contains(lists, b.only) {
+		return fmt.Errorf("-only %s: there is no such part; use %s or one of the lists %s", b.only, strings.Join(parts, ", "), strings.Join(lists, ", "))
 	}
 	for _, list := range lists {
 		if b.only != "" && b.only != list {

@@ -43,6 +43,9 @@ type ending struct {
 	at  engine.Time
 	seq int
 	job *Job
+	// In a run of jobs: which, and its how manieth start; one that was stopped since does not end then.
+	member *member
+	start  int
 }
 
 type endings []ending
@@ -183,7 +186,7 @@ func (r *run) start(now engine.Time, a engine.Place) error {
 	r.allocated += j.Compute()
 	if j.Duration > 0 {
 		r.seq++
-		heap.Push(&r.ends, ending{now + j.Duration, r.seq, j})
+		heap.Push(&r.ends, ending{at: now + j.Duration, seq: r.seq, job: j})
 	}
 	return nil
 }

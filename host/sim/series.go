@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,32 @@ func Open(name string) (*Openb, error) {
 		}
 		return Generate(nodes, 1), nil
 	}
-	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST or generated:NODES", name)
+	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST, generated:NODES, muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", name)
+}
+
+// IsJobs says that a word names a trace of jobs that come, run and leave, which OpenJobs reads; Open reads the others.
+func IsJobs(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	return slices.Contains([]string{"muri", "philly", "jobs", "generated-jobs"}, kind)
+}
+
+// OpenJobs reads the trace of jobs that a word names. Traces that name no nodes get as many as keep the load at or under a part of
+// them, which is above 0.
+func OpenJobs(name string, load float64) (*Trace, error) {
+	kind, rest, _ := strings.Cut(name, ":")
+	switch kind {
+	case "muri":
+		return ReadMuri(rest)
+	case "philly":
+		return ReadPhilly(rest, load)
+	case "jobs":
+		return ReadLines(rest)
+	}
+	nodes, err := strconv.Atoi(rest)
+	if err != nil || nodes < 1 || nodes > 10_000 {
+		return nil, fmt.Errorf("trace %q: write generated-jobs:NODES with 1 to 10000 nodes", name)
+	}
+	return GenerateJobs(nodes, load, 1), nil
 }
 
 // ParseSeeds reads `42`, `42..51` or a list of these with commas.
@@ -59,6 +85,8 @@ type Series struct {
 	Runs   []SeedRun `json:"runs"`
 	At     []Mean    `json:"allocated"` // when 50, 80, 100 and 130 percent of capacity had arrived
 	Speed  float64   `json:"decisionsPerSecond,omitempty"`
+	// Curve is what was allocated when so many percent of capacity had arrived, the mean over the seeds.
+	Curve []float64 `json:"curve"`
 }
 
 // SeedRun is one run of a series.
@@ -102,6 +130,12 @@ func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock
 			one.At = append(one.At, r.At(percent))
 		}
 		s.Runs = append(s.Runs, one)
+		if s.Curve == nil {
+			s.Curve = make([]float64, arrivals[len(arrivals)-1]+1)
+		}
+		for percent := range s.Curve {
+			s.Curve[percent] += r.At(percent) / float64(len(seeds))
+		}
 		decisions += r.Jobs
 		took += r.Deciding
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
@@ -10,7 +11,9 @@ type Trace struct {
 	Nodes []engine.NodeSet
 	// Classes say which nodes the feasibility classes that jobs name may use.
 	Classes []engine.Feasibility
-	Jobs    []Job // by Submit
+	// Queues are the tenants of which more is known than their names.
+	Queues []api.QueueSpec
+	Jobs   []Job // by Submit
 }
 
 // Job is a workload of a trace.

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+func TestPart(t *testing.T) {
+	for want, b := range map[string]bench{
+		"":                                    {folder: "traces"},
+		"-only muri":                          {folder: "traces", only: "muri"},
+		"-only speed, without ALIQUOT_TRACES": {only: "speed"},
+	} {
+		if got := b.part(wholeSeeds); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := (&bench{folder: "traces"}).part("42"); got != "-seeds 42" {
+		t.Errorf("with one seed it is %q", got)
+	}
+}
+
+// Each order has its figures under its name, the engine's own under the trace's, and only that has goals.
+func TestFairnessMetrics(t *testing.T) {
+	b := bench{ctx: t.Context()}
+	if err := b.fairness(sim.GenerateJobs(1, 0.9, 1), "made", true); err != nil {
+		t.Fatal(err)
+	}
+	goals := 0
+	seen := map[string]bool{}
+	for _, m := range b.Metrics {
+		seen[m.Metric] = true
+		if m.Goal != "" {
+			goals++
+		}
+	}
+	for _, want := range []string{"made/jct", "made/p99_jct", "made/fairness_p99", "made/unfair", "made/fifo/jct", "made/tiresias/p99_jct"} {
+		if !seen[want] {
+			t.Errorf("there is no metric %s", want)
+		}
+	}
+	if goals != 2 {
+		t.Errorf("%d metrics have goals, want 2", goals)
+	}
+}

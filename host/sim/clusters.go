@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// perNode is how many devices a node of the job traces has.
+const perNode = 8
+
+// uniform are nodes of eight devices each.
+func uniform(nodes int) []engine.NodeSet {
+	all := make([]engine.NodeSet, nodes)
+	for i := range all {
+		all[i].Node = fmt.Sprintf("node-%04d", i)
+		for k := range perNode {
+			all[i].Devices = append(all[i].Devices, engine.Device{
+				UUID: all[i].Node + "-" + strconv.Itoa(k), Index: k, Model: "GPU", Memory: 16 << 30, Health: api.Healthy,
+			})
+		}
+	}
+	return all
+}
+
+// wholeDevices is a job of so many whole devices: up to a node's on one node, more as whole nodes.
+func wholeDevices(id string, devices int64) (Job, error) {
+	if id == "" || devices < 1 || devices > perNode*engine.MaxTasks {
+		return Job{}, fmt.Errorf("job %q wants %d GPUs: give it a name and at least 1 GPU", id, devices)
+	}
+	j := Job{Workload: engine.Workload{ID: id, Class: api.Training, Tasks: 1, Devices: int(devices), Preemptible: true}}
+	if devices > perNode {
+		j.Tasks, j.Devices = int((devices+perNode-1)/perNode), perNode
+	}
+	j.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
+	return j, nil
+}
+
+// ReadMuri reads a job trace of Muri (SIGCOMM'22): 64 GPUs as eight nodes of eight; a job's work is its iterations of so many ms.
+func ReadMuri(path string) (*Trace, error) {
+	t := &Trace{Nodes: uniform(8)}
+	err := readTable(path, func(r row) error {
+		n, err := r.numbers("num_gpu", "submit_time", "iterations", "iteration_time")
+		if err != nil {
+			return err
+		}
+		j, err := wholeDevices(strings.Clone(r.text("job_id")), n[0])
+		if err != nil {
+			return err
+		}
+		if n[2] < 1 || n[3] < 1 || n[2] > maxTime/1000/n[3] || n[1] > maxTime/1000 {
+			return fmt.Errorf("job %s comes at %d ms and has %d iterations of %d ms: it needs at least one of each, and times of less than 30 years", j.ID, n[1], n[2], n[3])
+		}
+		j.Submit, j.Duration = engine.Time(n[1])*1000, engine.Time(n[2]*n[3])*1000
+		t.Jobs = append(t.Jobs, j)
+		return nil
+	})
+	return sorted(t), err
+}
+
+// maxTime is the longest time that a trace may have, in µs: about 30 years.
+const maxTime = 1 << 50
+
+// ReadPhilly reads Microsoft's trace of 2017 as the Sia artefact has it: the virtual clusters are the tenants. There are as many nodes
+// of eight devices as keep the load, which is what all jobs hold over the span in which they come, at or under the given part of
+// the devices.
+func ReadPhilly(path string, load float64) (*Trace, error) {
+	t := &Trace{}
+	line := 0
+	err := readTable(path, func(r row) error {
+		line++
+		devices, err := r.number("num_gpus")
+		if err != nil {
+			return err
+		}
+		j, err := wholeDevices("job-"+strconv.Itoa(line), devices)
+		if err != nil {
+			return err
+		}
+		at, err := time.Parse(time.DateTime, r.text("timestamp"))
+		if err != nil {
+			return fmt.Errorf("timestamp is %q: write it as 2017-10-09 07:01:55", r.text("timestamp"))
+		}
+		took, err := strconv.ParseFloat(r.text("duration"), 64)
+		if err != nil || !(took > 0 && took < maxTime/1e6) {
+			return fmt.Errorf("duration is %q: it must be a number of seconds above 0 and under 30 years", r.text("duration"))
+		}
+		if j.Queue = strings.Clone(r.text("cluster")); j.Queue == "" {
+			return fmt.Errorf("the job has no cluster: name its virtual cluster")
+		}
+		j.Submit, j.Duration = engine.Time(at.UnixMicro()), max(1, engine.Time(took*1e6))
+		t.Jobs = append(t.Jobs, j)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sorted(t)
+	t.Nodes = uniform(nodesFor(t.Jobs, load))
+	return t, nil
+}
+
+// sorted puts the jobs in the order of their coming, the first at time 0.
+func sorted(t *Trace) *Trace {
+	slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
+	for i := len(t.Jobs) - 1; i >= 0; i-- {
+		t.Jobs[i].Submit -= t.Jobs[0].Submit
+	}
+	return t
+}
+
+// nodesFor is how many nodes of eight devices keep the load at or under a part of them, and are enough for the largest job.
+func nodesFor(jobs []Job, load float64) int {
+	var held float64
+	most := 1
+	for i := range jobs {
+		held += float64(jobs[i].Duration) / 1000 * float64(jobs[i].Compute())
+		most = max(most, jobs[i].Tasks)
+	}
+	if len(jobs) == 0 {
+		return most
+	}
+	span := float64(max(1, jobs[len(jobs)-1].Submit))
+	nodes := held / span / perNode / load
+	return max(most, int(nodes)+1)
+}

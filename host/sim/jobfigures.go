@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// JobResult is what a run of jobs came to. Times are in seconds.
+type JobResult struct {
+	Order    Order  `json:"order"`
+	Policy   string `json:"policy"` // of placement
+	Jobs     int    `json:"jobs"`
+	Capacity int64  `json:"capacity"` // thousandths of a device
+
+	MeanJCT   float64 `json:"meanJCT"` // job completion time: from a job's coming to its end
+	MedianJCT float64 `json:"medianJCT"`
+	P99JCT    float64 `json:"p99JCT"`
+	MeanWait  float64 `json:"meanWait"` // until the first start
+	P99Wait   float64 `json:"p99Wait"`
+	// Fairness is the 99th percentile of the finish-time fairness: a job's completion time over what it would have taken with its part
+	// of the devices, which is its duration times what all wanted while it was there over what there is (at least 1, mean over its
+	// time). 1 and less is fair. (Mahajan et al., NSDI'20; with the contention in devices, as Zheng et al., NSDI'23.)
+	Fairness      float64 `json:"fairnessP99"`
+	FairnessWorst float64 `json:"fairnessWorst"`
+	Unfair        float64 `json:"unfairPercent"` // of jobs whose finish-time fairness is above 1
+
+	Preemptions int     `json:"preemptions"` // how often a job was stopped to go on later
+	Moves       int     `json:"moves"`       // how often one was placed elsewhere and went on at once
+	Makespan    float64 `json:"makespan"`    // from the first coming to the last end
+	Utilisation float64 `json:"utilisation"` // percent of all devices over the makespan
+
+	Plots JobPlots `json:"plots"`
+}
+
+// JobPlots are what a run is drawn from.
+type JobPlots struct {
+	Step      float64   `json:"stepSeconds"` // of Allocated and Tenants
+	Allocated []float64 `json:"allocated"`   // percent of capacity, the mean of each step
+	Waits     []float64 `json:"waits"`       // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
+	Tenants   []Tenant  `json:"tenants"`     // by name
+}
+
+// Tenant is what a queue of the trace used.
+type Tenant struct {
+	Name      string    `json:"name"`
+	Jobs      int       `json:"jobs"`
+	MeanJCT   float64   `json:"meanJCT"`
+	Allocated []float64 `json:"allocated"` // percent of capacity, the mean of each step
+}
+
+// plotSteps is into how many steps a run is cut for its plots.
+const plotSteps = 200
+
+func seconds(t engine.Time) float64 { return float64(t) / 1e6 }
+
+// quantile is the smallest value that at least the part q of the sorted values do not pass.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, max(0, int(math.Ceil(q*float64(len(sorted))))-1))]
+}
+
+func mean(values []float64) float64 {
+	var sum float64
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(1, len(values)))
+}
+
+// figures makes the result of what was seen.
+func (r *jobRun) figures(t *Trace) {
+	o := &r.out
+	o.Order, o.Jobs, o.Capacity = r.order, len(r.ended), r.capacity
+	var completions, waits, fairness []float64
+	unfair := 0
+	for _, f := range r.ended {
+		completions = append(completions, seconds(f.completion))
+		waits = append(waits, seconds(f.wait))
+		rho := float64(f.completion) / (float64(f.job.Duration) * f.contention)
+		fairness = append(fairness, rho)
+		if rho > 1+1e-9 {
+			unfair++
+		}
+	}
+	slices.Sort(completions)
+	slices.Sort(waits)
+	slices.Sort(fairness)
+	o.MeanJCT, o.MedianJCT, o.P99JCT = mean(completions), quantile(completions, 0.5), quantile(completions, 0.99)
+	o.MeanWait, o.P99Wait = mean(waits), quantile(waits, 0.99)
+	o.Fairness, o.FairnessWorst = quantile(fairness, 0.99), quantile(fairness, 1)
+	o.Unfair = float64(unfair) * 100 / float64(max(1, len(fairness)))
+	for i := range 101 {
+		o.Plots.Waits = append(o.Plots.Waits, quantile(waits, float64(i)/100))
+	}
+	if len(t.Jobs) > 0 {
+		r.plot(t.Jobs[0].Submit)
+	}
+}
+
+// plot sums up what tenants used in each step from the first coming to the end.
+func (r *jobRun) plot(first engine.Time) {
+	span := max(1, r.now-first)
+	step := (span + plotSteps - 1) / plotSteps
+	steps := int((span + step - 1) / step)
+	used := map[string][]float64{} // µs × thousandths of a device
+	all := make([]float64, steps)
+	for _, c := range r.usage { // what a change adds, it adds to all that follows
+		if used[c.tenant] == nil {
+			used[c.tenant] = make([]float64, steps)
+		}
+		for _, series := range [][]float64{used[c.tenant], all} {
+			addFrom(series, c.at-first, step, float64(c.amount))
+		}
+	}
+	plots := &r.out.Plots
+	plots.Step = seconds(step)
+	plots.Allocated = accumulate(all, step, span, r.capacity)
+	for _, p := range plots.Allocated {
+		r.out.Utilisation += p
+	}
+	length := float64(span) / float64(step) // the last step may be shorter
+	r.out.Utilisation -= plots.Allocated[steps-1] * (float64(steps) - length)
+	r.out.Utilisation /= length
+	r.out.Makespan = seconds(span)
+	for _, name := range tenantNames(used) {
+		t := Tenant{Name: name, Allocated: accumulate(used[name], step, span, r.capacity)}
+		for _, f := range r.ended {
+			if f.job.Queue == name {
+				t.Jobs++
+				t.MeanJCT += seconds(f.completion)
+			}
+		}
+		t.MeanJCT /= float64(max(1, t.Jobs))
+		plots.Tenants = append(plots.Tenants, t)
+	}
+}
+
+func tenantNames(used map[string][]float64) []string {
+	var names []string
+	for name := range used {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// addFrom notes a change at a time: in its step it counts for the rest of it, and in the next one for what was missing of that.
+// What accumulate adds up is then what was used in each step.
+func addFrom(series []float64, at, step engine.Time, amount float64) {
+	i := int(at / step)
+	if i >= len(series) {
+		return
+	}
+	rest := float64(engine.Time(i+1)*step - at)
+	series[i] += amount * rest
+	if i+1 < len(series) {
+		series[i+1] += amount * (float64(step) - rest)
+	}
+}
+
+// accumulate makes percent of capacity in each step of what addFrom noted.
+func accumulate(series []float64, step, span engine.Time, capacity int64) []float64 {
+	out := make([]float64, len(series))
+	var sum float64
+	for i, v := range series {
+		sum += v
+		length := float64(min(step, span-engine.Time(i)*step))
+		out[i] = max(0, math.Round(sum/length/float64(capacity)*1e5)/1e3)
+	}
+	return out
+}

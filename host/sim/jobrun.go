@@ -1,0 +1,338 @@
+package sim
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// JobOptions are how the jobs of a trace are run.
+type JobOptions struct {
+	Order     Order
+	Placement *place.Policy // nil: best fit
+	// Told is called now and then with how many jobs have ended.
+	Told func(ended, all int)
+}
+
+// member is a job on its way through a run.
+type member struct {
+	job     *Job
+	index   int    // in the trace
+	id      string // in the engine, another after each eviction
+	starts  int
+	left    engine.Time // of running, as of since
+	since   engine.Time
+	started engine.Time // first; -1: not yet
+	running bool
+	busy    float64 // contention × µs that had passed when it came
+	level   int
+	key     float64
+}
+
+func (m *member) leftAt(now engine.Time) engine.Time {
+	if !m.running {
+		return m.left
+	}
+	return m.left - (now - m.since)
+}
+
+// serviceAt is what a job had until now, in seconds × devices.
+func (m *member) serviceAt(now engine.Time) float64 {
+	return float64(m.job.Duration-m.leftAt(now)) * float64(m.job.Compute()) / 1e9
+}
+
+// jobRun is the state of a run of jobs.
+type jobRun struct {
+	engine   *engine.Engine
+	order    Order
+	now      engine.Time
+	capacity int64              // thousandths of a device
+	byID     map[string]*member // all that came and have not ended
+	running  map[*member]bool
+	waiting  line // under an order that the simulator chooses by
+	ends     endings
+	seq      int
+	wanted   int64   // by all that came and have not ended
+	busy     float64 // contention × µs so far
+	usage    []change
+	ended    []finished
+	out      JobResult
+}
+
+// change is what a tenant got or gave back, in thousandths of a device.
+type change struct {
+	at     engine.Time
+	tenant string
+	amount int64
+}
+
+// finished is what a job came to.
+type finished struct {
+	job        *Job
+	wait       engine.Time // until its first start
+	completion engine.Time // from its coming to its end
+	contention float64     // mean, at least 1
+}
+
+// RunJobs runs the jobs of a trace from their coming until all have run as long as they do, and says how long they took. It fails where
+// a job never ends, where it fits on no node, and where the engine rejects what the trace has.
+func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
+	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
+	r := &jobRun{engine: engine.New(config), order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, capacity: t.Capacity()}
+	if err := r.prepare(t); err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(t.Jobs) || len(r.byID) > 0; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		next := engine.Never
+		if i < len(t.Jobs) {
+			next = t.Jobs[i].Submit
+		}
+		if r.skipStale(); len(r.ends) > 0 {
+			next = min(next, r.ends[0].at)
+		}
+		if next = min(next, r.crossing(), r.engine.Next()); next == engine.Never {
+			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have", len(r.byID), r.firstWaiting())
+		}
+		r.advance(next)
+		if err := r.endDue(); err != nil {
+			return nil, err
+		}
+		for ; i < len(t.Jobs) && t.Jobs[i].Submit <= r.now; i++ {
+			if err := r.arrive(&t.Jobs[i], i); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.decide(); err != nil {
+			return nil, err
+		}
+		if o.Told != nil && len(r.ended) > 0 {
+			o.Told(len(r.ended), len(t.Jobs))
+		}
+	}
+	r.figures(t)
+	return &r.out, nil
+}
+
+// decide lets the order choose, or the engine know that time has passed.
+func (r *jobRun) decide() error {
+	if !r.order.chooses() {
+		if r.engine.Next() > r.now {
+			return nil
+		}
+		return r.step(engine.Tick{At: engine.At{At: r.now}})
+	}
+	r.raise()
+	return r.arrange()
+}
+
+// prepare makes the nodes, classes and queues of a trace known.
+func (r *jobRun) prepare(t *Trace) error {
+	for _, n := range t.Nodes {
+		if err := r.step(n); err != nil {
+			return err
+		}
+	}
+	for _, c := range t.Classes {
+		if err := r.step(c); err != nil {
+			return err
+		}
+	}
+	if r.order != Fair {
+		return nil
+	}
+	known := map[string]bool{"": true}
+	for _, q := range t.Queues {
+		known[q.Name] = true
+		if err := r.step(engine.QueueSet{Queue: q}); err != nil {
+			return err
+		}
+	}
+	for i := range t.Jobs {
+		name := t.Jobs[i].Queue
+		if known[name] {
+			continue
+		}
+		known[name] = true
+		if err := r.step(engine.QueueSet{Queue: api.QueueSpec{Name: name, Quota: api.Unlimited}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *jobRun) advance(to engine.Time) {
+	contention := max(1, float64(r.wanted)/float64(r.capacity))
+	r.busy += contention * float64(to-r.now)
+	r.now = to
+}
+
+func (r *jobRun) arrive(j *Job, index int) error {
+	if j.Duration <= 0 {
+		return fmt.Errorf("job %s never ends: give it a duration", j.ID)
+	}
+	r.wanted += j.Compute()
+	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy}
+	if !r.order.chooses() {
+		return r.submit(m)
+	}
+	m.id = j.ID // none of the engine's yet: keeps it among those that have not ended
+	r.byID[m.id] = m
+	m.key = r.order.key(m, r.now)
+	r.waiting.push(m)
+	return nil
+}
+
+// submit hands a job to the engine under an ID of its own.
+func (r *jobRun) submit(m *member) error {
+	delete(r.byID, m.id)
+	w := m.job.Workload
+	if m.starts++; m.starts > 1 {
+		w.ID += "~" + strconv.Itoa(m.starts)
+	}
+	if r.order != Fair {
+		w.Queue = ""
+	}
+	m.id = w.ID
+	r.byID[m.id] = m
+	return r.step(engine.Submit{At: engine.At{At: r.now}, Workload: w})
+}
+
+// stop ends a job that runs, which goes on later.
+func (r *jobRun) stop(m *member) error {
+	return r.step(engine.Cancel{At: engine.At{At: r.now}, ID: m.id, Reason: "another job comes first"})
+}
+
+// skipStale drops ends of jobs that were stopped before.
+func (r *jobRun) skipStale() {
+	for len(r.ends) > 0 {
+		if e := r.ends[0]; e.member.running && e.member.starts == e.start {
+			return
+		}
+		heap.Pop(&r.ends)
+	}
+}
+
+// endDue ends what has run its time.
+func (r *jobRun) endDue() error {
+	for r.skipStale(); len(r.ends) > 0 && r.ends[0].at <= r.now; r.skipStale() {
+		m := heap.Pop(&r.ends).(ending).member
+		r.release(m)
+		r.wanted -= m.job.Compute()
+		r.ended = append(r.ended, finished{
+			job: m.job, wait: m.started - m.job.Submit, completion: r.now - m.job.Submit,
+			contention: (r.busy - m.busy) / float64(max(1, r.now-m.job.Submit)),
+		})
+		delete(r.byID, m.id)
+		for task := range m.job.Tasks {
+			if err := r.step(engine.Ended{At: engine.At{At: r.now}, ID: m.id, Task: task}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// release takes what a job holds out of the sums.
+func (r *jobRun) release(m *member) {
+	m.left, m.since, m.running = m.leftAt(r.now), r.now, false
+	delete(r.running, m)
+	r.usage = append(r.usage, change{r.now, m.job.Queue, -m.job.Compute()})
+}
+
+// step feeds the engine an event and carries out what it proposes.
+func (r *jobRun) step(event engine.Event) error {
+	for _, a := range r.engine.Step(event) {
+		var err error
+		switch a := a.(type) {
+		case engine.Place:
+			err = r.start(a)
+		case engine.Evict:
+			err = r.evict(a)
+		case engine.Reject:
+			err = fmt.Errorf("the engine rejects an event of the trace: %s", a.Reason)
+		default:
+			err = fmt.Errorf("the simulator does not carry out %T: action %d", a, a.Action())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *jobRun) start(a engine.Place) error {
+	m := r.byID[a.Workload]
+	if m == nil {
+		return fmt.Errorf("the engine places workload %s, which is not in the trace", a.Workload)
+	}
+	m.running, m.since = true, r.now
+	r.running[m] = true
+	if m.started < 0 {
+		m.started = r.now
+	}
+	r.seq++
+	heap.Push(&r.ends, ending{at: r.now + m.left, seq: r.seq, member: m, start: m.starts})
+	r.usage = append(r.usage, change{r.now, m.job.Queue, m.job.Compute()})
+	at := engine.At{At: r.now}
+	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
+		return err
+	}
+	for _, t := range a.Tasks {
+		if err := r.step(engine.Started{At: at, ID: a.Workload, Task: t.Task}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// evict ends a task at once. When the first task of a job goes, the job waits again with what it has left; where the engine chooses,
+// it is submitted again when the last one went.
+func (r *jobRun) evict(a engine.Evict) error {
+	m := r.byID[a.Workload]
+	if m == nil {
+		return fmt.Errorf("the engine evicts workload %s, which does not run", a.Workload)
+	}
+	if m.running {
+		r.release(m)
+		r.out.Preemptions++
+	}
+	at := engine.At{At: r.now}
+	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
+		return err
+	}
+	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task}); err != nil {
+		return err
+	}
+	if r.order.chooses() || r.engine.Known(a.Workload) {
+		return nil
+	}
+	return r.submit(m)
+}
+
+// runningMembers are the jobs that run, in the order of the trace.
+func (r *jobRun) runningMembers() []*member {
+	all := slices.Collect(maps.Keys(r.running))
+	slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
+	return all
+}
+
+func (r *jobRun) firstWaiting() string {
+	var first *member
+	for _, m := range r.byID {
+		if first == nil || m.index < first.index {
+			first = m
+		}
+	}
+	return first.job.ID
+}

@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// formatLine is the first line of a trace in our own format; docs/simulator.md says what may follow.
+const formatLine = "aliquot trace 1"
+
+// maxNodes is how many nodes a trace may have, and maxJobs how many jobs.
+const (
+	maxNodes = 100_000
+	maxJobs  = 10_000_000
+)
+
+// ReadLines reads a trace in our own format.
+func ReadLines(path string) (*Trace, error) {
+	file, err := os.Open(path) //nolint:gosec // the path is the user's own word
+	if err != nil {
+		return nil, fmt.Errorf("read trace: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	return scanLines(path, file)
+}
+
+func scanLines(name string, from io.Reader) (*Trace, error) {
+	p := lineReader{trace: &Trace{}, queues: map[string]bool{}, jobs: map[string]bool{}}
+	lines := bufio.NewScanner(from)
+	n := 0
+	for lines.Scan() {
+		n++
+		words := strings.Fields(lines.Text())
+		var err error
+		switch {
+		case n == 1 && strings.Join(words, " ") != formatLine:
+			err = fmt.Errorf("the first line is %q: it must be %q", lines.Text(), formatLine)
+		case n == 1 || len(words) == 0 || strings.HasPrefix(words[0], "#"):
+		default:
+			err = p.line(words)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+	}
+	switch err := lines.Err(); {
+	case err != nil:
+		return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
+	case len(p.trace.Nodes) == 0 || len(p.trace.Jobs) == 0:
+		return nil, fmt.Errorf("%s has %d nodes and %d jobs: it needs at least one of each", name, len(p.trace.Nodes), len(p.trace.Jobs))
+	}
+	return sorted(p.trace), nil
+}
+
+// lineReader is a trace of our own format on its way in.
+type lineReader struct {
+	trace        *Trace
+	queues, jobs map[string]bool
+	words        map[string]string // of a line, by key; what was read is taken out
+	err          error             // the first of a line
+}
+
+// line takes in one line: a word that says what it is, a name or number, then words of the form key=value, in any order.
+func (p *lineReader) line(words []string) error {
+	if len(words) < 2 {
+		return fmt.Errorf("%q stands alone: write nodes COUNT, queue NAME or job NAME, then key=value", words[0])
+	}
+	p.words, p.err = map[string]string{}, nil
+	for _, word := range words[2:] {
+		key, value, _ := strings.Cut(word, "=")
+		if _, twice := p.words[key]; twice || value == "" {
+			return fmt.Errorf("%q is not key=value with a key that comes once", word)
+		}
+		p.words[key] = value
+	}
+	switch words[0] {
+	case "nodes":
+		p.nodes(words[1])
+	case "queue":
+		p.queue(words[1])
+	case "job":
+		p.job(words[1])
+	default:
+		return fmt.Errorf("%q is no kind of line: write nodes, queue or job", words[0])
+	}
+	if p.err == nil {
+		for _, key := range slices.Sorted(maps.Keys(p.words)) {
+			return fmt.Errorf("%s has no %s: see the list of its words in docs/simulator.md", words[0], key)
+		}
+	}
+	return p.err
+}
+
+// read takes a word of the line and parses it; what is not there is left as it is.
+func read[T any](p *lineReader, key string, parse func(string) (T, error), into *T) {
+	text, ok := p.words[key]
+	if !ok {
+		return
+	}
+	delete(p.words, key)
+	value, err := parse(text)
+	if err != nil {
+		p.fail("%s=%s: %w", key, text, err)
+		return
+	}
+	*into = value
+}
+
+func (p *lineReader) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+// between parses a whole number of a range.
+func between(low, high int64) func(string) (int64, error) {
+	return func(text string) (int64, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < low || n > high {
+			return 0, fmt.Errorf("write a whole number from %d to %d", low, high)
+		}
+		return n, nil
+	}
+}
+
+// moment parses a duration of at most 30 years into µs.
+func moment(text string) (engine.Time, error) {
+	d, err := api.ParseDuration(text)
+	if err == nil && int64(d)/1000 > maxTime {
+		err = fmt.Errorf("the time is too long: write at most 30 years")
+	}
+	return engine.Time(int64(d) / 1000), err
+}
+
+func (p *lineReader) nodes(count string) {
+	n, err := between(1, maxNodes-int64(len(p.trace.Nodes)))(count)
+	if err != nil {
+		p.fail("nodes %s: %w", count, err)
+	}
+	devices, model, memory := int64(perNode), "GPU", api.Bytes(80)<<30
+	read(p, "devices", between(1, 64), &devices)
+	read(p, "model", word, &model)
+	read(p, "mem", api.ParseBytes, &memory)
+	cpu, ram := p.resources()
+	if p.err != nil {
+		return
+	}
+	for range n {
+		node := engine.NodeSet{Node: fmt.Sprintf("node-%05d", len(p.trace.Nodes))}
+		for k := range int(devices) {
+			node.Devices = append(node.Devices, engine.Device{
+				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: model, Memory: memory, Health: api.Healthy,
+			})
+		}
+		node.Resources = named(cpu, ram)
+		p.trace.Nodes = append(p.trace.Nodes, node)
+	}
+}
+
+// resources reads cpu, in cores, and ram.
+func (p *lineReader) resources() (cpu api.Milli, ram api.Bytes) {
+	read(p, "cpu", cores, &cpu)
+	read(p, "ram", api.ParseBytes, &ram)
+	return cpu, ram
+}
+
+func cores(text string) (api.Milli, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0 && n <= 1e6) {
+		return 0, fmt.Errorf("write a number of cores from 0 to a million")
+	}
+	return api.Milli(n * 1000), nil
+}
+
+func word(text string) (string, error) { return text, nil }
+
+// named are the resources of a node or job, without those that it has none of.
+func named(cpu api.Milli, ram api.Bytes) []engine.Resource {
+	var all []engine.Resource
+	if cpu > 0 {
+		all = append(all, engine.Resource{Name: "cpu", Amount: int64(cpu)})
+	}
+	if ram > 0 {
+		all = append(all, engine.Resource{Name: "memory", Amount: int64(ram)})
+	}
+	return all
+}
+
+func (p *lineReader) queue(name string) {
+	spec := api.QueueSpec{Name: name, Quota: api.Unlimited}
+	weight := int64(1)
+	read(p, "quota", api.ParseQuota, &spec.Quota)
+	read(p, "weight", between(1, 1<<20), &weight)
+	read(p, "parent", word, &spec.Parent)
+	spec.Weight.All = int32(weight)
+	switch {
+	case p.queues[name]:
+		p.fail("queue %s comes twice: write it once", name)
+	case spec.Parent != "" && !p.queues[spec.Parent]:
+		p.fail("queue %s is under %s, which does not come before it: write that first", name, spec.Parent)
+	}
+	p.queues[name] = true
+	p.trace.Queues = append(p.trace.Queues, spec)
+}
+
+func (p *lineReader) job(name string) {
+	j := Job{Workload: engine.Workload{ID: name, Class: api.Batch, Preemptible: true}}
+	j.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
+	tasks, devices, priority := int64(1), int64(1), int64(0)
+	var preemptible string
+	read(p, "at", moment, &j.Submit)
+	read(p, "run", moment, &j.Duration)
+	read(p, "limit", moment, &j.TimeLimit)
+	read(p, "tasks", between(1, engine.MaxTasks), &tasks)
+	read(p, "devices", between(1, 64), &devices)
+	read(p, "gpu", api.ParseCompute, &j.Share.Compute)
+	read(p, "mem", api.ParseMemory, &j.Share.Memory)
+	read(p, "model", word, &j.Model)
+	read(p, "queue", word, &j.Queue)
+	read(p, "priority", between(-1<<31, 1<<31-1), &priority)
+	read(p, "preemptible", word, &preemptible)
+	j.Resources = named(p.resources())
+	j.Tasks, j.Devices, j.Priority = int(tasks), int(devices), int32(priority)
+	switch {
+	case p.jobs[name]:
+		p.fail("job %s comes twice: give each a name of its own", name)
+	case j.Duration < 1:
+		p.fail("job %s does not say how long it runs: write for example run=90m", name)
+	case preemptible != "" && preemptible != "no" && preemptible != "yes":
+		p.fail("preemptible=%s: write yes or no", preemptible)
+	case len(p.trace.Jobs) == maxJobs:
+		p.fail("the trace has more than %d jobs: split it", maxJobs)
+	}
+	j.Preemptible = preemptible != "no"
+	p.jobs[name] = true
+	p.trace.Jobs = append(p.trace.Jobs, j)
+}

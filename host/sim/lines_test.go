@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+func TestOwnFormat(t *testing.T) {
+	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := trace.Jobs[len(trace.Jobs)-1]
+	if len(trace.Nodes) != 3 || len(trace.Nodes[2].Devices) != 4 || trace.Nodes[2].Devices[0].Model != "L4" || len(trace.Queues) != 2 ||
+		trace.Queues[0].Quota != 8000 || trace.Queues[1].Weight.All != 2 {
+		t.Errorf("nodes and queues are read as %+v, %+v", trace.Nodes, trace.Queues)
+	}
+	if last.ID != "chat" || last.Submit != 3_600_000_000 || last.Duration != 7_200_000_000 || last.Share.Compute != (api.Compute{Floor: 250, Ceiling: 800}) ||
+		last.Share.Memory.Floor.Bytes != 10<<30 || last.Model != "L4" || last.Preemptible || last.Priority != 5 || last.Resources[0].Amount != 2500 {
+		t.Errorf("the last job is read as %+v", last)
+	}
+	for _, o := range orders {
+		if r := runJobs(t, trace, o); r.Jobs != len(trace.Jobs) {
+			t.Errorf("%s: %d of %d jobs ended", o, r.Jobs, len(trace.Jobs))
+		}
+	}
+}
+
+func TestBrokenLinesAreTold(t *testing.T) {
+	for line, want := range map[string]string{
+		"job":                                  "few:3: \"job\" stands alone",
+		"task x run=1s":                        "\"task\" is no kind of line",
+		"job x run=1s run=2s":                  "\"run=2s\" is not key=value with a key that comes once",
+		"job x run=":                           "\"run=\" is not key=value",
+		"job x at=5s":                          "job x does not say how long it runs",
+		"job x run=5":                          "run=5: ",
+		"job x run=99999d":                     "the time is too long",
+		"job x run=1s colour=red":              "job has no colour",
+		"job x run=1s devices=0":               "devices=0: write a whole number from 1 to 64",
+		"job x run=1s gpu=0.9..0.2":            "gpu=0.9..0.2: ",
+		"job x run=1s preemptible=maybe":       "write yes or no",
+		"job x run=1s cpu=-1":                  "cpu=-1: write a number of cores",
+		"nodes 0":                              "nodes 0: write a whole number",
+		"queue q parent=p":                     "queue q is under p, which does not come before it",
+		"job x run=1s\njob x run=1s":           "few:4: job x comes twice",
+		"queue q\nqueue q":                     "few:4: queue q comes twice",
+		"queue q weight=0":                     "weight=0: ",
+		"# nothing but a remark, and no job\n": "has 1 nodes and 0 jobs",
+	} {
+		_, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\n"+line))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %v, want %q", line, err, want)
+		}
+	}
+	if _, err := scanLines("few", strings.NewReader("job x run=1s")); err == nil || !strings.Contains(err.Error(), "few:1: the first line is") {
+		t.Errorf("without its first line: %v", err)
+	}
+}
+
+// What is read can be run: to the end, or with an error that says why not.
+func FuzzOwnFormat(f *testing.F) {
+	small, err := os.ReadFile(filepath.Join("testdata", "small.trace"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(small))
+	f.Add(formatLine + "\nnodes 1\njob a run=1ms gpu=0..1\njob b at=1us run=30y\njob c run=9999d devices=64 tasks=65536\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		trace, err := scanLines("fuzz", strings.NewReader(text))
+		if err != nil || len(trace.Nodes) > 20 || len(trace.Jobs) > 20 {
+			return
+		}
+		for i := range trace.Jobs {
+			if trace.Jobs[i].Tasks > 20 {
+				return
+			}
+		}
+		for _, o := range []Order{FirstCome, Fair, ShortestService, LeastService} {
+			r, err := RunJobs(t.Context(), trace, JobOptions{Order: o})
+			if err == nil && r.Jobs != len(trace.Jobs) {
+				t.Fatalf("%s: %d of %d jobs ended", o, r.Jobs, len(trace.Jobs))
+			}
+		}
+	})
+}
+
+func TestReadMuriAndPhilly(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	muri := "job_id,num_gpu,submit_time,iterations,iteration_time\n0,4,1000,10,500\n1,16,500,1,7\n"
+	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := trace.Jobs[0], trace.Jobs[1]; len(trace.Nodes) != 8 || a.ID != "1" || a.Tasks != 2 || a.Devices != 8 || a.Duration != 7000 ||
+		b.Submit != 500_000 || b.Duration != 5_000_000 || b.Devices != 4 {
+		t.Errorf("Muri's jobs are read as %+v", trace.Jobs)
+	}
+	philly := "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 00:01:40,80.0,8,1,b\n2017-10-09 00:00:00,50.5,12,1,a\n"
+	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 50.5 s × 16 and 80 s × 8 devices over 100 s are 14.48 devices; at half of all, 28.96 of them: four nodes.
+	if a := trace.Jobs[0]; len(trace.Nodes) != 4 || a.Queue != "a" || a.Tasks != 2 || a.Duration != 50_500_000 || trace.Jobs[1].Submit != 100_000_000 {
+		t.Errorf("Philly's jobs are read as %+v on %d nodes", trace.Jobs, len(trace.Nodes))
+	}
+	for name, text := range map[string]string{
+		"muri:" + write("m1", muri+"2,0,1,1,1\n"):                            "m1:4: job \"2\" wants 0 GPUs",
+		"muri:" + write("m2", muri+"2,1,1,0,1\n"):                            "m2:4: job 2 comes at 1 ms and has 0 iterations",
+		"philly:" + write("p1", philly+"9.10.2017,1,1,1,a\n"):                "p1:4: timestamp is \"9.10.2017\"",
+		"philly:" + write("p2", philly+"2017-10-09 00:00:00,NaN,1,1,a\n"):    "p2:4: duration is \"NaN\"",
+		"philly:" + write("p3", philly+"2017-10-09 00:00:00,1,1,1,\n"):       "p3:4: the job has no cluster",
+		"philly:" + write("p4", strings.Replace(philly, "num_gpus", "n", 1)): "has no column num_gpus",
+		"generated-jobs:none":                  "write generated-jobs:NODES",
+		"jobs:" + filepath.Join(folder, "not"): "read trace: ",
+	} {
+		if _, err := OpenJobs(name, 0.9); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s gives %v, want %q", name, err, text)
+		}
+	}
+}
