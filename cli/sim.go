@@ -22,59 +22,100 @@ func (c *invocation) simCommand() *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.simRunCommand(), c.simTuneCommand())
+	cmd.AddCommand(c.simRunCommand(), c.simCompareCommand(), c.simTuneCommand())
 	return cmd
 }
 
 const traceHelp = "openb:FOLDER/LIST, or generated:NODES for a made one"
 
+// simRun is what `sim run` was asked for.
+type simRun struct {
+	trace, seeds, html string
+	policies, orders   []string
+	load               float64
+}
+
 func (c *invocation) simRunCommand() *cobra.Command {
-	var trace, seeds string
-	var policies []string
+	var o simRun
 	cmd := &cobra.Command{
 		Use:   "run --trace TRACE",
-		Short: "Run a trace and say how much of the devices was allocated",
-		Long: `Runs a trace by the protocol that FGD was measured with: its pods in a random order, some drawn twice, come one by one until they
-want 130 % of all devices; none leaves, and what does not fit when it comes is given up. The table says how much of the devices
-was allocated when 50, 80, 100 and 130 % had come, in percent, as the mean over the seeds.`,
+		Short: "Run a trace and say how much of the devices was allocated, or how long its jobs took",
+		Long: `Runs a trace in virtual time. Traces of pods (openb, generated) run by the protocol that FGD was measured with: the pods in a
+random order, some drawn twice, come one by one until they want 130 % of all devices; none leaves, and what does not fit when it
+comes is given up. The table says how much of the devices was allocated when 50, 80, 100 and 130 % had come, in percent, as the
+mean over the seeds.
+
+Traces of jobs (muri, philly, jobs, generated-jobs) run from the first coming to the last end: jobs come, wait, run as long as the trace
+says, and leave. The table says how long they took from their coming to their end (JCT) and how fair that was, for each order and policy.
+docs/simulator.md describes orders, figures and the format of own traces.`,
 		Example: `  aliquot sim run --trace openb:traces/openb/default --policy default,fgd --seeds 42..51
-  aliquot sim run --trace generated:100 -o json`,
+  aliquot sim run --trace generated:100 -o json
+  aliquot sim run --trace muri:traces/muri/trace1.csv --order fifo,srtf,srsf
+  aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html`,
 		Args: none,
 	}
-	cmd.Flags().StringVar(&trace, "trace", "generated:60", traceHelp)
-	cmd.Flags().StringSliceVar(&policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON")
-	cmd.Flags().StringVar(&seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas")
+	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES")
+	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON")
+	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone")
+	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
+	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and generated-jobs get as many nodes, or as close comings, as make this load")
+	cmd.Flags().StringVar(&o.html, "html", "", "write a report with plots to this file, too")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := sim.ParseSeeds(seeds)
-		if err != nil {
-			return usagef("--seeds: %w", err)
-		}
-		o, err := sim.Open(trace)
+		runs, err := c.simulate(cmd, &o)
 		if err != nil {
 			return err
 		}
-		var all []*sim.Series
-		for _, name := range policies {
-			policyFor, err := simPolicy(name, o)
-			if err != nil {
+		if o.html != "" {
+			if err := sim.WriteHTML(o.html, runs); err != nil {
 				return err
 			}
-			series, err := sim.RunSeries(cmd.Context(), o, name, list, c.Now, policyFor)
-			if err != nil {
-				return err
-			}
-			all = append(all, series)
 		}
-		return c.print(*format, all, func(bool) table { return seriesTable(all) })
+		return c.print(*format, runs, func(bool) table {
+			if len(runs.Jobs) > 0 {
+				return jobsTable(runs.Jobs)
+			}
+			return seriesTable(runs.Series)
+		})
 	}
 	return cmd
 }
 
+// simulate makes the runs of `sim run`.
+func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) {
+	seeds, err := sim.ParseSeeds(o.seeds)
+	if err != nil {
+		return nil, usagef("--seeds: %w", err)
+	}
+	if sim.IsJobs(o.trace) {
+		return c.simulateJobs(cmd.Context(), o, seeds[0])
+	}
+	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
+		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", o.trace)
+	}
+	t, err := sim.Open(o.trace)
+	if err != nil {
+		return nil, err
+	}
+	out := &sim.File{Trace: o.trace}
+	for _, name := range o.policies {
+		policyFor, err := simPolicy(name, t.Pods)
+		if err != nil {
+			return nil, err
+		}
+		series, err := sim.RunSeries(cmd.Context(), t, name, seeds, c.Now, policyFor)
+		if err != nil {
+			return nil, err
+		}
+		out.Series = append(out.Series, series)
+	}
+	return out, nil
+}
+
 // simPolicy is a policy by name, or what a file has.
-func simPolicy(name string, o *sim.Openb) (func(uint64) (*place.Policy, error), error) {
+func simPolicy(name string, known []sim.Job) (func(uint64) (*place.Policy, error), error) {
 	if slices.Contains(sim.Policies(), name) {
-		return func(seed uint64) (*place.Policy, error) { return sim.Policy(name, seed, o.Pods) }, nil
+		return func(seed uint64) (*place.Policy, error) { return sim.Policy(name, seed, known) }, nil
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -147,7 +188,7 @@ scored once more with seeds that it was not trained on. It stops at Ctrl-C with 
 		if err != nil {
 			return err
 		}
-		from, err := simPolicy(start, train.first)
+		from, err := simPolicy(start, train.first.Pods)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+// simulateJobs runs a trace of jobs in each order under each policy.
+func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (*sim.File, error) {
+	if !(o.load > 0 && o.load <= 10) {
+		return nil, usagef("--load %g: give a part of the devices, above 0 and at most 10", o.load)
+	}
+	orders := make([]sim.Order, len(o.orders))
+	for i, name := range o.orders {
+		var err error
+		if orders[i], err = sim.ParseOrder(name); err != nil {
+			return nil, usagef("--order: %w", err)
+		}
+	}
+	trace, err := sim.OpenJobs(o.trace, o.load)
+	if err != nil {
+		return nil, err
+	}
+	out := &sim.File{Trace: o.trace}
+	for _, name := range o.policies {
+		policyFor, err := simPolicy(name, trace.Jobs)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := policyFor(seed)
+		if err != nil {
+			return nil, err
+		}
+		for _, order := range orders {
+			r, err := sim.RunJobs(ctx, trace, sim.JobOptions{Order: order, Placement: policy, Told: c.toldJobs(string(order))})
+			if err != nil {
+				return nil, err
+			}
+			r.Policy = name
+			out.Jobs = append(out.Jobs, r)
+		}
+	}
+	return out, nil
+}
+
+// toldJobs says on standard error, each five seconds, how far a run is.
+func (c *invocation) toldJobs(order string) func(ended, all int) {
+	last := c.Now()
+	return func(ended, all int) {
+		if now := c.Now(); now.Sub(last) >= 5*time.Second {
+			last = now
+			_, _ = fmt.Fprintf(c.Err, "%s: %d of %d jobs have ended\n", order, ended, all)
+		}
+	}
+}
+
+func jobsTable(all []*sim.JobResult) table {
+	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	for _, r := range all {
+		out.rows = append(out.rows, []cell{
+			{string(r.Order), bold},
+			text(r.Policy), text(strconv.Itoa(r.Jobs)), text(thousands(r.MeanJCT)), text(thousands(r.P99JCT)),
+			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
+		})
+	}
+	return out
+}
+
+// thousands are seconds, in thousands from ten thousand on.
+func thousands(s float64) string {
+	if s >= 10_000 {
+		return strconv.FormatFloat(s/1000, 'f', 1, 64) + " ks"
+	}
+	return strconv.FormatFloat(s, 'f', 1, 64) + " s"
+}
+
+func (c *invocation) simCompareCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compare A.json B.json",
+		Short: "Say what differs between the runs of two files",
+		Long: `Puts side by side the runs that two calls of sim run wrote with -o json: those of the same order and policy, or, where each file has one
+run, these two. The table has the figures that differ, and by how much B is above or below A.`,
+		Example: `  aliquot sim run --trace generated-jobs:8 --order fifo -o json >a.json
+  aliquot sim run --trace generated-jobs:8 --order las -o json >b.json
+  aliquot sim compare a.json b.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("sim compare takes two files, and %d were given: name the two to compare", len(args))
+			}
+			return nil
+		},
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		a, err := sim.ReadFile(args[0])
+		if err != nil {
+			return err
+		}
+		b, err := sim.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		all := sim.Compare(a, b)
+		return c.print(*format, all, func(bool) table { return differenceTable(all) })
+	}
+	return cmd
+}
+
+func differenceTable(all []sim.Difference) table {
+	out := table{head: []string{"RUN", "FIGURE", ">A", ">B", ">CHANGE", "UNIT"}, empty: "The figures of both are the same."}
+	for _, d := range all {
+		a, b, change := points(d.A), points(d.B), "-"
+		if !d.HasA {
+			a = "-"
+		}
+		if !d.HasB {
+			b = "-"
+		}
+		if d.HasA && d.HasB && d.A != 0 {
+			change = fmt.Sprintf("%+.1f %%", d.Relative)
+		}
+		out.rows = append(out.rows, []cell{{d.Run, bold}, text(d.Figure), text(a), text(b), text(change), {d.Unit, dim}})
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// page is what stands before the plots. It asks for nothing from elsewhere, so the file can be sent and kept.
+const page = `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%[1]s</title><style>
+body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#1a1a1a;background:#fff}
+h1{font-size:1.5em}h2{font-size:1.15em;margin:2em 0 .3em}p{margin:.3em 0}p.note{color:#555}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .9em .2em 0;text-align:right;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left}svg{width:100%%;height:auto;display:block}
+svg text{font:12px system-ui,sans-serif;fill:#444}svg path{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .grid{stroke:#e4e4e4}
+.legend span{margin-right:1.3em;white-space:nowrap}.legend i{display:inline-block;width:1.3em;height:.3em;margin-right:.4em;vertical-align:middle}
+.legend .scale{display:inline-block;width:9em;height:.8em;vertical-align:middle}.scroll{overflow-x:auto}
+</style></head><body><h1>%[1]s</h1>
+`
+
+// WriteHTML writes runs with their plots to one file that needs nothing else.
+func WriteHTML(path string, f *File) error {
+	if err := os.WriteFile(path, []byte(f.html()), 0o644); err != nil { //nolint:gosec // a report, for others to read too
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func (f *File) html() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, page, html.EscapeString("Runs of "+f.Trace))
+	var heads []string
+	var columns [][]Named
+	for _, r := range f.runs() {
+		heads = append(heads, r.name)
+		columns = append(columns, r.figures)
+	}
+	if len(columns) > 0 {
+		tableHTML(&b, heads, columns)
+	}
+	if len(f.Series) > 0 {
+		f.seriesHTML(&b)
+	}
+	if len(f.Jobs) > 0 {
+		f.jobsHTML(&b)
+	}
+	b.WriteString("</body></html>\n")
+	return b.String()
+}
+
+// tableHTML has a row for each figure and a column for each run.
+func tableHTML(b *strings.Builder, heads []string, columns [][]Named) {
+	b.WriteString(`<div class="scroll"><table><tr><th></th>`)
+	for _, h := range heads {
+		fmt.Fprintf(b, "<th>%s</th>", html.EscapeString(h))
+	}
+	b.WriteString("</tr>\n")
+	for i, figure := range columns[0] {
+		fmt.Fprintf(b, "<tr><td>%s</td>", html.EscapeString(figure.Name))
+		for _, column := range columns {
+			value := "–"
+			if i < len(column) {
+				value = strings.TrimSpace(grouped(column[i].Value) + " " + column[i].Unit)
+			}
+			fmt.Fprintf(b, "<td>%s</td>", html.EscapeString(value))
+		}
+		b.WriteString("</tr>\n")
+	}
+	b.WriteString("</table></div>\n")
+}
+
+// grouped is a number with spaces between its thousands, and two digits after the point where it is small and not whole.
+func grouped(v float64) string {
+	digits := 0
+	if v < 1000 && v != float64(int64(v)) {
+		digits = 2
+	}
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	whole, rest, _ := strings.Cut(text, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "\u202f" + whole[i:]
+	}
+	if rest != "" {
+		whole += "." + rest
+	}
+	return whole
+}
+
+func (f *File) seriesHTML(b *strings.Builder) {
+	var curves []curve
+	most := 0
+	for _, s := range f.Series {
+		c := curve{name: s.Policy, y: s.Curve}
+		for i := range s.Curve {
+			c.x = append(c.x, float64(i))
+		}
+		most = max(most, len(s.Curve)-1)
+		curves = append(curves, c)
+	}
+	x := axis{title: "percent of all devices that had been asked for", max: float64(max(1, most)), unit: 1}
+	for v := 0; v <= most; v += 10 {
+		x.ticks = append(x.ticks, float64(v))
+	}
+	b.WriteString("<h2>Allocated</h2><p class=\"note\">Of all devices, mean over the seeds, as workloads come.</p>\n")
+	b.WriteString(drawCurves("Allocated as workloads come", x, percentAxis("allocated, %"), curves, false))
+}
+
+func (f *File) jobsHTML(b *strings.Builder) {
+	var allocated, waits []curve
+	var span, longest float64
+	runs := f.runs()
+	for i, r := range f.Jobs {
+		a, w := curve{name: runs[i].name}, curve{name: runs[i].name}
+		for k, v := range r.Plots.Allocated {
+			a.x, a.y = append(a.x, float64(k)*r.Plots.Step), append(a.y, v)
+		}
+		a.x, a.y = append(a.x, r.Makespan), append(a.y, 0)
+		for k, v := range r.Plots.Waits {
+			w.x, w.y = append(w.x, v), append(w.y, float64(k))
+			longest = max(longest, v)
+		}
+		span = max(span, r.Makespan)
+		allocated, waits = append(allocated, a), append(waits, w)
+	}
+	b.WriteString("<h2>Allocation over time</h2><p class=\"note\">Of all devices, the mean of each of up to 200 steps.</p>\n")
+	b.WriteString(drawCurves("Allocation over time", timeAxis(span), percentAxis("allocated, %"), allocated, true))
+	b.WriteString("\n<h2>Waits</h2><p class=\"note\">How many of the jobs had started for the first time after so long. The axis of time is logarithmic.</p>\n")
+	b.WriteString(drawCurves("Waits of jobs", waitAxis(longest), percentAxis("jobs, %"), waits, false))
+	for i, r := range f.Jobs {
+		tenants, note := shownTenants(r.Plots.Tenants)
+		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
+		b.WriteString(drawHeat("Use by tenant under "+runs[i].name, timeAxis(r.Makespan), r.Plots.Step, tenants))
+	}
+}
+
+// shownTenants are at most so many as can be looked at: those with the most jobs, by name.
+func shownTenants(all []Tenant) ([]Tenant, string) {
+	if len(all) <= maxHeatRows {
+		return all, ""
+	}
+	shown := slices.Clone(all)
+	slices.SortStableFunc(shown, func(a, b Tenant) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	shown = shown[:maxHeatRows]
+	slices.SortFunc(shown, func(a, b Tenant) int { return strings.Compare(a.Name, b.Name) })
+	return shown, fmt.Sprintf(" Shown are the %d with the most jobs of %d.", maxHeatRows, len(all))
+}
