@@ -2,6 +2,10 @@
 /* trainer: a steady load, as of a training job: kernels of one length, back to back or up to a declared rate. */
 #include "common.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define AHEAD 2 /* batches queued before the oldest is waited for */
 
 static struct option options[] = {
@@ -10,6 +14,7 @@ static struct option options[] = {
 	{"demand", "part of a device wanted, 0..1; 1: all there is", 1, 0},
 	{"batch", "kernels between two waits; 1: wait after every launch", 16, 0},
 	{"graph", "launch each batch as one CUDA graph", 0, 1},
+	{"processes", "processes that do all this beside each other", 1, 0},
 	{"mem-mib", "device memory to hold, MiB", 0, 0},
 	{"progress", "seconds between two lines on how far it is; 0: none", 5, 0},
 	{NULL, NULL, 0, 0},
@@ -28,6 +33,47 @@ static CUgraphExec capture(const struct work *w, int batch)
 	return exec;
 }
 
+#define PROCESSES 64
+
+static pid_t child[PROCESSES];
+
+/* Goes on in so many processes, none of which outlives the first. Before the driver is first called: it does not survive a fork. */
+static void fork_to(int processes)
+{
+	pid_t first = getpid();
+	for (int i = 1; i < processes; i++) {
+		pid_t pid = fork();
+		if (pid < 0) {
+			fprintf(stderr, "%s: process %d of %d: %s\n", program, i + 1, processes, strerror(errno));
+			exit(1);
+		}
+		if (pid > 0) {
+			child[i] = pid;
+			continue;
+		}
+		memset(child, 0, sizeof child);
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		if (getppid() != first)
+			exit(1);
+		return;
+	}
+}
+
+/* Waits for the processes made above, which end with the first. Returns 1 if one of them failed. */
+static int join_all(void)
+{
+	int failed = 0;
+	for (int i = 1; i < PROCESSES; i++) {
+		int status = 0;
+		if (child[i] == 0)
+			continue;
+		if (stopped)
+			kill(child[i], SIGTERM);
+		failed |= waitpid(child[i], &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+	}
+	return failed;
+}
+
 int main(int argc, char **argv)
 {
 	struct work w;
@@ -39,10 +85,16 @@ int main(int argc, char **argv)
 	parse(argc, argv, options, "a steady load of equal kernels");
 	int batch = (int)option(options, "batch");
 	double demand = option(options, "demand"), seconds = option(options, "seconds"), progress = option(options, "progress");
+	int processes = (int)option(options, "processes");
+	if (processes < 1 || processes > PROCESSES) {
+		fprintf(stderr, "%s: --processes must be 1 to %d\n", program, PROCESSES);
+		return 2;
+	}
 	if (batch < 1 || demand <= 0 || option(options, "kernel-us") < 1) {
 		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
 		return 2;
 	}
+	fork_to(processes);
 	CHECK(cuInit(0));
 	open_work(&w, 0, option(options, "kernel-us"));
 	if (option(options, "mem-mib") > 0)
@@ -93,5 +145,5 @@ int main(int argc, char **argv)
 	if (memory)
 		CHECK(cuMemFree(memory));
 	close_work(&w);
-	return 0;
+	return join_all();
 }

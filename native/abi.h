@@ -121,7 +121,8 @@ struct alq_ctl_grant { /* 256 bytes */
 	uint32_t run_ahead_launches; /* launches of unknown duration that a process may queue at once, ≥ 1: a share's 10, divided likewise */
 	uint64_t mem_granted;     /* what this task's processes together may hold now, floor..ceiling; seq_cst */
 	uint64_t mem_free_hint;   /* what an ask would add to mem_granted now: free = granted + hint - used */
-	uint8_t reserved2[40];
+	uint32_t run_ahead_share_ns; /* the share's, undivided */
+	uint8_t reserved2[36];
 };
 
 struct alq_ctl {
@@ -183,7 +184,7 @@ struct alq_tel {
 	struct alq_header header;
 	uint32_t mem_lock;        /* futex lock word: the owner's pid << 6 | its slot, with FUTEX_WAITERS; 0: free. A dead owner is told by its slot. Guards mem_* of all slots */
 	uint32_t reserved0;
-	uint64_t floor_next_ns[ALQ_MAX_GRANTS]; /* T, by compare-and-swap over all processes: self-pacing while the arbiter is away (GCRA) */
+	uint64_t schedule_ns[ALQ_MAX_GRANTS]; /* T, by compare-and-swap over all processes: when long launches let through should have ended; while the arbiter is away, when the floor allows the next (GCRA) */
 	uint8_t reserved[120];
 	struct alq_slot slot[ALQ_MAX_PROCS];
 };

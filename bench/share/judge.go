@@ -16,6 +16,8 @@ type tenant struct {
 	kernel  time.Duration
 	demand  api.Milli // of a device; 1000 or more: all there is
 	graph   bool
+
+	processes int // that do all this beside each other in one share; 0: one
 }
 
 // share is what the tenant asks for.

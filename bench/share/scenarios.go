@@ -63,7 +63,17 @@ func scenarios() []scenario {
 	lent.tenants[0].demand = 150
 	lent.tenants[1].demand = 100
 	lent.tenants[3].weight = 50
-	return append(all, graphs, capped, lent)
+	all = append(all, graphs, capped, lent)
+
+	// Shares whose processes launch beside each other: what they queue together must not last longer than what one may.
+	for _, kernel := range []time.Duration{kernels[1], kernels[3]} {
+		several := saturating(fmt.Sprintf("2 x 4 processes of %v", kernel), shares[0], func(int) time.Duration { return kernel })
+		for i := range several.tenants {
+			several.tenants[i].processes = 4
+		}
+		all = append(all, several)
+	}
+	return all
 }
 
 func saturating(name string, set []api.Compute, kernel func(int) time.Duration) scenario {
@@ -84,6 +94,9 @@ func (t tenant) line(trainer string) []string {
 	line := []string{
 		trainer, "--seconds", "0", "--kernel-us", fmt.Sprint(t.kernel.Microseconds()), "--batch", fmt.Sprint(batch),
 		"--demand", fmt.Sprintf("%g", float64(min(t.demand, api.WholeDevice))/float64(api.WholeDevice)),
+	}
+	if t.processes > 1 {
+		line = append(line, "--processes", fmt.Sprint(t.processes))
 	}
 	if t.graph {
 		line = append(line, "--graph")

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -117,6 +120,10 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, begin func(
 	if err := pause(ctx, settle); err != nil {
 		return verdict{}, err
 	}
+	helpers, err := childrenOf(pids)
+	if err != nil {
+		return verdict{}, err
+	}
 	if err := begin(); err != nil {
 		return verdict{}, err
 	}
@@ -125,6 +132,9 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, begin func(
 		r, err := b.daemon.record.read(ctx, 0)
 		if err != nil {
 			return verdict{}, err
+		}
+		for pid, of := range helpers {
+			r.busy[of] += r.busy[pid]
 		}
 		readings = append(readings, r)
 		if r.at-readings[0].at >= b.window+slack {
@@ -145,6 +155,25 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, begin func(
 		return v, fmt.Errorf("%d readings hold no window of %v", len(readings), b.window)
 	}
 	return v, nil
+}
+
+// childrenOf returns the parent of each child of the processes.
+func childrenOf(pids []int) (map[int]int, error) {
+	parent := map[int]int{}
+	for _, pid := range pids {
+		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			return nil, fmt.Errorf("children of process %d: %w", pid, err)
+		}
+		for _, field := range strings.Fields(string(list)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("children of process %d: %w", pid, err)
+			}
+			parent[child] = pid
+		}
+	}
+	return parent, nil
 }
 
 // due says whether a tenant must have got something: a floor above zero, or a ceiling that leaves room to borrow.

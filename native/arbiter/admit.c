@@ -15,11 +15,12 @@
 #define FADE 16            /* a part of what is unclaimed by others is forgotten at each reading */
 
 /* What a grant says it has used in all, and what it has measured. */
-static uint64_t told(const struct core *core, int grant, uint64_t *measured)
+static uint64_t told(const struct core *core, int grant, uint64_t *measured, bool *several)
 {
 	struct core_observation seen = {0};
 	core->config.observe(core->config.context, grant, core->now, &seen);
 	*measured = seen.measured_ns;
+	*several = seen.several;
 	return seen.launched_ns > seen.outstanding_ns ? seen.launched_ns - seen.outstanding_ns : 0;
 }
 
@@ -31,14 +32,16 @@ void core_admit(struct core *core, struct core_device *d)
 		struct core_grant *g = &core->grant[d->grant[i]];
 		if (!g->used)
 			continue;
-		uint64_t measured, said = told(core, d->grant[i], &measured), grown = said > g->told_ns ? said - g->told_ns : 0;
+		bool several;
+		uint64_t measured, said = told(core, d->grant[i], &measured, &several), grown = said > g->told_ns ? said - g->told_ns : 0;
 		uint64_t charged = g->books.held_ns - g->held_at_told;
-		/* While its durations are still being learned, what it says by them is neither an admission nor a complaint. */
+		/* While its durations are still being learned, or hold each other's work, what it says by them is neither an admission nor
+		 * a complaint. */
 		bool learning = measured - g->measured_at_told > grown + grown / 4;
 		g->measured_at_told = measured;
 		g->told_ns = said;
 		g->held_at_told = g->books.held_ns;
-		if (g->phase == CORE_UNGATED || !g->asked || learning) {
+		if (g->phase == CORE_UNGATED || !g->asked || learning || several) {
 			g->asked = true;
 			g->claim_ns = 0;
 			continue;

@@ -20,6 +20,7 @@ void publish_run_ahead(struct node *node, struct task *task, int k)
 			(last != 0 && last + USES_NS > node->now);
 	}
 	users = users ? users : 1;
+	store(&task->ctl->grant[k].run_ahead_share_ns, RUN_AHEAD_NS);
 	store(&task->ctl->grant[k].run_ahead_ns, RUN_AHEAD_NS / users);
 	store(&task->ctl->grant[k].run_ahead_launches, users < RUN_AHEAD_LAUNCHES ? RUN_AHEAD_LAUNCHES / users : 1);
 }

@@ -80,6 +80,7 @@ struct core_observation {
 	bool waiting;            /* a process waits at the gate */
 	bool outstanding;        /* work let through has not ended */
 	bool coming;             /* or a launch waits behind it */
+	bool several;            /* of its processes have launched of late: what each measures holds the others' work too */
 	uint64_t wait_since_ns;  /* of the one that waits longest; ≤ now */
 	uint64_t launched;       /* launches, counted; never falls */
 	uint64_t completed;      /* of those; ≤ launched */

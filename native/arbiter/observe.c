@@ -22,6 +22,7 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 	int k = node->of_grant[index].grant;
 	struct task_grant *g = &task->grant[k];
 	uint64_t pending = 0;
+	unsigned users = 0;
 	for (struct process *p = task->processes; p; p = p->next) {
 		if (p->slot < 0)
 			continue;
@@ -40,6 +41,7 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 				out->wait_since_ns = wait;
 			out->waiting = true;
 		}
+		users += load(&t->last_launch_ns) + USES_NS > now;
 		out->coming |= load(&t->coming) != 0;
 		if (p->seen[k].launched <= p->seen[k].completed)
 			continue;
@@ -53,6 +55,7 @@ void observe(void *context, int index, uint64_t now, struct core_observation *ou
 		if (until > out->busy_until_ns)
 			out->busy_until_ns = until;
 	}
+	out->several = users > 1;
 	out->launched = g->launched;
 	out->completed = g->launched > pending ? g->launched - pending : 0;
 	out->launched_ns = g->launched_ns;

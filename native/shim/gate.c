@@ -5,12 +5,13 @@
  * A launch goes when the lease stands and what is queued on the device is little: run_ahead_ns of estimated time, and run_ahead_launches
  * that were never measured; one always goes when nothing is outstanding, and one behind it shortly before it should end. Nothing is queued behind work that already fills the lease,
  * so that it drains when it ends. While the arbiter is away, each process launches at its floor's rate, by a virtual
- * schedule that all processes of the task share (tel.floor_next_ns).
+ * schedule that all processes of the task share (tel.schedule_ns).
  */
 #include "meter.h"
 
 #define GATE_SLEEP_NS (100 * NS_PER_MS) /* looks again at least so often: the arbiter may have died */
 #define RETURNS_NS (300 * NS_PER_US)    /* launching again so soon after all had ended is a wait between launches, not a pause */
+#define TURN_RECHECK_NS NS_PER_MS       /* another process' launch may end sooner than it should, and it does not tell */
 #define FLOOR_BURST_NS (5 * NS_PER_MS)  /* of the floor's schedule, what may be used ahead */
 
 enum verdict { GO, WAIT_GATE, WAIT_ROOM, WAIT_FLOOR, STOPPED };
@@ -30,28 +31,49 @@ static uint64_t estimate(const struct alq_ctl_grant *c, const struct cost *cost)
 	return cost->est_ns != 0 ? cost->est_ns : get(&c->run_ahead_ns) / (launches == 0 ? 1 : launches) + 1;
 }
 
-/* Paces at the floor. Returns GO and moves the schedule on, or the time to try again at. */
-static enum verdict floor_verdict(struct meter *m, uint64_t est_ns, uint64_t now, uint64_t *again)
+/* Takes `step` of the schedule that all processes of the share keep for a device, if that begins within `ahead`; else *again is when to try.
+ * A schedule far ahead of the clock is scribble, or a giant launch: it delays by what one second can carry. */
+static bool schedule(const struct meter *m, uint64_t step, uint64_t ahead, uint64_t now, uint64_t *end, uint64_t *again)
 {
-	uint64_t *next = &task.tel->floor_next_ns[m->grant];
+	uint64_t *word = &task.tel->schedule_ns[m->grant], due = get_seq(word);
+	do {
+		uint64_t base = due > now && due < now + NS_PER_S ? due : now;
+		if (base > now + ahead) {
+			*again = base - ahead;
+			return false;
+		}
+		*end = base + step;
+	} while (!__atomic_compare_exchange_n(word, &due, *end, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	return true;
+}
+
+/* Paces at the floor. Returns GO and moves the schedule on, or the time to try again at. */
+static enum verdict floor_verdict(const struct meter *m, uint64_t est_ns, uint64_t now, uint64_t *again)
+{
 	struct policy p = {0};
+	uint64_t end;
 	task_policy(m->grant, &p);
 	if (p.floor == 0) {
 		*again = now + GATE_SLEEP_NS;
 		return WAIT_FLOOR;
 	}
-	uint64_t step = est_ns * ALQ_MILLI / p.floor;
-	uint64_t due = get_seq(next);
-	do {
-		/* A schedule far ahead of the clock is scribble, or a giant launch: it delays by what one second of floor can carry. */
-		uint64_t base = due > now + NS_PER_S ? now : due > now ? due : now;
-		if (base > now + FLOOR_BURST_NS) {
-			*again = base - FLOOR_BURST_NS;
-			return WAIT_FLOOR;
-		}
-		if (__atomic_compare_exchange_n(next, &due, base + step, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-			return GO;
-	} while (true);
+	return schedule(m, est_ns * ALQ_MILLI / p.floor, FLOOR_BURST_NS, now, &end, again) ? GO : WAIT_FLOOR;
+}
+
+/* Launches too long for two of them to fit the run-ahead go one behind the other also where they come from several processes. */
+static bool take_turn(struct meter *m, const struct alq_ctl_grant *c, struct pass *pass, uint64_t now, uint64_t *again)
+{
+	uint64_t ahead = get(&c->run_ahead_share_ns) / 2, end;
+	if (pass->cost->est_ns == 0 || pass->est_ns <= ahead)
+		return true;
+	if (!schedule(m, pass->est_ns, ahead, now, &end, again)) {
+		*again = *again < now + TURN_RECHECK_NS ? *again : now + TURN_RECHECK_NS;
+		return false;
+	}
+	uint64_t begin = end - pass->est_ns;
+	pass->behind_ns = begin > now && begin != m->turn_end_ns ? begin - now : 0;
+	m->turn_end_ns = end;
+	return true;
 }
 
 /*
@@ -76,7 +98,7 @@ static bool room(const struct meter *m, const struct alq_ctl_grant *c, const str
 	return false;
 }
 
-static enum verdict verdict(struct meter *m, const struct pass *pass, uint64_t now, uint64_t *again)
+static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, uint64_t *again)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	if (__builtin_expect((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0, 0))
@@ -95,7 +117,7 @@ static enum verdict verdict(struct meter *m, const struct pass *pass, uint64_t n
 		*again = end;
 		return WAIT_ROOM;
 	}
-	return room(m, c, pass, now, again) ? GO : WAIT_ROOM;
+	return room(m, c, pass, now, again) && take_turn(m, c, pass, now, again) ? GO : WAIT_ROOM;
 }
 
 /* Sleeps until the gate may have opened. Publishes first, looks again, and only then sleeps: see abi.h. */
@@ -205,6 +227,7 @@ bool gate_capturing(CUstream stream, bool per_thread)
 CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key)
 {
 	pass->meter = NULL;
+	pass->behind_ns = 0;
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 	struct context *c = meter_context();
@@ -228,6 +251,7 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 		batch_close(m, open, now > open->ends_ns);
 	pass->batch = pass->stream == NULL ? NULL : batch_open(pass->stream, now, &start);
 	if (pass->batch != NULL) {
+		pass->batch->behind_ns += start ? pass->behind_ns : 0;
 		pass->batch->inflight++;
 		pass->batch->lease_end_ns = get(&task.ctl->grant[m->grant].lease_end_ns);
 	}

@@ -175,6 +175,11 @@ void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32
 	m->outstanding_ns -= est_ns;
 	m->outstanding_unknown -= unknown;
 	m->busy_until_ns = m->outstanding == 0 ? 0 : now + m->outstanding_ns;
+	/* A turn that ended sooner, or is later than it should, moves the schedule, unless another has moved it on. */
+	uint64_t turn_end_ns = m->turn_end_ns, end_ns = m->outstanding == 0 ? now : m->busy_until_ns;
+	if (turn_end_ns > now && (m->outstanding == 0 || end_ns > turn_end_ns) &&
+	    __atomic_compare_exchange_n(&task.tel->schedule_ns[m->grant], &turn_end_ns, end_ns, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		m->turn_end_ns = end_ns;
 	put(&t->completed_ns, t->completed_ns + est_ns);
 	put_release(&t->completed, t->completed + launches);
 	put_release(&t->busy_until_ns, m->busy_until_ns); /* last: what has not ended is never without an end */
@@ -210,6 +215,7 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 		cost->pending -= b->part[i].unknown < cost->pending ? b->part[i].unknown : cost->pending;
 	}
 	if (measured_ns != UINT64_MAX) {
+		measured_ns -= measured_ns < b->behind_ns ? measured_ns : b->behind_ns;
 		/* An end that came late, or a start that had to wait, says at most how long it took. */
 		bool doubted = batch_is_doubted(b);
 		if (b->late && measured_ns > b->est_ns)

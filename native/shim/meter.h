@@ -36,6 +36,7 @@ struct batch {
 	uint64_t est_ns;
 	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
 	uint64_t expect_ns;      /* the same, with all else that was queued when it was closed */
+	uint64_t behind_ns;      /* its start event lies so long before its first launch could begin */
 	uint64_t lease_end_ns;   /* under which it was opened */
 	int64_t end_at;          /* on the context's time line; INT64_MIN: not known */
 	uint32_t parts;
@@ -87,6 +88,7 @@ struct meter {
 	bool returns;            /* last time it launched again soon after that */
 	uint64_t outstanding, outstanding_ns, outstanding_unknown;
 	uint64_t busy_until_ns;
+	uint64_t turn_end_ns;    /* to where it last moved the share's schedule for a long launch */
 	uint64_t lease_id;       /* under which the last batch was opened */
 	struct quick_clock clock;
 	struct context *contexts;

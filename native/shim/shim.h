@@ -111,6 +111,7 @@ struct pass {
 	struct batch *batch;
 	struct cost *cost;
 	uint64_t est_ns;
+	uint64_t behind_ns; /* so long it will wait on the device for work of other processes of the share */
 	bool unknown;
 };
 

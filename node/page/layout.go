@@ -100,7 +100,8 @@ type CtlGrant struct {
 	RunAheadLaunches atomic.Uint32 `abi:"run_ahead_launches"`
 	MemGranted       atomic.Uint64 `abi:"mem_granted"`
 	MemFreeHint      atomic.Uint64 `abi:"mem_free_hint"`
-	_                [40]byte      `abi:"reserved2"`
+	RunAheadShareNS  atomic.Uint32 `abi:"run_ahead_share_ns"`
+	_                [36]byte      `abi:"reserved2"`
 }
 
 // Ctl is the page that a tenant maps read-only: struct alq_ctl.
@@ -152,12 +153,12 @@ type Slot struct {
 
 // Tel is what a tenant says of itself: struct alq_tel. Its owner may write anything into it and may cut the file short.
 type Tel struct {
-	Header      Header                   `abi:"header"`
-	MemLock     atomic.Uint32            `abi:"mem_lock"`
-	_           uint32                   `abi:"reserved0"`
-	FloorNextNS [MaxGrants]atomic.Uint64 `abi:"floor_next_ns"`
-	_           [120]byte                `abi:"reserved"`
-	Slot        [MaxProcs]Slot           `abi:"slot"`
+	Header     Header                   `abi:"header"`
+	MemLock    atomic.Uint32            `abi:"mem_lock"`
+	_          uint32                   `abi:"reserved0"`
+	ScheduleNS [MaxGrants]atomic.Uint64 `abi:"schedule_ns"`
+	_          [120]byte                `abi:"reserved"`
+	Slot       [MaxProcs]Slot           `abi:"slot"`
 }
 
 // Split is where a grant's time went: struct alq_split.

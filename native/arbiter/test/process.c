@@ -288,6 +288,7 @@ static void test_run_ahead(void)
 		CHECK(read(ready[0], &x, 1) == 1, "child %d has no turn", i);
 	}
 	WAIT((use(&t), load(&c->run_ahead_ns) == MS / 4 && load(&c->run_ahead_launches) == 2));
+	CHECK(load(&c->run_ahead_share_ns) == MS, "a share of several may queue %u ns", load(&c->run_ahead_share_ns));
 	for (int i = 0; i < 3; i++) {
 		kill(child[i], SIGKILL);
 		waitpid(child[i], NULL, 0);

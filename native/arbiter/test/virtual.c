@@ -128,6 +128,20 @@ static void endless(void)
 	world_free(w);
 }
 
+/* A share of several processes, which measure each other's work and so say too much, does not pay for a neighbour that says too little. */
+static void several(void)
+{
+	struct world *w = world_new(5, 1);
+	struct lane *share = world_add(w, 400, 500, 1, 500 * US), *neighbour = world_add(w, 300, 1000, 1, 500 * US);
+	share->several = true;
+	share->estimate = 2 * share->kernel;
+	neighbour->estimate = neighbour->kernel - neighbour->kernel / 5;
+	world_run(w, w->now + 20 * SECOND);
+	check(share->truth > 9900 * MS, "several: the share ran %.2f of 20 s, due are 10", (double)share->truth / 1e9);
+	check_rows(w, "several");
+	world_free(w);
+}
+
 /* A sole grant with a whole ceiling is ungated; a second one gates it, and its leaving ungates it again. */
 static void ungated(void)
 {
@@ -253,6 +267,7 @@ int main(int argc, char **argv)
 	word(true, true);
 	give_back();
 	endless();
+	several();
 	ungated();
 	idle();
 	gangs();

@@ -68,7 +68,8 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 		out->launched_ns = l->launched * l->estimate;
 		out->outstanding_ns = lane_queued(l) * l->estimate;
 		out->busy_until_ns = lane_queued(l) ? l->busy_until : 0;
-		out->measured_ns = l->liar ? 0 : l->truth;
+		out->several = l->several;
+		out->measured_ns = l->liar ? 0 : l->several ? 2 * l->truth : l->truth;
 	}
 }
 

@@ -31,6 +31,7 @@ struct lane { /* one grant and the program that uses it */
 	int group;             /* >0: lanes that go on together, a kernel each */
 	bool off;
 	bool liar;             /* says that it measures nothing */
+	bool several;          /* processes, each of which measures the others' work too: twice what it is */
 
 	uint64_t backlog, next_arrival;
 	uint64_t pump_at, bell_at;

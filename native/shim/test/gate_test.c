@@ -194,7 +194,7 @@ static uint64_t launch_alone(uint64_t *kernel, uint64_t *measured)
 {
 	uint64_t launched_ns = tel()->launched_ns, device_ns = tel()->device_ns, launched = tel()->device_launches;
 	CHECK_EQ(launch(kernel, NULL), CUDA_SUCCESS);
-	fake_advance(10 * NS_PER_MS);
+	fake_advance(NS_PER_S);
 	WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
 	CHECK_EQ(tel()->device_launches, launched + 1);
 	*measured = tel()->device_ns - device_ns;
@@ -225,6 +225,47 @@ static void test_first_of_a_lease(void)
 		launch_alone(&kernel, &measured);
 	CHECK_EQ(launch_alone(&kernel, &measured) / NS_PER_US, 6000);
 	CHECK_EQ(measured / NS_PER_US, 6000);
+	fake_run(true);
+}
+
+/* Launches longer than half of what a share may queue go one behind the other over all its processes: this one waits until another's should
+ * end soon, or has ended sooner, and does not take the wait on the device for its own time. */
+static void test_turns(void)
+{
+	static uint64_t kernel = 2 * NS_PER_MS;
+	uint64_t *schedule = &arbiter.tel->schedule_ns[0], measured;
+	struct launcher l;
+	drain();
+	fake_run(false);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	put_seq(schedule, 0);
+	for (int i = 0; i < 4; i++)
+		launch_alone(&kernel, &measured);
+	CHECK(get_seq(schedule) <= clock_now()); /* what has ended is not waited for */
+
+	uint64_t end = clock_now() + 500 * NS_PER_MS, before = launches();
+	put_seq(schedule, end);
+	launcher_start(&l, &kernel, 1);
+	WAIT(get(&tel()->coming) == 1);
+	CHECK_EQ(launches(), before);
+	CHECK_EQ(get(&arbiter.tel->slot[get(&task.slot)].grant[0].wait_since_ns), 0);
+	put_seq(schedule, clock_now());
+	pthread_join(l.thread, NULL);
+	CHECK(clock_now() < end);
+	CHECK_EQ(launches(), before + 1);
+	fake_advance(10 * NS_PER_MS);
+	WAIT(get_acquire(&tel()->completed) == get_acquire(&tel()->launched));
+
+	put(&arbiter.ctl->grant[0].run_ahead_share_ns, 400 * NS_PER_MS);
+	kernel = 300 * NS_PER_MS;
+	for (int i = 0; i < 4; i++)
+		launch_alone(&kernel, &measured);
+	kernel += 150 * NS_PER_MS; /* in which it waits for the other */
+	put_seq(schedule, clock_now() + 150 * NS_PER_MS);
+	launch_alone(&kernel, &measured);
+	CHECK(measured >= 300 * NS_PER_MS && measured < 450 * NS_PER_MS);
+	put(&arbiter.ctl->grant[0].run_ahead_share_ns, NS_PER_MS);
+	put_seq(schedule, 0);
 	fake_run(true);
 }
 
@@ -372,12 +413,12 @@ static void test_arbiter_lost(void)
 	CHECK(memory_reserve(0, 1024));
 	uint64_t held = get(&tel()->mem_used), before = launches();
 	arbiter_die(&arbiter);
-	uint64_t paced = get(&arbiter.tel->floor_next_ns[0]);
+	uint64_t paced = get(&arbiter.tel->schedule_ns[0]);
 	launcher_start(&l, &kernel, 20);
 	pthread_join(l.thread, NULL);
 	CHECK_EQ(launches(), before + 20);
 	/* 20 launches at a floor of a quarter took four times their time of the schedule. */
-	CHECK(get(&arbiter.tel->floor_next_ns[0]) >= paced + 20 * 4 * kernel / 2);
+	CHECK(get(&arbiter.tel->schedule_ns[0]) >= paced + 20 * 4 * kernel / 2);
 	arbiter_serve(&arbiter);
 	WAIT(get(&arbiter.hellos) == hellos + 1);
 	CHECK_EQ(get(&arbiter.last_slot_asked), slot);
@@ -431,6 +472,7 @@ int main(void)
 	test_measured();
 	test_learning();
 	test_first_of_a_lease();
+	test_turns();
 	test_drained_bell();
 	test_capture();
 	test_copies();

@@ -60,6 +60,7 @@ void arbiter_make(struct arbiter *a, uint32_t grants, uint64_t granted, uint64_t
 		c->mem_ceiling = ceiling;
 		c->mem_device = 64ull << 30;
 		c->run_ahead_ns = NS_PER_MS;
+		c->run_ahead_share_ns = NS_PER_MS;
 		c->run_ahead_launches = 10;
 	}
 }
