@@ -157,6 +157,9 @@ type Usage struct {
 	Launches    uint64        `json:"launches"`
 	Processes   int           `json:"processes"`
 	Enforced    bool          `json:"enforced"`
+	// UnknownCalls is how often the workload's processes that run now looked up functions of the driver that the shim does not know,
+	// on all its devices together: calls of those pass it, and what they do is not held to the share.
+	UnknownCalls uint64 `json:"unknownCalls,omitempty"`
 }
 
 // DeviceHealth says whether a device takes work.

@@ -152,6 +152,20 @@ func TestShowSaysWhyItWaits(t *testing.T) {
 	}
 }
 
+// What passes the shim is said where a workload is shown, and only there where there is something to say.
+func TestShowSaysWhatPassesTheShim(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	const line = "Past the shim:"
+	if got := f.command("show", "train"); strings.Contains(got.out, line) {
+		t.Errorf("nothing passes it:\n%s", got.out)
+	}
+	f.works[0].Status.Usage[0].UnknownCalls = 12
+	if got := f.command("show", "train"); !strings.Contains(got.out, line) || !strings.Contains(got.out, "12 look-ups of functions of the driver") {
+		t.Errorf("show:\n%s", got.out)
+	}
+}
+
 // A filter that nothing passes is named, and not taken for an empty server.
 func TestNothingPassesTheFilter(t *testing.T) {
 	f := newFakeServer(t)

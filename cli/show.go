@@ -71,10 +71,11 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 		out.add("Environment", strings.Join(sortedEnv(spec.Env), "\n"))
 	}
 	out.paint("Notes", strings.Join(status.Notes, "\n"), yellow)
+	used := status.Usage
+	out.paint("Past the shim", pastShim(used), yellow)
 	if err := out.write(c.Out, c.style()); err != nil {
 		return err
 	}
-	used := status.Usage
 	if len(status.Grants) == 0 || status.Phase == api.Ended && len(used) == 0 {
 		return nil
 	}
@@ -85,6 +86,16 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 		return usedTable(used).write(c.Out, c.style())
 	}
 	return grantTable(status.Grants, used).write(c.Out, c.style())
+}
+
+// pastShim says that a workload's programs know functions of the driver that the shim does not; empty: none were seen to.
+func pastShim(used []api.Usage) string {
+	for _, one := range used {
+		if one.UnknownCalls > 0 { // of the whole workload
+			return plural(int(one.UnknownCalls), "look-up") + " of functions of the driver that this aliquot does not know: what they do is not held to the share"
+		}
+	}
+	return ""
 }
 
 // limits says what a workload may not pass besides its share.

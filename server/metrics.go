@@ -61,6 +61,7 @@ var (
 	grantProcesses   = describe("share_processes", "Processes that are held to the share.", grantLabels...)
 	grantEnforced    = describe("share_enforced", "1 if nothing was seen to evade the share; absent when its meters are not known.", grantLabels...)
 	workloadsByPhase = describe("workloads", "Live workloads by phase and queue.", "phase", "queue")
+	workloadUnknown  = describe("workload_unknown_calls", "How often the workload's processes looked up functions of the driver that the shim does not know: calls of those are not held to the share; absent when its meters are not known.", "workload")
 	oldestWaiting    = describe("oldest_waiting_seconds", "How long the oldest workload that waits has waited; absent when none does.")
 
 	queueHeld    = describe("queue_held_devices", "Compute floors held by the queue, in devices, subtree included.", queueLabels...)
@@ -151,6 +152,12 @@ func collectWorkloads(to chan<- prometheus.Metric, workloads []api.Workload) {
 	var oldest time.Time
 	for _, work := range workloads {
 		counts[key{work.Status.Phase, work.Spec.Queue}]++
+		for _, usage := range work.Status.Usage {
+			if usage.Memory != nil { // its meters are known; what they say of it is of the whole workload
+				gauge(to, workloadUnknown, float64(usage.UnknownCalls), work.Spec.Name)
+				break
+			}
+		}
 		if work.Status.Phase == api.Waiting && (oldest.IsZero() || work.Status.Submitted.Before(oldest)) {
 			oldest = work.Status.Submitted
 		}

@@ -475,7 +475,11 @@ func TestEndOfTheServerEndsWhatWaits(t *testing.T) {
 
 func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 	s := newSite(t)
-	s.host.work = api.Workload{Spec: api.WorkloadSpec{Queue: "vision"}, Status: api.WorkloadStatus{Phase: api.Running}}
+	held := api.Bytes(1 << 30)
+	s.host.work = api.Workload{
+		Spec:   api.WorkloadSpec{Name: "known", Queue: "vision"},
+		Status: api.WorkloadStatus{Phase: api.Running, Usage: []api.Usage{{Memory: &held, UnknownCalls: 4}, {Memory: &held, UnknownCalls: 4}}},
+	}
 	status, body := s.call("GET", "/metrics", "")
 	if status != 200 {
 		t.Fatalf("%d %s", status, body)
@@ -485,6 +489,7 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		`aliquot_share_compute_floor_ratio{device="GPU-0",index="0",workload="unknown"} 0.1`,
 		`aliquot_share_enforced{device="GPU-0",index="0",workload="unknown"} 0`,
 		`aliquot_share_enforced{device="GPU-0",index="0",workload="known"} 1`,
+		`aliquot_workload_unknown_calls{workload="known"} 4`, // once, however many devices it is on
 		`aliquot_workloads{phase="running",queue="vision"} 1`,
 		`aliquot_queue_quota_devices{queue="vision"} 2`,
 		`aliquot_host_up 1`,
@@ -503,6 +508,10 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		if strings.Contains(body, unknown) {
 			t.Errorf("shown although unknown: %s", unknown)
 		}
+	}
+	s.host.work.Status.Usage = []api.Usage{{}}
+	if _, body := s.call("GET", "/metrics", ""); strings.Contains(body, "aliquot_workload_unknown_calls{") {
+		t.Error("what the meters do not say is shown")
 	}
 	s.host.fail = &api.Error{Code: "unavailable", Message: "stopping"}
 	if _, body := s.call("GET", "/metrics", ""); !strings.Contains(body, "aliquot_host_up 0\n") {

@@ -44,7 +44,10 @@ func poor() Facts {
 		StaleSockets: []string{"/tmp/aliquot-1000/aliquot.sock"},
 		Info:         api.Info{Version: "1.0", User: "ann", ShimMode: "library path", Warnings: []string{"the log is large"}},
 		Devices: []api.Device{
-			{UUID: "GPU-0", Index: 0, Model: "A10", Health: api.Down, HealthReason: "XID 79", Unenforced: []api.Process{{PID: 7, Name: "python", User: "eve"}}},
+			{
+				UUID: "GPU-0", Index: 0, Model: "A10", Health: api.Down, HealthReason: "XID 79", Unenforced: []api.Process{{PID: 7, Name: "python", User: "eve"}},
+				Grants: []api.Usage{{Workload: "pair", UnknownCalls: 3}, {Workload: "other"}, {Workload: "pair", UnknownCalls: 3}},
+			},
 		},
 		Arbiter: errors.New("connection refused"), Driver: errors.New("no libcuda.so.1 was found"),
 		Probed: true, Probe: errors.New("the probe saw 8 devices with 140 GiB of memory, and its share is 1 with 1 GiB: it does not find the shim"),

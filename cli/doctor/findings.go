@@ -244,6 +244,23 @@ func judgeDevices(f Facts, add adder) {
 				"Start it with `aliquot run`, or end it.")
 		}
 	}
+	judgeUnknown(f, add)
+}
+
+// judgeUnknown names the workloads whose programs know functions of the driver that the shim does not, each once.
+func judgeUnknown(f Facts, add adder) {
+	var said []string
+	for _, device := range f.Devices {
+		for _, one := range device.Grants {
+			if one.UnknownCalls == 0 || slices.Contains(said, one.Workload) {
+				continue
+			}
+			said = append(said, one.Workload)
+			add("unknown."+one.Workload, "Past the shim", Warn,
+				fmt.Sprintf("programs of %s looked up functions of the driver that this version does not know, %d times: what they do by those is not held to the share", one.Workload, one.UnknownCalls),
+				"Runtime libraries look up more than they call; hold what the device does against what is charged (`aliquot devices -o wide`), or install an aliquot that knows this driver.")
+		}
+	}
 }
 
 func judgeProbe(f Facts, add adder) {

@@ -100,7 +100,7 @@ func usageOf(grant api.Grant, workload string, before *node.Usage, now node.Usag
 	memory := now.Memory
 	usage := api.Usage{
 		Workload: workload, Grant: grant, Memory: &memory, DeviceTime: now.Held, Own: now.Own, Burst: now.Burst,
-		MemoryPeak: now.MemPeak, Launches: now.Launches, Processes: len(now.Processes),
+		MemoryPeak: now.MemPeak, Launches: now.Launches, Processes: len(now.Processes), UnknownCalls: now.UnknownCalls,
 	}
 	if before == nil || over <= 0 {
 		return usage
@@ -122,7 +122,7 @@ func usageInAll(work api.Workload, used []node.Usage, enforced bool) []api.Usage
 			continue
 		}
 		usage := usageOf(grant, work.Spec.Name, nil, used[i], 0)
-		usage.Memory, usage.Processes, usage.Enforced = nil, 0, enforced
+		usage.Memory, usage.Processes, usage.Enforced, usage.UnknownCalls = nil, 0, enforced, 0
 		all = append(all, usage)
 	}
 	return all

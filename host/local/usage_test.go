@@ -55,7 +55,7 @@ func TestUseIsShownWithTheWorkload(t *testing.T) {
 	waiting.Name, waiting.Devices = "two", 2
 	s.submit(waiting)
 	sample := func(after, held time.Duration) node.Sample {
-		return node.Sample{At: at.Add(after), Tasks: []node.Usage{{Task: uid, Grant: node.Grant{UID: grant.UID, Device: grant.Device}, Held: held, Launches: 7}}}
+		return node.Sample{At: at.Add(after), Tasks: []node.Usage{{Task: uid, Grant: node.Grant{UID: grant.UID, Device: grant.Device}, Held: held, Launches: 7, UnknownCalls: 5}}}
 	}
 	s.agent.mu.Lock()
 	s.agent.samples = []node.Sample{sample(-time.Second, 0), sample(0, 600*time.Millisecond)}
@@ -66,7 +66,7 @@ func TestUseIsShownWithTheWorkload(t *testing.T) {
 	}
 	for name, work := range map[string]api.Workload{"in the list": list[0], "alone": s.wait("one")} {
 		usage := work.Status.Usage
-		if len(usage) != 1 || usage[0].Compute == nil || *usage[0].Compute != 600 || usage[0].Launches != 7 || usage[0].Grant.Device != grant.Device || !usage[0].Enforced {
+		if len(usage) != 1 || usage[0].Compute == nil || *usage[0].Compute != 600 || usage[0].Launches != 7 || usage[0].UnknownCalls != 5 || usage[0].Grant.Device != grant.Device || !usage[0].Enforced {
 			t.Errorf("%s: %+v", name, usage)
 		}
 	}
