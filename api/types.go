@@ -210,6 +210,9 @@ type QueueSpec struct {
 	Limit        QueueAmounts `json:"limit,omitzero"`
 	Weight       QueueWeight  `json:"weight,omitzero"`
 	Models       []QueueModel `json:"models,omitempty"`
+	// MaxPriority, 0 to 1000, is the highest priority that users may give their work in it. Root, and the user that the server runs
+	// as, may give any.
+	MaxPriority int32 `json:"maxPriority,omitempty"`
 }
 
 // QueueAmounts are amounts that a quota or limit is set to; nil: not set.

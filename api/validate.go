@@ -190,6 +190,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("the queue %s cannot be its own parent", q.Name)
 	case q.Quota < Unlimited:
 		return Invalid("the quota of queue %s is negative; give a number of devices, for example 2 or 0.5, or none", q.Name)
+	case q.MaxPriority < 0 || q.MaxPriority > MaxPriority:
+		return Invalid("the highest priority of queue %s is %d, out of range; give 0 to %d", q.Name, q.MaxPriority, MaxPriority)
 	}
 	return nil
 }

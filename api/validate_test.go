@@ -179,6 +179,8 @@ func TestValidateQueue(t *testing.T) {
 		}
 	}
 	for says, q := range map[string]api.QueueSpec{
+		`the highest priority of queue x is 1001, out of range; give 0 to 1000`: {Name: "x", MaxPriority: 1001},
+		`the highest priority of queue x is -1, out of range`:                   {Name: "x", MaxPriority: -1},
 		"a queue needs a name":             {},
 		"the queue name \"a/b\"":           {Name: "a/b"},
 		"the queue name \"B\"":             {Name: "a", Parent: "B"},

@@ -82,7 +82,7 @@ func TestTables(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
 		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
-		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-runs": "why train", "queues": "queue list", "queue": "queue show vision", "logs": "logs train",
+		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-runs": "why train", "queues": "queue list", "queues-wide": "queue list -o wide", "queue": "queue show vision", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +250,9 @@ func TestStopResizeQueue(t *testing.T) {
 	}
 	if got := f.command("queue", "set", "vision", "--quota", "3"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"3"}`) {
 		t.Errorf("queue set keeps the parent: %q %q", got.err, f.calls)
+	}
+	if got := f.command("queue", "set", "vision", "--max-priority", "10"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","maxPriority":10}`) {
+		t.Errorf("queue set keeps the quota: %q %q", got.err, f.calls)
 	}
 	if got := f.command("queue", "remove", "vision"); got.out != "vision removed\n" {
 		t.Errorf("queue remove: %q %q", got.out, got.err)

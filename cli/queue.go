@@ -34,23 +34,30 @@ func (c *invocation) queueListCommand() *cobra.Command {
 		if queues == nil {
 			queues = []api.Queue{}
 		}
-		return c.print(*format, queues, func(bool) table { return queueTable(queues) })
+		return c.print(*format, queues, func(wide bool) table { return queueTable(queues, wide) })
 	}
 	return cmd
 }
 
-func queueTable(queues []api.Queue) table {
+func queueTable(queues []api.Queue, wide bool) table {
 	out := table{head: []string{"NAME", "PARENT", ">QUOTA", ">HELD", ">RUNNING", ">WAITING"}, empty: "No queues."}
+	if wide {
+		out.head = append(out.head, ">WEIGHT", ">MAX PRIORITY")
+	}
 	for _, one := range queues {
 		held := text(part(one.Held))
 		if one.Quota != api.Unlimited && int64(one.Held) > int64(one.Quota) {
 			held.colour = yellow
 		}
-		out.rows = append(out.rows, []cell{
+		row := []cell{
 			{one.Name, bold},
 			text(orUnknown(one.Parent)), text(quotaText(one.Quota)), held,
 			text(strconv.Itoa(one.Running)), text(strconv.Itoa(one.Waiting)),
-		})
+		}
+		if wide {
+			row = append(row, text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))))
+		}
+		out.rows = append(out.rows, row)
 	}
 	return out
 }
@@ -115,25 +122,58 @@ func queueUses(queue api.Queue) table {
 	return out
 }
 
+// queueFlags are the flags of `queue set`.
+type queueFlags struct {
+	quota, limit, parent string
+	weight, maxPriority  int32
+}
+
+// apply changes what was given in a queue's specification; the rest stays.
+func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) error {
+	if err := parse("--quota", f.quota, &spec.Quota); err != nil {
+		return err
+	}
+	if f.limit != "" {
+		spec.Limit.Compute = new(api.Quota)
+		if err := parse("--limit", f.limit, spec.Limit.Compute); err != nil {
+			return err
+		}
+	}
+	if given("weight") {
+		spec.Weight.All = f.weight
+	}
+	if given("max-priority") {
+		spec.MaxPriority = f.maxPriority
+	}
+	if given("parent") {
+		spec.Parent = f.parent
+	}
+	return nil
+}
+
+const queueSetLong = `Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold
+together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. What is over all quotas goes by
+weight. A priority above --max-priority only root may give, and the user that the server runs as.`
+
 func (c *invocation) queueSetCommand() *cobra.Command {
-	var quota, limit, parent string
-	var weight int32
+	var flags queueFlags
 	cmd := &cobra.Command{
 		Use:               "set NAME [flags]",
 		Short:             "Make a queue, or change one",
-		Long:              "Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. What is over all quotas goes by weight.",
+		Long:              queueSetLong,
 		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none",
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
 	}
-	cmd.Flags().StringVar(&quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
-	cmd.Flags().StringVar(&limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
-	cmd.Flags().Int32Var(&weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
-	cmd.Flags().StringVar(&parent, "parent", "", "the queue that it is a part of")
+	cmd.Flags().StringVar(&flags.quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
+	cmd.Flags().StringVar(&flags.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
+	cmd.Flags().Int32Var(&flags.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
+	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
+	cmd.Flags().StringVar(&flags.parent, "parent", "", "the queue that it is a part of")
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		for _, one := range [][2]string{{"quota", quota}, {"limit", limit}} {
+		for _, one := range [][2]string{{"quota", flags.quota}, {"limit", flags.limit}} {
 			if one[1] == "" && cmd.Flags().Changed(one[0]) {
 				return emptyFlag(one[0], "2, 0.5 or none, or leave it out to keep what it has")
 			}
@@ -150,26 +190,14 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 				spec = one.QueueSpec
 			}
 		}
-		if err := parse("--quota", quota, &spec.Quota); err != nil {
+		if err := flags.apply(&spec, cmd.Flags().Changed); err != nil {
 			return err
-		}
-		if limit != "" {
-			spec.Limit.Compute = new(api.Quota)
-			if err := parse("--limit", limit, spec.Limit.Compute); err != nil {
-				return err
-			}
-		}
-		if cmd.Flags().Changed("weight") {
-			spec.Weight.All = weight
-		}
-		if cmd.Flags().Changed("parent") {
-			spec.Parent = parent
 		}
 		queue, err := server.SetQueue(cmd.Context(), spec)
 		if err != nil {
 			return err
 		}
-		return c.print(*format, queue, func(bool) table { return queueTable([]api.Queue{queue}) })
+		return c.print(*format, queue, func(wide bool) table { return queueTable([]api.Queue{queue}, wide) })
 	}
 	return cmd
 }

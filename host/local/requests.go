@@ -366,7 +366,7 @@ func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) 
 }
 
 func (h *Host) mayRule(who server.Caller) error {
-	if who.UID == 0 || who.UID == h.uid {
+	if h.rules(who.UID) {
 		return nil
 	}
 	return refuse(api.CodeForbidden, "queues are set by root, and you are %s", who.Name)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -73,18 +74,20 @@ func (h *Host) checkName(one *api.Workload) error {
 	return nil
 }
 
-// checkFit refuses what could never run here: an unknown queue, more than any device has.
+// checkFit refuses what could never run here: an unknown queue, more than any device has; and a priority that its user may not give.
 func (h *Host) checkFit(w *work) error {
 	spec := w.now.Spec
 	if err := checkMachine(spec, h.machine); err != nil {
 		return err
 	}
-	known := false
-	for _, queue := range h.engine.Queues() {
-		known = known || queue.Name == spec.Queue
-	}
-	if !known {
+	queues := h.engine.Queues()
+	at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == spec.Queue })
+	if at < 0 {
 		return refuse(api.CodeNotFound, "there is no queue %s: see `aliquot queue list`, or make it with `aliquot queue set %s`", spec.Queue, spec.Queue)
+	}
+	if most := queues[at].MaxPriority; spec.Priority > most && !h.rules(w.now.UserID) {
+		return refuse(api.CodeForbidden, "priority %d was asked for, and in queue %s users may give at most %d: ask for that or less, or have root raise it with `aliquot queue set %s --max-priority %d`",
+			spec.Priority, spec.Queue, most, spec.Queue, spec.Priority)
 	}
 	asked := engineWorkload(w)
 	asked.ID = spec.Name
