@@ -2,11 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -28,6 +31,7 @@ func TestSimJobs(t *testing.T) {
 		return path
 	}
 	fifo, las := file("fifo"), file("las")
+	log, broken := eventLog(t, folder, false), eventLog(t, folder, true)
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "las/default") {
 		t.Errorf("the report is not of the last run: %v", err)
 	}
@@ -44,6 +48,14 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "generated-jobs:1", "--order", "first"}, ExitUsage, `there is no order "first"`},
 		{[]string{"run", "--trace", "generated-jobs:1", "--load", "0"}, ExitUsage, "--load 0: give a part"},
 		{[]string{"run", "--trace", "generated:2", "--order", "srtf"}, ExitUsage, "are for traces of jobs"},
+		{[]string{"replay", log}, 0, "steps were taken again with the same actions"},
+		{[]string{"replay", log}, 0, "recorded   as it was    100"},
+		{[]string{"replay", log, "--order", "srtf,fair"}, 0, "srtf       best_fit     100"},
+		{[]string{"replay", log, "--policy", "random"}, 0, "fair       random       100"},
+		{[]string{"replay", log, "--order", "last"}, ExitUsage, `there is no order "last"`},
+		{[]string{"replay"}, ExitUsage, "takes one file of an event log, and 0 were given"},
+		{[]string{"replay", fifo}, ExitFailed, "this is no event log"},
+		{[]string{"replay", broken}, ExitFailed, "decides otherwise than the one that wrote the log: record "},
 		{[]string{"run", "--trace", "weather"}, ExitFailed, "there is no trace \"weather\""},
 		{[]string{"run", "--trace", "generated:2", "--seeds", "1"}, 0, "AT 130"},
 	} {
@@ -52,4 +64,30 @@ func TestSimJobs(t *testing.T) {
 			t.Errorf("sim %s: status %d, want %d with %q:\n%s%s", strings.Join(c.line, " "), got.exit.Status, c.status, c.says, got.out, got.err)
 		}
 	}
+}
+
+// eventLog writes the log of a run; a broken one says that it was decided by another policy than it was.
+func eventLog(t *testing.T, folder string, broken bool) string {
+	t.Helper()
+	var config engine.Config
+	if broken {
+		policy := place.Random()
+		config.Placement = &policy
+	}
+	path := filepath.Join(folder, fmt.Sprint(broken, ".events"))
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := engine.NewLogWriter(file, engine.New(config).Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.RunJobs(t.Context(), sim.GenerateJobs(1, 0.9, 1), sim.JobOptions{Order: sim.Fair, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -11,24 +11,39 @@ import (
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
-// simulateJobs runs a trace of jobs in each order under each policy.
+// simulateJobs runs the trace of jobs that sim run names.
 func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (*sim.File, error) {
 	if !(o.load > 0 && o.load <= 10) {
 		return nil, usagef("--load %g: give a part of the devices, above 0 and at most 10", o.load)
 	}
-	orders := make([]sim.Order, len(o.orders))
-	for i, name := range o.orders {
-		var err error
-		if orders[i], err = sim.ParseOrder(name); err != nil {
-			return nil, usagef("--order: %w", err)
-		}
+	orders, err := parseOrders(o.orders)
+	if err != nil {
+		return nil, err
 	}
 	trace, err := sim.OpenJobs(o.trace, o.load)
 	if err != nil {
 		return nil, err
 	}
 	out := &sim.File{Trace: o.trace}
-	for _, name := range o.policies {
+	out.Jobs, err = c.runJobs(ctx, trace, orders, o.policies, seed)
+	return out, err
+}
+
+func parseOrders(names []string) ([]sim.Order, error) {
+	orders := make([]sim.Order, len(names))
+	for i, name := range names {
+		var err error
+		if orders[i], err = sim.ParseOrder(name); err != nil {
+			return nil, usagef("--order: %w", err)
+		}
+	}
+	return orders, nil
+}
+
+// runJobs runs a trace of jobs in each order under each policy.
+func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim.Order, policies []string, seed uint64) ([]*sim.JobResult, error) {
+	var all []*sim.JobResult
+	for _, name := range policies {
 		policyFor, err := simPolicy(name, trace.Jobs)
 		if err != nil {
 			return nil, err
@@ -43,10 +58,10 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 				return nil, err
 			}
 			r.Policy = name
-			out.Jobs = append(out.Jobs, r)
+			all = append(all, r)
 		}
 	}
-	return out, nil
+	return all, nil
 }
 
 // toldJobs says on standard error, each five seconds, how far a run is.

@@ -71,8 +71,8 @@ func mean(values []float64) float64 {
 	return sum / float64(max(1, len(values)))
 }
 
-// figures makes the result of what was seen.
-func (r *jobRun) figures(t *Trace) {
+// figures makes the result of what was seen, first being when the first job came.
+func (r *jobRun) figures(first engine.Time) {
 	o := &r.out
 	o.Order, o.Jobs, o.Capacity = r.order, len(r.ended), r.capacity
 	var completions, waits, fairness []float64
@@ -96,9 +96,7 @@ func (r *jobRun) figures(t *Trace) {
 	for i := range 101 {
 		o.Plots.Waits = append(o.Plots.Waits, quantile(waits, float64(i)/100))
 	}
-	if len(t.Jobs) > 0 {
-		r.plot(t.Jobs[0].Submit)
-	}
+	r.plot(first)
 }
 
 // plot sums up what tenants used in each step from the first coming to the end.

@@ -20,6 +20,8 @@ type JobOptions struct {
 	Placement *place.Policy // nil: best fit
 	// Told is called now and then with how many jobs have ended.
 	Told func(ended, all int)
+	// Log keeps every step; nil: none is kept.
+	Log *engine.LogWriter
 }
 
 // member is a job on its way through a run.
@@ -52,13 +54,16 @@ func (m *member) serviceAt(now engine.Time) float64 {
 // jobRun is the state of a run of jobs.
 type jobRun struct {
 	engine   *engine.Engine
+	log      *engine.LogWriter
 	order    Order
 	now      engine.Time
 	capacity int64              // thousandths of a device
 	byID     map[string]*member // all that came and have not ended
 	running  map[*member]bool
 	waiting  line // under an order that the simulator chooses by
+	stopping bool // the eviction is the simulator's own, which puts the job in line itself
 	ends     endings
+	events   []engine.Event // of the trace, that are to come
 	seq      int
 	wanted   int64   // by all that came and have not ended
 	busy     float64 // contention × µs so far
@@ -86,7 +91,7 @@ type finished struct {
 // a job never ends, where it fits on no node, and where the engine rejects what the trace has.
 func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
-	r := &jobRun{engine: engine.New(config), order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, capacity: t.Capacity()}
+	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, capacity: t.Capacity()}
 	if err := r.prepare(t); err != nil {
 		return nil, err
 	}
@@ -101,11 +106,17 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if r.skipStale(); len(r.ends) > 0 {
 			next = min(next, r.ends[0].at)
 		}
+		if len(r.events) > 0 {
+			next = min(next, r.events[0].When())
+		}
 		if next = min(next, r.crossing(), r.engine.Next()); next == engine.Never {
 			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have", len(r.byID), r.firstWaiting())
 		}
 		r.advance(next)
 		if err := r.endDue(); err != nil {
+			return nil, err
+		}
+		if err := r.happen(); err != nil {
 			return nil, err
 		}
 		for ; i < len(t.Jobs) && t.Jobs[i].Submit <= r.now; i++ {
@@ -120,8 +131,25 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 			o.Told(len(r.ended), len(t.Jobs))
 		}
 	}
-	r.figures(t)
+	if len(t.Jobs) > 0 {
+		r.figures(t.Jobs[0].Submit)
+	}
 	return &r.out, nil
+}
+
+// happen feeds the engine what happens to nodes and queues by now.
+func (r *jobRun) happen() error {
+	for len(r.events) > 0 && r.events[0].When() <= r.now {
+		event := r.events[0]
+		r.events = r.events[1:]
+		if _, ok := event.(engine.QueueSet); ok && r.order != Fair {
+			continue
+		}
+		if err := r.step(event); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decide lets the order choose, or the engine know that time has passed.
@@ -148,10 +176,19 @@ func (r *jobRun) prepare(t *Trace) error {
 			return err
 		}
 	}
+	r.events = t.Events
+	if err := r.happen(); err != nil {
+		return err
+	}
 	if r.order != Fair {
 		return nil
 	}
-	known := map[string]bool{"": true}
+	known := map[string]bool{"": true, api.DefaultQueue: true}
+	for _, e := range t.Events {
+		if q, ok := e.(engine.QueueSet); ok {
+			known[q.Queue.Name] = true
+		}
+	}
 	for _, q := range t.Queues {
 		known[q.Name] = true
 		if err := r.step(engine.QueueSet{Queue: q}); err != nil {
@@ -210,6 +247,8 @@ func (r *jobRun) submit(m *member) error {
 
 // stop ends a job that runs, which goes on later.
 func (r *jobRun) stop(m *member) error {
+	r.stopping = true
+	defer func() { r.stopping = false }()
 	return r.step(engine.Cancel{At: engine.At{At: r.now}, ID: m.id, Reason: "another job comes first"})
 }
 
@@ -229,10 +268,7 @@ func (r *jobRun) endDue() error {
 		m := heap.Pop(&r.ends).(ending).member
 		r.release(m)
 		r.wanted -= m.job.Compute()
-		r.ended = append(r.ended, finished{
-			job: m.job, wait: m.started - m.job.Submit, completion: r.now - m.job.Submit,
-			contention: (r.busy - m.busy) / float64(max(1, r.now-m.job.Submit)),
-		})
+		r.end(m)
 		delete(r.byID, m.id)
 		for task := range m.job.Tasks {
 			if err := r.step(engine.Ended{At: engine.At{At: r.now}, ID: m.id, Task: task}); err != nil {
@@ -241,6 +277,14 @@ func (r *jobRun) endDue() error {
 		}
 	}
 	return nil
+}
+
+// end notes what a job came to.
+func (r *jobRun) end(m *member) {
+	r.ended = append(r.ended, finished{
+		job: m.job, wait: m.started - m.job.Submit, completion: r.now - m.job.Submit,
+		contention: max(1, (r.busy-m.busy)/float64(max(1, r.now-m.job.Submit))),
+	})
 }
 
 // release takes what a job holds out of the sums.
@@ -252,7 +296,13 @@ func (r *jobRun) release(m *member) {
 
 // step feeds the engine an event and carries out what it proposes.
 func (r *jobRun) step(event engine.Event) error {
-	for _, a := range r.engine.Step(event) {
+	actions := r.engine.Step(event)
+	if r.log != nil {
+		if err := r.log.Append(event, actions); err != nil {
+			return err
+		}
+	}
+	for _, a := range actions {
 		var err error
 		switch a := a.(type) {
 		case engine.Place:
@@ -314,8 +364,11 @@ func (r *jobRun) evict(a engine.Evict) error {
 	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task}); err != nil {
 		return err
 	}
-	if r.order.chooses() || r.engine.Known(a.Workload) {
+	switch {
+	case r.stopping || r.engine.Known(a.Workload):
 		return nil
+	case r.order.chooses():
+		return r.queueUp([]*member{m}, nil)
 	}
 	return r.submit(m)
 }

@@ -14,6 +14,8 @@ type Trace struct {
 	// Queues are the tenants of which more is known than their names.
 	Queues []api.QueueSpec
 	Jobs   []Job // by Submit
+	// Events are what happens to nodes, devices, queues and classes while the jobs run, by time.
+	Events []engine.Event
 }
 
 // Job is a workload of a trace.
@@ -28,11 +30,21 @@ func (j *Job) Compute() int64 {
 	return int64(j.Share.Compute.Floor) * int64(j.Devices) * int64(j.Tasks)
 }
 
-// Capacity is what all devices of the trace's nodes have, in thousandths of a device.
+// Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there
+// from the beginning, and those that go as if they stayed.
 func (t *Trace) Capacity() int64 {
-	var sum int64
+	devices := map[string]int{}
 	for _, n := range t.Nodes {
-		sum += int64(len(n.Devices)) * 1000
+		devices[n.Node] = len(n.Devices)
+	}
+	for _, e := range t.Events {
+		if n, ok := e.(engine.NodeSet); ok {
+			devices[n.Node] = max(devices[n.Node], len(n.Devices))
+		}
+	}
+	var sum int64
+	for _, count := range devices {
+		sum += int64(count) * 1000
 	}
 	return sum
 }

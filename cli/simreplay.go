@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+func (c *invocation) simReplayCommand() *cobra.Command {
+	var orders, policies []string
+	var html string
+	cmd := &cobra.Command{
+		Use:   "replay LOG",
+		Short: "Take every decision of a server's event log again, and say what another policy would have made of that day",
+		Long: `Reads a file of a server's event log (STATE/events/NUMBER.events), takes every decision again and holds it against the log. Then it says
+how the workloads in it fared. With --order or --policy the same workloads are run once more, coming when they came, running as long as they
+ran, among the same nodes and queues, to say how they would have fared. Those that never started are left out; those that ran
+when the log ended count as long as they had run. It exits with 1 if this version decides otherwise than the log says.`,
+		Example: `  aliquot sim replay /var/lib/aliquot/events/00000007.events
+  aliquot sim replay 00000007.events --order fifo,fair --policy best_fit,default --html what-if.html`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("sim replay takes one file of an event log, and %d were given: name one of STATE/events", len(args))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&orders, "order", nil, "run it again in these orders: "+strings.Join(sim.Orders(), ", ")+"; fair is a server's, and taken where only --policy is given")
+	cmd.Flags().StringSliceVar(&policies, "policy", nil, "run it again under these placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file; best_fit where only --order is given")
+	cmd.Flags().StringVar(&html, "html", "", "write a report with plots to this file, too")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		again, err := parseOrders(orders)
+		if err != nil {
+			return err
+		}
+		log, err := sim.ReadLog(args[0])
+		if err != nil {
+			return err
+		}
+		out := &sim.File{Trace: args[0], Jobs: []*sim.JobResult{log.Was}}
+		if len(orders)+len(policies) > 0 {
+			if len(again) == 0 {
+				again = []sim.Order{sim.Fair}
+			}
+			if len(policies) == 0 {
+				policies = []string{"best_fit"}
+			}
+			runs, err := c.runJobs(cmd.Context(), log.Trace, again, policies, 0)
+			if err != nil {
+				return err
+			}
+			out.Jobs = append(out.Jobs, runs...)
+		}
+		if html != "" {
+			if err := sim.WriteHTML(html, out); err != nil {
+				return err
+			}
+		}
+		if err := c.print(*format, out, func(bool) table { return jobsTable(out.Jobs) }); err != nil {
+			return err
+		}
+		return c.toldReplay(log)
+	}
+	return cmd
+}
+
+// toldReplay says on standard error whether the log replays.
+func (c *invocation) toldReplay(log *sim.Recording) error {
+	if log.Left > 0 {
+		_, _ = fmt.Fprintf(c.Err, "%d workloads never started and are left out.\n", log.Left)
+	}
+	if log.Differs != nil {
+		return fmt.Errorf("this version of Aliquot decides otherwise than the one that wrote the log: %w", log.Differs)
+	}
+	_, _ = fmt.Fprintf(c.Err, "%d steps were taken again with the same actions.\n", log.Steps)
+	return nil
+}

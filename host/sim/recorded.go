@@ -1,0 +1,310 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// AsRecorded is the order of what a log says was, beside runs of what might have been.
+const AsRecorded Order = "recorded"
+
+// Recording is what an event log has: a day of a server, as it was and as a trace.
+type Recording struct {
+	Trace *Trace     // the jobs that started; those that still ran at the end of the log as long as they had run
+	Was   *JobResult // of the jobs that started and ended
+	Steps int
+	// Differs is where this engine decides otherwise than the one that wrote the log, nil: nowhere.
+	Differs *engine.DiffError
+	Left    int // jobs that never started, and are in neither
+}
+
+// logRecord is a record of an event log, and logSnapshot what of its snapshot is needed here.
+type logRecord struct {
+	Snapshot []byte            `json:"snapshot"`
+	Event    json.RawMessage   `json:"event"`
+	Actions  []json.RawMessage `json:"actions"`
+}
+
+type logSnapshot struct {
+	Now       engine.Time     `json:"now"`
+	Fleet     fleet.State     `json:"fleet"`
+	Queues    []api.QueueSpec `json:"queues"`
+	Workloads []struct {
+		Workload engine.Workload `json:"workload"`
+		Tasks    []struct {
+			Node  string      `json:"node"`
+			Since engine.Time `json:"since"`
+		} `json:"tasks"`
+	} `json:"workloads"`
+}
+
+// ReadLog reads an event log of a server, after holding every decision of the engine against those in it. A torn last record is passed over.
+func ReadLog(path string) (*Recording, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the user's own word
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	out := &Recording{}
+	replayed, err := engine.Replay(bytes.NewReader(text))
+	switch {
+	case errors.As(err, &out.Differs):
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	default:
+		text = text[:replayed.Length]
+		out.Steps = replayed.Steps
+	}
+	snapshot, events, err := readRecords(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	out.listen(snapshot, events)
+	return out, nil
+}
+
+// readRecords reads the records of a log whose checksums were looked at before, up to a torn last one.
+func readRecords(text []byte) (*logSnapshot, []engine.Event, error) {
+	var snapshot *logSnapshot
+	var events []engine.Event
+	lines := bufio.NewReader(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil { // what has no line feed at its end is torn
+			break
+		}
+		if n == 0 { // names format and version
+			continue
+		}
+		var r logRecord
+		if len(line) < 9 || json.Unmarshal(line[9:], &r) != nil {
+			return nil, nil, fmt.Errorf("record %d cannot be read: the event log is damaged", n-1)
+		}
+		if r.Snapshot != nil {
+			snapshot = &logSnapshot{}
+			_, body, _ := bytes.Cut(r.Snapshot, []byte("\n"))
+			if err := json.Unmarshal(body, snapshot); err != nil {
+				return nil, nil, fmt.Errorf("the snapshot cannot be read: %w", err)
+			}
+			continue
+		}
+		event, err := engine.UnmarshalEvent(r.Event)
+		if err != nil {
+			return nil, nil, fmt.Errorf("record %d: %w", n-1, err)
+		}
+		events = append(events, event)
+	}
+	if snapshot == nil {
+		return nil, nil, errors.New("the event log has no snapshot")
+	}
+	return snapshot, events, nil
+}
+
+// listener follows a log and notes what its workloads did.
+type listener struct {
+	run    jobRun
+	start  engine.Time // of the log
+	trace  *Trace
+	known  map[string]*heard
+	inTurn []*heard
+}
+
+// heard is a workload of a log.
+type heard struct {
+	member
+	open int // tasks that have not ended
+}
+
+// listen makes the trace and the figures of a log.
+func (o *Recording) listen(snapshot *logSnapshot, events []engine.Event) {
+	l := listener{trace: &Trace{}, known: map[string]*heard{}, start: snapshot.Now}
+	if len(events) > 0 {
+		l.start = max(l.start, events[0].When())
+	}
+	l.state(snapshot)
+	for _, event := range events {
+		l.setting(event)
+	}
+	l.run = jobRun{order: AsRecorded, capacity: l.trace.Capacity(), running: map[*member]bool{}}
+	l.workloads(snapshot)
+	for _, event := range events {
+		l.hear(event)
+	}
+	for _, h := range l.inTurn {
+		if h.started < 0 {
+			o.Left++
+			continue
+		}
+		if h.running {
+			h.job.Duration = max(1, l.run.now-h.started)
+		}
+		l.trace.Jobs = append(l.trace.Jobs, *h.job)
+	}
+	o.Trace = l.trace // in the order of coming, as the log is
+	if len(l.trace.Jobs) > 0 {
+		l.run.figures(l.trace.Jobs[0].Submit)
+	}
+	o.Was = &l.run.out
+	o.Was.Order, o.Was.Policy = AsRecorded, "as it was"
+}
+
+// state takes in nodes, classes and queues of the snapshot.
+func (l *listener) state(s *logSnapshot) {
+	for _, n := range s.Fleet.Nodes {
+		if n.Gone {
+			continue
+		}
+		set := engine.NodeSet{Node: n.Name}
+		for _, d := range n.Devices {
+			if !d.Gone {
+				set.Devices = append(set.Devices, engine.Device{UUID: d.UUID, Index: d.Index, Model: d.Model, Memory: d.Memory, Health: d.Health, Reason: d.Reason})
+			}
+		}
+		for _, r := range n.Resources {
+			set.Resources = append(set.Resources, engine.Resource(r))
+		}
+		l.trace.Nodes = append(l.trace.Nodes, set)
+	}
+	for _, c := range s.Fleet.Classes {
+		f := engine.Feasibility{Class: c.Name}
+		for _, said := range c.Said {
+			if said.Allowed {
+				f.Allowed = append(f.Allowed, said.Node)
+			} else {
+				f.Barred = append(f.Barred, engine.NodeReason{Node: said.Node, Code: said.Code})
+			}
+		}
+		l.trace.Classes = append(l.trace.Classes, f)
+	}
+	l.trace.Queues = s.Queues
+}
+
+// setting keeps what happened to nodes and queues, for what might have been is run among the same.
+func (l *listener) setting(event engine.Event) {
+	at := engine.At{At: max(0, event.When()-l.start)}
+	switch e := event.(type) {
+	case engine.NodeSet:
+		e.At = at
+		event = e
+	case engine.NodeGone:
+		e.At = at
+		event = e
+	case engine.DeviceHealth:
+		e.At = at
+		event = e
+	case engine.QueueSet:
+		e.At = at
+		event = e
+	case engine.Feasibility:
+		e.At = at
+		event = e
+	default:
+		return
+	}
+	l.trace.Events = append(l.trace.Events, event)
+}
+
+// workloads takes in what the snapshot has: what ran comes and starts with the log.
+func (l *listener) workloads(s *logSnapshot) {
+	for _, w := range s.Workloads {
+		h := l.come(w.Workload)
+		for i := range w.Tasks {
+			if w.Tasks[i].Node == "" {
+				h.open--
+			}
+		}
+		if len(w.Tasks) > 0 && h.open > 0 {
+			l.begin(h)
+		}
+	}
+}
+
+func (l *listener) hear(event engine.Event) {
+	l.run.advance(max(l.run.now, event.When()-l.start))
+	switch e := event.(type) {
+	case engine.Submit:
+		l.come(e.Workload)
+	case engine.Adopt:
+		h := l.come(e.Workload)
+		h.open = len(e.Tasks)
+		l.begin(h)
+	case engine.Change:
+		l.change(e)
+	case engine.Started:
+		if h := l.known[e.ID]; h != nil && !h.running {
+			l.begin(h)
+		}
+	case engine.Ended:
+		l.over(e.ID)
+	case engine.Cancel:
+		if h := l.known[e.ID]; h != nil && !h.running {
+			l.run.wanted -= h.job.Compute()
+			delete(l.known, e.ID)
+		}
+	}
+}
+
+func (l *listener) come(w engine.Workload) *heard {
+	if h := l.known[w.ID]; h != nil { // rejected, or adopted where it waited
+		return h
+	}
+	h := &heard{member: member{job: &Job{Workload: w, Submit: l.run.now}, started: -1, busy: l.run.busy}, open: w.Tasks}
+	l.run.wanted += h.job.Compute()
+	l.known[w.ID] = h
+	l.inTurn = append(l.inTurn, h)
+	return h
+}
+
+func (l *listener) begin(h *heard) {
+	h.running, h.started = true, l.run.now
+	l.run.usage = append(l.run.usage, change{l.run.now, h.job.Queue, h.job.Compute()})
+}
+
+// over ends a task, and the workload with its last one.
+func (l *listener) over(id string) {
+	h := l.known[id]
+	if h == nil {
+		return
+	}
+	if h.open--; h.open > 0 {
+		return
+	}
+	l.run.wanted -= h.job.Compute()
+	delete(l.known, id)
+	if h.started < 0 {
+		return
+	}
+	h.running = false
+	h.job.Duration = max(1, l.run.now-h.started)
+	l.run.usage = append(l.run.usage, change{l.run.now, h.job.Queue, -h.job.Compute()})
+	l.run.end(&h.member)
+}
+
+// change gives a workload another share, priority or queue; what might have been is run with the last ones.
+func (l *listener) change(e engine.Change) {
+	h := l.known[e.ID]
+	if h == nil {
+		return
+	}
+	before, queue := h.job.Compute(), h.job.Queue
+	if e.Share != nil {
+		h.job.Share = *e.Share
+	}
+	if e.Priority != nil {
+		h.job.Priority = *e.Priority
+	}
+	if e.Queue != nil {
+		h.job.Queue = *e.Queue
+	}
+	l.run.wanted += h.job.Compute() - before
+	if h.running {
+		l.run.usage = append(l.run.usage, change{l.run.now, queue, -before}, change{l.run.now, h.job.Queue, h.job.Compute()})
+	}
+}

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// recorded runs a trace in the engine's own order and keeps the log of it.
+func recorded(t *testing.T, trace *Trace, o Order) (string, *JobResult) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "00000001.events")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := engine.NewLogWriter(file, engine.New(engine.Config{NoBackfill: o == FirstCome}).Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := RunJobs(t.Context(), trace, JobOptions{Order: o, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path, r
+}
+
+// A recorded day comes to what it came to, and so does its trace when it is run again under what decided it.
+func TestRecordingRunsAgain(t *testing.T) {
+	for _, o := range []Order{FirstCome, Backfill, Fair} {
+		path, was := recorded(t, GenerateJobs(2, 1.0, 3), o)
+		rec, err := ReadLog(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec.Differs != nil || rec.Steps == 0 || rec.Left != 0 || len(rec.Trace.Jobs) != was.Jobs {
+			t.Fatalf("%s: %d steps, differs %v, %d jobs, %d left out", o, rec.Steps, rec.Differs, len(rec.Trace.Jobs), rec.Left)
+		}
+		again := runJobs(t, rec.Trace, o)
+		for name, r := range map[string]*JobResult{"as recorded": rec.Was, "run again": again} {
+			got, want := r.Figures(), was.Figures()
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %s: %v, want %v", o, name, got, want)
+			}
+		}
+		if !reflect.DeepEqual(rec.Was.Plots.Allocated, was.Plots.Allocated) {
+			t.Errorf("%s: what was allocated is read otherwise", o)
+		}
+	}
+}
+
+// A log may begin in the middle of a day and end there; nodes come and go in it.
+func TestRecordingOfAPart(t *testing.T) {
+	e := engine.New(engine.Config{})
+	at := func(s int) engine.At { return engine.At{At: engine.Time(s) * 1_000_000} }
+	trace := few(t, "nodes 2 devices=2", "job runs run=1s devices=2", "job ends run=1s devices=2", "job waits run=1s devices=2", "job new run=1s")
+	for _, n := range trace.Nodes {
+		e.Step(n)
+	}
+	start := func(s int, id string) {
+		for _, a := range e.Step(engine.Submit{At: at(s), Workload: workloadOf(trace, id)}) {
+			e.Step(engine.Done{At: at(s), ID: a.Action()})
+			e.Step(engine.Started{At: at(s), ID: id})
+		}
+	}
+	start(1000, "runs")
+	start(1001, "ends")
+	start(1002, "waits")
+	path := filepath.Join(t.TempDir(), "00000002.events")
+	var text bytes.Buffer
+	log, err := engine.NewLogWriter(&text, e.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(event engine.Event) []engine.Action {
+		t.Helper()
+		actions := e.Step(event)
+		if err := log.Append(event, actions); err != nil {
+			t.Fatal(err)
+		}
+		return actions
+	}
+	// The log begins at 1010: ends ends at 1030 and new comes and starts nowhere, for waits takes what came free; a node comes at 1040.
+	step(engine.Tick{At: at(1010)})
+	step(engine.Submit{At: at(1020), Workload: workloadOf(trace, "new")})
+	placed := step(engine.Ended{At: at(1030), ID: "ends"})
+	step(engine.Done{At: at(1030), ID: placed[0].Action()})
+	step(engine.Started{At: at(1030), ID: "waits"})
+	node := trace.Nodes[1]
+	node.Node, node.At = "late", at(1040)
+	node.Devices = []engine.Device{{UUID: "late-0", Memory: 1 << 30, Health: node.Devices[0].Health}}
+	step(node)
+	step(engine.Ended{At: at(1050), ID: "waits"})
+	whole := text.Len()
+	step(engine.Tick{At: at(1060)})
+	torn := text.Bytes()[:whole+7]
+	if err := os.WriteFile(path, torn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := ReadLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Was.Jobs != 2 || rec.Was.MeanJCT != (20+40)/2.0 || rec.Was.MeanWait != 10 || rec.Was.Capacity != 5000 || rec.Left != 1 || len(rec.Trace.Jobs) != 3 {
+		t.Errorf("as recorded %+v, %d left out, jobs %+v", rec.Was, rec.Left, rec.Trace.Jobs)
+	}
+	if r := runJobs(t, rec.Trace, Backfill); r.Jobs != 3 || r.Makespan != 40 {
+		t.Errorf("run again, %d jobs take %g s", r.Jobs, r.Makespan)
+	}
+}
+
+func TestWhatIsNoLog(t *testing.T) {
+	path, _ := recorded(t, GenerateJobs(1, 0.9, 1), Fair)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Replace(text, []byte("job-000007"), []byte("job-000008"), 1)
+	for want, text := range map[string][]byte{"is damaged": damaged, "this is no event log": []byte("job x\n")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadLog(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("a log that is not one gives %v, want %q", err, want)
+		}
+	}
+}
+
+func workloadOf(t *Trace, id string) engine.Workload {
+	for i := range t.Jobs {
+		if t.Jobs[i].ID == id {
+			return t.Jobs[i].Workload
+		}
+	}
+	return engine.Workload{}
+}
+
+// What runs on a node that goes is placed elsewhere with what it has left.
+func TestNodesGo(t *testing.T) {
+	trace := few(t, "nodes 2", "job a at=0 run=100s devices=8", "job b at=0 run=100s devices=8")
+	trace.Events = []engine.Event{engine.NodeGone{At: engine.At{At: 60_000_000}, Node: trace.Nodes[0].Node}}
+	for _, o := range []Order{FirstCome, Fair, ShortestTime} {
+		// One has 40 s left and waits for the other's end at 100 s.
+		if r := runJobs(t, trace, o); r.Preemptions != 1 || r.MeanJCT != (100+140)/2.0 {
+			t.Errorf("%s: %d are stopped, mean JCT %g s", o, r.Preemptions, r.MeanJCT)
+		}
+	}
+}
