@@ -33,6 +33,7 @@ type simRun struct {
 	trace, seeds, html string
 	policies, orders   []string
 	load               float64
+	between, repair    time.Duration
 }
 
 func (c *invocation) simRunCommand() *cobra.Command {
@@ -56,9 +57,11 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 	}
 	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES")
 	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON")
-	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone")
+	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
 	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
 	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and generated-jobs get as many nodes, or as close comings, as make this load")
+	cmd.Flags().DurationVar(&o.between, "failures", 0, "of jobs: each node fails at random, so long after it came back, on average; 0: none does")
+	cmd.Flags().DurationVar(&o.repair, "repair", time.Hour, "of jobs: how long a node that failed is away")
 	cmd.Flags().StringVar(&o.html, "html", "", "write a report with plots to this file, too")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

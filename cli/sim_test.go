@@ -47,6 +47,8 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "generated-jobs:1", "--order", "fifo,srsf"}, 0, "FAIRNESS P99"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--order", "first"}, ExitUsage, `there is no order "first"`},
 		{[]string{"run", "--trace", "generated-jobs:1", "--load", "0"}, ExitUsage, "--load 0: give a part"},
+		{[]string{"run", "--trace", "generated-jobs:4", "--failures", "2h", "--repair", "10m"}, 0, "backfill"},
+		{[]string{"run", "--trace", "generated-jobs:1", "--failures", "1s"}, ExitUsage, "nodes fail each minute at most"},
 		{[]string{"run", "--trace", "generated:2", "--order", "srtf"}, ExitUsage, "are for traces of jobs"},
 		{[]string{"replay", log}, 0, "steps were taken again with the same actions"},
 		{[]string{"replay", log}, 0, "recorded   as it was    100"},

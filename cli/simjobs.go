@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -16,13 +17,19 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if !(o.load > 0 && o.load <= 10) {
 		return nil, usagef("--load %g: give a part of the devices, above 0 and at most 10", o.load)
 	}
+	if o.between < 0 || o.between > 0 && o.between < time.Minute || o.repair < time.Second {
+		return nil, usagef("--failures %v --repair %v: nodes fail each minute at most, and a repair takes a second at least", o.between, o.repair)
+	}
 	orders, err := parseOrders(o.orders)
 	if err != nil {
 		return nil, err
 	}
-	trace, err := sim.OpenJobs(o.trace, o.load)
+	trace, err := sim.OpenJobs(o.trace, o.load, seed)
 	if err != nil {
 		return nil, err
+	}
+	if o.between > 0 {
+		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
 	out := &sim.File{Trace: o.trace}
 	out.Jobs, err = c.runJobs(ctx, trace, orders, o.policies, seed)

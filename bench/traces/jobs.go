@@ -123,8 +123,5 @@ func (b *bench) part(seeds string) string {
 	if seeds != wholeSeeds {
 		less = append(less, "-seeds "+seeds)
 	}
-	if b.folder == "" {
-		less = append(less, "without ALIQUOT_TRACES")
-	}
 	return strings.Join(less, ", ")
 }

@@ -8,9 +8,9 @@ import (
 
 func TestPart(t *testing.T) {
 	for want, b := range map[string]bench{
-		"":                                    {folder: "traces"},
-		"-only muri":                          {folder: "traces", only: "muri"},
-		"-only speed, without ALIQUOT_TRACES": {only: "speed"},
+		"":            {folder: "traces"},
+		"-only muri":  {folder: "traces", only: "muri"},
+		"-only speed": {only: "speed"},
 	} {
 		if got := b.part(wholeSeeds); got != want {
 			t.Errorf("%q, want %q", got, want)

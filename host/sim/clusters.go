@@ -61,7 +61,7 @@ func ReadMuri(path string) (*Trace, error) {
 		t.Jobs = append(t.Jobs, j)
 		return nil
 	})
-	return sorted(t), err
+	return fromZero(t), err
 }
 
 // maxTime is the longest time that a trace may have, in µs: about 30 years.
@@ -101,14 +101,20 @@ func ReadPhilly(path string, load float64) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	sorted(t)
+	fromZero(t)
 	t.Nodes = uniform(nodesFor(t.Jobs, load))
 	return t, nil
 }
 
-// sorted puts the jobs in the order of their coming, the first at time 0.
+// sorted puts the jobs in the order of their coming.
 func sorted(t *Trace) *Trace {
 	slices.SortStableFunc(t.Jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
+	return t
+}
+
+// fromZero puts the jobs in the order of their coming, the first at time 0.
+func fromZero(t *Trace) *Trace {
+	sorted(t)
 	for i := len(t.Jobs) - 1; i >= 0; i-- {
 		t.Jobs[i].Submit -= t.Jobs[0].Submit
 	}

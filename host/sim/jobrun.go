@@ -60,8 +60,10 @@ type jobRun struct {
 	capacity int64              // thousandths of a device
 	byID     map[string]*member // all that came and have not ended
 	running  map[*member]bool
-	waiting  line // under an order that the simulator chooses by
-	stopping bool // the eviction is the simulator's own, which puts the job in line itself
+	waiting  line             // under an order that the simulator chooses by
+	there    map[string]int64 // thousandths of a device by node
+	room     int64            // the sum of these
+	stopping bool             // the eviction is the simulator's own, which puts the job in line itself
 	ends     endings
 	events   []engine.Event // of the trace, that are to come
 	seq      int
@@ -91,7 +93,7 @@ type finished struct {
 // a job never ends, where it fits on no node, and where the engine rejects what the trace has.
 func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
-	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, capacity: t.Capacity()}
+	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity()}
 	if err := r.prepare(t); err != nil {
 		return nil, err
 	}
@@ -145,6 +147,7 @@ func (r *jobRun) happen() error {
 		if _, ok := event.(engine.QueueSet); ok && r.order != Fair {
 			continue
 		}
+		r.nodeChanged(event)
 		if err := r.step(event); err != nil {
 			return err
 		}
@@ -167,6 +170,7 @@ func (r *jobRun) decide() error {
 // prepare makes the nodes, classes and queues of a trace known.
 func (r *jobRun) prepare(t *Trace) error {
 	for _, n := range t.Nodes {
+		r.nodeChanged(n)
 		if err := r.step(n); err != nil {
 			return err
 		}
@@ -346,14 +350,14 @@ func (r *jobRun) start(a engine.Place) error {
 	return nil
 }
 
-// evict ends a task at once. When the first task of a job goes, the job waits again with what it has left; where the engine chooses,
-// it is submitted again when the last one went.
+// evict ends a task at once. When the first task of a job goes, the others go, too, and the job waits again with what it has left.
 func (r *jobRun) evict(a engine.Evict) error {
 	m := r.byID[a.Workload]
 	if m == nil {
 		return fmt.Errorf("the engine evicts workload %s, which does not run", a.Workload)
 	}
-	if m.running {
+	first := m.running
+	if first {
 		r.release(m)
 		r.out.Preemptions++
 	}
@@ -363,6 +367,9 @@ func (r *jobRun) evict(a engine.Evict) error {
 	}
 	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task}); err != nil {
 		return err
+	}
+	if first && !r.stopping && r.engine.Known(a.Workload) {
+		return r.step(engine.Cancel{At: at, ID: a.Workload, Reason: "another of its tasks is over"})
 	}
 	switch {
 	case r.stopping || r.engine.Known(a.Workload):

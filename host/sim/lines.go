@@ -58,6 +58,7 @@ func scanLines(name string, from io.Reader) (*Trace, error) {
 	case len(p.trace.Nodes) == 0 || len(p.trace.Jobs) == 0:
 		return nil, fmt.Errorf("%s has %d nodes and %d jobs: it needs at least one of each", name, len(p.trace.Nodes), len(p.trace.Jobs))
 	}
+	p.trace.add(p.outages)
 	return sorted(p.trace), nil
 }
 
@@ -65,6 +66,7 @@ func scanLines(name string, from io.Reader) (*Trace, error) {
 type lineReader struct {
 	trace        *Trace
 	queues, jobs map[string]bool
+	outages      []outage
 	words        map[string]string // of a line, by key; what was read is taken out
 	err          error             // the first of a line
 }
@@ -72,7 +74,7 @@ type lineReader struct {
 // line takes in one line: a word that says what it is, a name or number, then words of the form key=value, in any order.
 func (p *lineReader) line(words []string) error {
 	if len(words) < 2 {
-		return fmt.Errorf("%q stands alone: write nodes COUNT, queue NAME or job NAME, then key=value", words[0])
+		return fmt.Errorf("%q stands alone: write nodes COUNT, queue NAME, job NAME or fail NODE, then key=value", words[0])
 	}
 	p.words, p.err = map[string]string{}, nil
 	for _, word := range words[2:] {
@@ -89,8 +91,10 @@ func (p *lineReader) line(words []string) error {
 		p.queue(words[1])
 	case "job":
 		p.job(words[1])
+	case "fail":
+		p.failure(words[1])
 	default:
-		return fmt.Errorf("%q is no kind of line: write nodes, queue or job", words[0])
+		return fmt.Errorf("%q is no kind of line: write nodes, queue, job or fail", words[0])
 	}
 	if p.err == nil {
 		for _, key := range slices.Sorted(maps.Keys(p.words)) {
@@ -210,6 +214,19 @@ func (p *lineReader) queue(name string) {
 	}
 	p.queues[name] = true
 	p.trace.Queues = append(p.trace.Queues, spec)
+}
+
+func (p *lineReader) failure(node string) {
+	o := outage{node: node}
+	read(p, "at", moment, &o.at)
+	read(p, "for", moment, &o.long)
+	switch {
+	case !slices.ContainsFunc(p.trace.Nodes, func(n engine.NodeSet) bool { return n.Node == node }):
+		p.fail("there is no node %s before this line: they are called node-00000 and so on, in their order", node)
+	case o.long < 1:
+		p.fail("the failure of %s has no end: write for example for=30m", node)
+	}
+	p.outages = append(p.outages, o)
 }
 
 func (p *lineReader) job(name string) {

@@ -10,11 +10,14 @@ import (
 )
 
 func TestOwnFormat(t *testing.T) {
-	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9)
+	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := trace.Jobs[len(trace.Jobs)-1]
+	if len(trace.Events) != 2 || trace.Events[1].When() != 5*3_600_000_000 {
+		t.Errorf("failures are read as %+v", trace.Events)
+	}
 	if len(trace.Nodes) != 3 || len(trace.Nodes[2].Devices) != 4 || trace.Nodes[2].Devices[0].Model != "L4" || len(trace.Queues) != 2 ||
 		trace.Queues[0].Quota != 8000 || trace.Queues[1].Weight.All != 2 {
 		t.Errorf("nodes and queues are read as %+v, %+v", trace.Nodes, trace.Queues)
@@ -44,6 +47,8 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s gpu=0.9..0.2":            "gpu=0.9..0.2: ",
 		"job x run=1s preemptible=maybe":       "write yes or no",
 		"job x run=1s cpu=-1":                  "cpu=-1: write a number of cores",
+		"fail node-00001 at=1s for=1s":         "there is no node node-00001 before this line",
+		"fail node-00000 at=1s":                "the failure of node-00000 has no end",
 		"nodes 0":                              "nodes 0: write a whole number",
 		"queue q parent=p":                     "queue q is under p, which does not come before it",
 		"job x run=1s\njob x run=1s":           "few:4: job x comes twice",
@@ -99,7 +104,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		return path
 	}
 	muri := "job_id,num_gpu,submit_time,iterations,iteration_time\n0,4,1000,10,500\n1,16,500,1,7\n"
-	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9)
+	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +113,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		t.Errorf("Muri's jobs are read as %+v", trace.Jobs)
 	}
 	philly := "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 00:01:40,80.0,8,1,b\n2017-10-09 00:00:00,50.5,12,1,a\n"
-	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5)
+	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +131,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		"generated-jobs:none":                  "write generated-jobs:NODES",
 		"jobs:" + filepath.Join(folder, "not"): "read trace: ",
 	} {
-		if _, err := OpenJobs(name, 0.9); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := OpenJobs(name, 0.9, 1); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s gives %v, want %q", name, err, text)
 		}
 	}

@@ -148,7 +148,7 @@ func (r *jobRun) choose() (start, end []*member) {
 		m.key = r.order.key(m, r.now)
 	}
 	slices.SortFunc(running, inOrder)
-	room := r.capacity
+	room := r.room
 	for {
 		next := r.waiting.first(room)
 		if len(running) > 0 && (next == nil || running[0].key <= next.key) {

@@ -41,8 +41,8 @@ func IsJobs(name string) bool {
 }
 
 // OpenJobs reads the trace of jobs that a word names. Traces that name no nodes get as many as keep the load at or under a part of
-// them, which is above 0.
-func OpenJobs(name string, load float64) (*Trace, error) {
+// them, which is above 0; made ones are made by the seed.
+func OpenJobs(name string, load float64, seed uint64) (*Trace, error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	switch kind {
 	case "muri":
@@ -56,7 +56,7 @@ func OpenJobs(name string, load float64) (*Trace, error) {
 	if err != nil || nodes < 1 || nodes > 10_000 {
 		return nil, fmt.Errorf("trace %q: write generated-jobs:NODES with 1 to 10000 nodes", name)
 	}
-	return GenerateJobs(nodes, load, 1), nil
+	return GenerateJobs(nodes, load, seed), nil
 }
 
 // ParseSeeds reads `42`, `42..51` or a list of these with commas.
