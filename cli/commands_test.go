@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func furnish(f *fakeServer) {
 			HealthReason: "XID 79: it fell off the bus", Unenforced: []api.Process{{PID: 99, Name: "python", User: "eve"}},
 		},
 	}
-	f.queues = append(f.queues, api.Queue{QueueSpec: api.QueueSpec{Name: "vision", Parent: "default", Quota: 2000}, Held: 2500, Running: 3, Waiting: 1})
+	f.queues = append(f.queues, api.Queue{QueueSpec: api.QueueSpec{Name: "vision", Parent: "default", Quota: 2000, Limit: api.QueueAmounts{Compute: ptr(api.Quota(3000))}}, Held: 2500, Running: 3, Waiting: 1})
 	f.why = api.Why{
 		Workload: "night", Phase: api.Waiting, Place: 2, Code: "compute", Message: "no device has 0.50 of its compute free",
 		Counts: []api.WhyCount{{Code: "compute", Message: "floors of others are in the way", Devices: 1}, {Code: "down", Message: "down", Devices: 2}},
@@ -248,11 +249,19 @@ func TestStopResizeQueue(t *testing.T) {
 	if !f.called(`POST /v1/workloads/train/stop {"grace":"3s"}`) {
 		t.Errorf("the grace is not among the calls: %q", f.calls)
 	}
-	if got := f.command("queue", "set", "vision", "--quota", "3"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"3"}`) {
+	if got := f.command("queue", "set", "vision", "--quota", "3"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"3","limit":{"compute":"3"}}`) {
 		t.Errorf("queue set keeps the parent: %q %q", got.err, f.calls)
 	}
-	if got := f.command("queue", "set", "vision", "--max-priority", "10"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","maxPriority":10}`) {
+	if got := f.command("queue", "set", "vision", "--max-priority", "10"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"},"maxPriority":10}`) {
 		t.Errorf("queue set keeps the quota: %q %q", got.err, f.calls)
+	}
+	set := f.command("queue", "set", "vision", "--limit", "1.5", "--weight", "7")
+	if lines := strings.Split(set.out, "\n"); len(lines) < 2 || !slices.Equal(strings.Fields(lines[0])[6:8], []string{"LIMIT", "WEIGHT"}) ||
+		!slices.Equal(strings.Fields(lines[1])[6:8], []string{"1.50", "7"}) {
+		t.Errorf("queue set shows not what was set: %q %q", set.out, set.err)
+	}
+	if got := f.command("stop", "nobody", "-o", "json"); got.out != "[]\n" || got.exit.Status != ExitFailed {
+		t.Errorf("nothing was stopped, and as data that is %q, status %v", got.out, got.exit)
 	}
 	if got := f.command("queue", "remove", "vision"); got.out != "vision removed\n" {
 		t.Errorf("queue remove: %q %q", got.out, got.err)

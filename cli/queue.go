@@ -22,7 +22,12 @@ func (c *invocation) queueCommand() *cobra.Command {
 }
 
 func (c *invocation) queueListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "The queues with quota, what they hold and who waits", Args: none}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "The queues with quota, what they hold and who waits",
+		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight and the highest priority that users may give.",
+		Args:  none,
+	}
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		server := c.client()
@@ -42,7 +47,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 func queueTable(queues []api.Queue, wide bool) table {
 	out := table{head: []string{"NAME", "PARENT", ">QUOTA", ">HELD", ">RUNNING", ">WAITING"}, empty: "No queues."}
 	if wide {
-		out.head = append(out.head, ">WEIGHT", ">MAX PRIORITY")
+		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY")
 	}
 	for _, one := range queues {
 		held := text(part(one.Held))
@@ -55,7 +60,11 @@ func queueTable(queues []api.Queue, wide bool) table {
 			text(strconv.Itoa(one.Running)), text(strconv.Itoa(one.Waiting)),
 		}
 		if wide {
-			row = append(row, text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))))
+			limit := api.Unlimited
+			if one.Limit.Compute != nil {
+				limit = *one.Limit.Compute
+			}
+			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))))
 		}
 		out.rows = append(out.rows, row)
 	}
@@ -197,7 +206,8 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(*format, queue, func(wide bool) table { return queueTable([]api.Queue{queue}, wide) })
+		// All columns, for any of them may be what was set.
+		return c.print(*format, queue, func(bool) table { return queueTable([]api.Queue{queue}, true) })
 	}
 	return cmd
 }
