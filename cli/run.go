@@ -23,7 +23,10 @@ import (
 const runLong = `Run a program with a share of a device, with this terminal, directory and environment, as if it were started here. It waits in
 line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, and the command ends as the
 program ended: with its status, or by its signal. A program that is not there ends it with 127 and one that cannot be run with 126,
-as in a shell; other refusals with 1.`
+as in a shell; other refusals with 1.
+
+The program has this terminal as its input and output, but not as its controlling terminal: what opens /dev/tty (a prompt for a
+password, a pager) fails there, and a shell has no job control. Inside "script -qec COMMAND /dev/null" it has a terminal of its own.`
 
 // passedOn are the signals that `run` hands to the program instead of obeying them.
 var passedOn = []os.Signal{
