@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
@@ -74,7 +75,7 @@ func TestLookAtTheSocketIsNoClient(t *testing.T) {
 	if _, err := conn.Write([]byte("nobody\n")); err != nil || conn.Close() != nil {
 		t.Fatal(err)
 	}
-	until(t, "the second is known", func() bool { return strings.Contains(log.String(), "workload=nobody") })
+	log.heard(t, "the second is known", func() bool { return strings.Contains(log.String(), "workload=nobody") })
 	if err := s.Host.Close(); err != nil { // which waits for the first
 		t.Fatal(err)
 	}
@@ -88,12 +89,31 @@ func TestLookAtTheSocketIsNoClient(t *testing.T) {
 type syncedLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
+	more chan struct{} // closed when there is more; nil: nobody waits
 }
 
 func (l *syncedLog) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.more != nil {
+		close(l.more)
+		l.more = nil
+	}
 	return l.text.Write(data)
+}
+
+// heard waits for a condition on what the log says.
+func (l *syncedLog) heard(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	next := func() <-chan struct{} {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.more == nil {
+			l.more = make(chan struct{})
+		}
+		return l.more
+	}
+	until.Told(t, next, what, met)
 }
 
 func (l *syncedLog) String() string {

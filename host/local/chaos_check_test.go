@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 )
 
@@ -20,21 +21,19 @@ import (
 // is looked at again; only floors granted twice never may be.
 
 // check takes over and looks until everything holds.
-func (l *life) check() error {
+func (l *life) check() (err error) {
 	var wrong []error
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if err := settle(l.Host); err != nil {
-			return err
+	until.Within(20*time.Second, func() bool {
+		if err = settle(l.Host); err == nil {
+			err = l.grantedOnce()
 		}
-		if err := l.grantedOnce(); err != nil {
-			return err
+		if err != nil {
+			return true
 		}
 		wrong = l.look()
-		if len(wrong) == 0 || time.Now().After(deadline) {
-			return errors.Join(wrong...)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return len(wrong) == 0
+	})
+	return errors.Join(append(wrong, err)...)
 }
 
 // grantedOnce: the floors of what is prepared never exceed a device.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -155,23 +156,22 @@ func recorded(root, name string) [][]string {
 }
 
 // settle waits until nothing is on its way: everything waits, runs or has ended.
-func settle(host *Host) error {
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+func settle(host *Host) (err error) {
+	settled := until.Within(time.Minute, func() bool {
 		moving := false
-		err := host.look(context.Background(), func() {
+		err = host.look(context.Background(), func() {
 			for _, w := range host.work {
 				phase := w.now.Status.Phase
 				moving = moving || w.dirty || phase == api.Starting || phase == api.Stopping || w.child == nil && w.running() ||
 					w.child != nil && !w.child.Alive()
 			}
 		})
-		if err != nil || !moving {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not settle within a minute")
-		}
+		return err != nil || !moving
+	})
+	if !settled {
+		return fmt.Errorf("it does not settle within a minute")
 	}
+	return err
 }
 
 func TestKilledAtEachPoint(t *testing.T) { killAtEachPoint(t, crashTimes) }

@@ -46,7 +46,7 @@ func TestEvasionIsOverWhenTheNodeSaysSo(t *testing.T) {
 	}
 	const message = "Process 7 computes past the shim."
 	s.agent.notices <- node.Notice{Kind: node.Unenforced, Task: uid, Message: message}
-	until(t, "it is shown", func() bool { return !enforced() })
+	s.heard("it is shown", func() bool { return !enforced() })
 	s.restart() // the process may have ended meanwhile: until the node says so, it counts as there
 	if enforced() {
 		t.Error("the restart forgot it")
@@ -56,7 +56,7 @@ func TestEvasionIsOverWhenTheNodeSaysSo(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 	s.agent.notices <- node.Notice{Kind: node.Enforced, Task: uid}
-	until(t, "it is over", enforced)
+	s.heard("it is over", enforced)
 	if notes := s.wait("one").Status.Notes; len(notes) != 0 {
 		t.Errorf("notes %q of what is over", notes)
 	}
@@ -87,7 +87,7 @@ func TestFaultsAreToldToWorkloads(t *testing.T) {
 	}
 
 	s.agent.notices <- node.Notice{Kind: node.DeviceFault, Device: device, Message: "A program failed.", Reason: "XID 13: a kernel failed"}
-	until(t, "the fault is told", func() bool { return strings.Contains(s.history("stays"), "device 0 (H200): XID 13: a kernel failed") })
+	s.heard("the fault is told", func() bool { return strings.Contains(s.history("stays"), "device 0 (H200): XID 13: a kernel failed") })
 	if work := s.running("stays"); work.Status.Reason != "" || len(work.Status.Notes) != 0 {
 		t.Errorf("another program's fault changes %+v", work.Status)
 	}
@@ -99,7 +99,7 @@ func TestFaultsAreToldToWorkloads(t *testing.T) {
 		t.Errorf("ended with %+v", status)
 	}
 	s.agent.notices <- node.Notice{Kind: node.DeviceDown, Device: device, Message: "Device GPU-0 is down: it is gone.", Reason: "it is gone"}
-	until(t, "it is told why it failed", func() bool { return s.ended("fails").Status.Reason == "device 0 (H200): it is gone" })
+	s.heard("it is told why it failed", func() bool { return s.ended("fails").Status.Reason == "device 0 (H200): it is gone" })
 	status := s.ended("stays").Status
 	if want := "device 0 (H200, GPU-0) is down: it is gone"; status.Outcome != api.Evicted || status.Reason != want {
 		t.Errorf("ended with %+v, want %q", status, want)
@@ -145,7 +145,7 @@ func TestWaitingForADeviceThatIsDown(t *testing.T) {
 	asked.Name, asked.Devices = "two", 2
 	why := func(want ...string) {
 		t.Helper()
-		until(t, strings.Join(want, ", "), func() bool {
+		s.heard(strings.Join(want, ", "), func() bool {
 			why, err := s.Why(context.Background(), "two")
 			if err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestWaitingForADeviceThatIsDown(t *testing.T) {
 		})
 	}
 	s.agent.notices <- node.Notice{Kind: node.DeviceDown, Device: "GPU-1", Reason: "it is gone"}
-	until(t, "device 1 is down", func() bool {
+	s.heard("device 1 is down", func() bool {
 		devices, err := s.Devices(context.Background())
 		return err == nil && devices[1].Health == api.Down && devices[1].ComputeFree == 0 && devices[1].MemoryFree == 0 && devices[0].ComputeFree == api.WholeDevice
 	})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
 // fill takes all the space that is left on a file system, and returns what gives it back.
@@ -127,7 +128,7 @@ func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
 	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the exit status is written", func() bool {
+	until.File(t, filepath.Join(string(s.folder(before[0].UID)), "exit"), "the exit status is written", func() bool {
 		found, err := s.folder(before[0].UID).Look()
 		return err != nil || found.Exit != nil || len(s.agent.Prepared()) == 0
 	})
@@ -135,7 +136,7 @@ func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
 	if status := s.ended("running").Status; status.ExitCode == nil || *status.ExitCode != 5 {
 		t.Errorf("ended with %+v", status)
 	}
-	until(t, "the queue can be set", func() bool {
+	until.Polled(t, "the queue can be set", func() bool {
 		_, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "vision", Quota: 1000})
 		return err == nil
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
 // stubborn is a socket that takes its time to be closed: what was written to it is not read by the other end.
@@ -55,7 +56,7 @@ func TestStreamsThatCannotBeClosedStopNobody(t *testing.T) {
 	s := newSite(t, nil)
 	work := s.waiting()
 	s.attach(work.UID)
-	until(t, "the first are taken", func() bool { return s.attachments(work.UID) == 1 })
+	until.Polled(t, "the first are taken", func() bool { return s.attachments(work.UID) == 1 })
 	conn, err := net.Dial("unix", filepath.Join(s.Host.Run, AttachName))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestStreamsThatNobodyTakesAreClosed(t *testing.T) {
 	}
 	work := s.waiting()
 	_, _, out := s.attach(work.UID)
-	until(t, "they are taken", func() bool { return s.attachments(work.UID) == 1 })
+	until.Polled(t, "they are taken", func() bool { return s.attachments(work.UID) == 1 })
 	if _, err := s.Stop(context.Background(), me, work.UID, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -277,7 +277,7 @@ func TestPrepareThatFailsIsTriedAgain(t *testing.T) {
 	s.agent.refuse = errors.New("the arbiter is away")
 	s.agent.mu.Unlock()
 	work := s.submit(spec("1", "true"))
-	until(t, "the refusal is shown", func() bool {
+	s.heard("the refusal is shown", func() bool {
 		why, err := s.Why(context.Background(), work.UID)
 		return err == nil && strings.Contains(why.Message, "the arbiter is away")
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/server"
 )
 
@@ -83,7 +84,7 @@ func TestFloorThatWasRefusedWaitsForTheMemory(t *testing.T) {
 	s.agent.refused = func() { s.agent.held = map[string]api.Bytes{hog.UID: 120 * gi} }
 	s.agent.mu.Unlock()
 	late := s.submit(withMemory("late", "30Gi"))
-	until(t, "it waits again", func() bool {
+	s.heard("it waits again", func() bool {
 		why, err := s.Why(context.Background(), "late")
 		return err == nil && why.Phase == api.Waiting && len(why.History) > 2
 	})
@@ -93,7 +94,7 @@ func TestFloorThatWasRefusedWaitsForTheMemory(t *testing.T) {
 	if free := s.memoryFree(); free != 20*gi {
 		t.Errorf("the books have %s free", free)
 	}
-	until(t, "the next try comes and finds no memory", func() bool {
+	until.Polled(t, "the next try comes and finds no memory", func() bool {
 		why, err := s.Why(context.Background(), "late")
 		return err == nil && why.Code == engine.WhyHeld
 	})
@@ -222,7 +223,7 @@ func TestActionsAndGrantsAreNeverNamedTwice(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "more are set aside", func() bool {
+	until.Polled(t, "more are set aside", func() bool {
 		var reserved engine.ActionID
 		err := s.look(context.Background(), func() { reserved = s.actions })
 		return err == nil && reserved > last

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
 // An order to stop that could not be written, for want of space, say, is given again.
@@ -27,7 +28,7 @@ func TestOrderThatWasNotHeardIsGivenAgain(t *testing.T) {
 	if _, err := s.Stop(context.Background(), me, work.UID, 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is not heard", func() bool { return strings.Contains(log.String(), "is given again") })
+	log.heard(t, "it is not heard", func() bool { return strings.Contains(log.String(), "is given again") })
 	if err := os.Remove(inTheWay); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestMoreUrgentOrderWithoutSupervisor(t *testing.T) {
 	if err := found.Supervisor.Send(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "its supervisor is missed", func() bool { return len(s.wait(work.UID).Status.Notes) > 0 })
+	s.heard("its supervisor is missed", func() bool { return len(s.wait(work.UID).Status.Notes) > 0 })
 	if _, err := s.Stop(context.Background(), me, work.UID, api.Duration(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestStuckStartKeepsNoDaemon(t *testing.T) {
 		stuck = false
 	})
 	work := s.submit(spec("1", "exit 7"))
-	until(t, "its supervisor is started", func() bool {
+	until.Polled(t, "its supervisor is started", func() bool {
 		found, err := s.folder(work.UID).Look()
 		return err == nil && found.Supervised
 	})
@@ -118,7 +119,7 @@ func TestStuckStartKeepsNoDaemon(t *testing.T) {
 	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil { // whoever reads it ends
 		t.Fatal(err)
 	}
-	until(t, "it has ended", func() bool {
+	until.Polled(t, "it has ended", func() bool {
 		found, err := s.folder(work.UID).Look()
 		return err == nil && !found.Supervised
 	})

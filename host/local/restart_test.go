@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 )
@@ -66,17 +67,19 @@ func TestWhatEndedWithoutADaemonIsTakenUp(t *testing.T) {
 	}
 	work := s.submit(asked)
 	s.running("one")
-	folder := s.folder(work.UID)
+	found, err := s.folder(work.UID).Look()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Host.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(s.root, "gate"), []byte("\n"), 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the supervisor is gone", func() bool {
-		found, err := folder.Look()
-		return err == nil && !found.Supervised
-	})
+	if err := found.Supervisor.Ended(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	reopened := time.Now()
 	s.open()
 	status := s.ended("one").Status
@@ -108,7 +111,7 @@ func TestTasksAreEndedWithoutADaemon(t *testing.T) {
 		asked := spec("0.5", "trap '"+trap+"' TERM; touch "+filepath.Join(s.root, name)+"; while :; do sleep 0.01; done")
 		asked.Name = name
 		s.submit(asked)
-		until(t, name+" has set its trap", func() bool {
+		until.File(t, filepath.Join(s.root, name), name+" has set its trap", func() bool {
 			_, err := os.Stat(filepath.Join(s.root, name))
 			return err == nil
 		})
@@ -141,13 +144,13 @@ func TestKilledSupervisorsTaskRunsOnAndItsStatusIsInherited(t *testing.T) {
 	asked.Name = "one"
 	work := s.submit(asked)
 	s.running("one")
-	until(t, "it is ready", func() bool { return strings.Contains(s.log("one"), "ready") })
+	until.File(t, s.logPath(work.UID), "it is ready", func() bool { return strings.Contains(s.log("one"), "ready") })
 	found, err := s.folder(work.UID).Look()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = syscall.Kill(found.Supervisor.PID, syscall.SIGKILL)
-	until(t, "it is noticed", func() bool { return len(s.wait("one").Status.Notes) > 0 })
+	s.heard("it is noticed", func() bool { return len(s.wait("one").Status.Notes) > 0 })
 	if now := s.wait("one"); now.Status.Phase != api.Running || !strings.Contains(now.Status.Notes[0], "runs on without its supervisor") {
 		t.Errorf("after its supervisor was killed: %+v", now.Status)
 	}
@@ -174,7 +177,9 @@ func TestTimeLimitHoldsWithoutASupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = syscall.Kill(found.Supervisor.PID, syscall.SIGKILL)
-	until(t, "the supervisor is gone", func() bool { return !found.Supervisor.Alive() })
+	if err := found.Supervisor.Ended(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	s.edit = func(config *Config) {
 		config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } // the limit has passed meanwhile
 	}
@@ -200,7 +205,7 @@ func TestHalfDoneResizeIsTakenBackAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.restart()
-	until(t, "the page says what the store says", func() bool { return s.agent.Prepared()[0].Grants[0].Ceiling == 500 })
+	until.Polled(t, "the page says what the store says", func() bool { return s.agent.Prepared()[0].Grants[0].Ceiling == 500 })
 }
 
 func TestOrphansAreFoundAndCleaned(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -187,15 +189,14 @@ func refused(t *testing.T, err error, code, words string) {
 	}
 }
 
-// until waits for a condition that another process brings about.
-
-func until(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
+// heard waits for a condition that the host tells an event of.
+func (s *site) heard(what string, met func() bool) {
+	s.Helper()
+	next := func() <-chan struct{} {
+		_, more := s.events.since(math.MaxUint64)
+		return more
 	}
+	until.Told(s.T, next, what, met)
 }
 
 // attach hands streams over as `aliquot run` does.

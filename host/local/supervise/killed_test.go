@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
 func TestTaskOfAKilledSupervisorRunsOn(t *testing.T) {
 	task := newTask(t, "trap 'exit 9' USR1; echo ready; while :; do sleep 0.01; echo x; done").start()
 	child, _ := task.started.Report()
-	until(t, "the program is ready", func() bool {
-		data, _ := os.ReadFile(task.recipe.Log)
-		return strings.Contains(string(data), "ready")
-	})
+	task.says("ready")
 	if err := task.look().Supervisor.Send(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestTaskOfAKilledSupervisorRunsOn(t *testing.T) {
 		t.Fatalf("found %+v", found)
 	}
 	size := len(task.log())
-	until(t, "the program goes on printing", func() bool { return len(task.log()) > size })
+	until.File(t, task.recipe.Log, "the program goes on printing", func() bool { return len(task.log()) > size })
 	if err := child.Signal(unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func TestTaskOfAKilledSupervisorRunsOn(t *testing.T) {
 func TestLeftoverOfAKilledSupervisorIsFoundAndEnded(t *testing.T) {
 	task := newTask(t, "setsid sleep 1000 & env -i sleep 1000 & trap '' TERM; echo ready; wait; sleep 1000").start()
 	task.started.Report()
-	until(t, "three processes", func() bool {
+	until.Polled(t, "three processes", func() bool {
 		list, _ := Leftover(task.look().Task(task.recipe.UID))
 		return len(list) >= 3 && strings.Contains(task.log(), "ready")
 	})
@@ -84,7 +83,7 @@ func TestOrphansOfAKilledSupervisorAreReaped(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(task.recipe.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "two are left", func() bool { return zombies() == 2 })
+	until.Polled(t, "two are left", func() bool { return zombies() == 2 })
 	if err := Reap(); err != nil || zombies() != 0 {
 		t.Errorf("%d zombies, %v", zombies(), err)
 	}

@@ -103,10 +103,7 @@ func TestTimeLimitEndsEvenTheStubborn(t *testing.T) {
 
 func TestOrderStopsWithSIGTERMFirst(t *testing.T) {
 	task := newTask(t, "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done").start()
-	until(t, "the program is ready", func() bool {
-		data, _ := os.ReadFile(task.recipe.Log)
-		return strings.Contains(string(data), "ready")
-	})
+	task.says("ready")
 	for range 2 { // given again by a daemon that does not know whether it was given
 		if err := task.dir.Order(Order{Grace: time.Hour}); err != nil {
 			t.Fatal(err)

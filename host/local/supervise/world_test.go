@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
 // nobody is a user without rights, for what an unprivileged server does.
@@ -116,12 +117,11 @@ func (k *task) log() string {
 	return string(data)
 }
 
-// until waits for a condition that another process brings about.
-func until(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+// says waits until the program has printed a text.
+func (k *task) says(text string) {
+	k.Helper()
+	until.File(k, k.recipe.Log, "the program says "+text, func() bool {
+		data, _ := os.ReadFile(k.recipe.Log)
+		return strings.Contains(string(data), text)
+	})
 }
