@@ -9,7 +9,7 @@ SANITIZERS ?= address,undefined thread
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces gpu chaos test-systemd clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces bench-engine gpu chaos test-systemd clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ gpu: setup native examples ## build/gpu: all that measures a real GPU on another
 
 bench-traces: ## measure placement and orders on the traces in ALIQUOT_TRACES (else a made one): a table and build/bench/traces.json
 	$(GO) run ./bench/traces $(ARGS)
+
+bench-engine: ## measure what decisions cost: a table and build/bench/engine.json; ARGS='-only NAME' measures one thing
+	$(GO) run ./bench/engine $(ARGS)
 
 test-systemd: build ## the unit and control groups of version 2 on a Debian booted as a process: needs root, debootstrap, user-mode-linux
 	@test/systemd/run

@@ -41,8 +41,10 @@ type Engine struct {
 	groups  map[groupKey]*group      // those of the line that may be tried
 	parked  *ordered.List[*workload] // those of the line that may not be tried before a time
 	shapes  map[shapeKey]*shape
+	tallies map[shapeKey]*tally
 	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
 	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
+	above   map[fleet.DeviceID]int     // how many grants there hold memory above their floors; none: no entry
 	grants  map[string]grantAt         // by UID
 	pending map[ActionID]*proposal
 
@@ -75,7 +77,8 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			}
 			return a.seq < b.seq
 		}),
-		shapes: map[shapeKey]*shape{},
+		shapes:  map[shapeKey]*shape{},
+		tallies: map[shapeKey]*tally{},
 		ends: ordered.New(func(a, b *task) bool {
 			if x, y := a.end(), b.end(); x != y {
 				return x < y
@@ -86,6 +89,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			return a.index < b.index
 		}),
 		held:    map[fleet.DeviceID][]*task{},
+		above:   map[fleet.DeviceID]int{},
 		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 		plans:   map[ActionID]*plan{},

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -79,6 +80,7 @@ func (e *Engine) checkBooks() error {
 // hold at least each floor.
 func (e *Engine) checkGrants() error {
 	uids := map[string]bool{}
+	above := map[fleet.DeviceID]int{}
 	for _, w := range e.byID() {
 		for i, t := range w.tasks {
 			if t.index != i || t.w != w {
@@ -100,6 +102,9 @@ func (e *Engine) checkGrants() error {
 					return fmt.Errorf("grant %s: the books hold %d and %d for floors of %d and %d", g.UID, g.compute, g.memory, g.Compute.Floor, g.Floor)
 				}
 				uids[g.UID] = true
+				if g.above() > 0 {
+					above[g.device]++
+				}
 			}
 			if t.evicting && t.live() && (t.evictCode == "" || t.evict != 0 && e.pending[t.evict] == nil) {
 				return fmt.Errorf("task %d of workload %s is being evicted without a reason or a proposal", i, w.ID)
@@ -108,6 +113,9 @@ func (e *Engine) checkGrants() error {
 		if !w.waiting() && !slices.ContainsFunc(w.tasks, (*task).live) {
 			return fmt.Errorf("workload %s holds nothing, does not wait and is still known", w.ID)
 		}
+	}
+	if !maps.Equal(above, e.above) {
+		return fmt.Errorf("grants hold memory above their floors on the devices %v and %v are listed", above, e.above)
 	}
 	return nil
 }

@@ -31,13 +31,25 @@ func (e *Engine) usage(ev Usage) bool {
 		}
 		g := &at.t.grants[at.i]
 		before := g.taken()
+		e.countAbove(g, -1)
 		g.used = u.Memory
+		e.countAbove(g, 1)
 		if more := g.taken() - before; more != 0 {
 			e.fleet.Adjust(g.device, 0, more, 0)
 			changed = true
 		}
 	}
 	return changed
+}
+
+// countAbove enters a grant among those that hold memory above their floors, if it does, or takes it out.
+func (e *Engine) countAbove(g *grant, by int) {
+	if g.above() == 0 {
+		return
+	}
+	if e.above[g.device] += by; e.above[g.device] == 0 {
+		delete(e.above, g.device)
+	}
 }
 
 // Above is memory that a workload holds above its floors.
@@ -48,6 +60,9 @@ type Above struct {
 
 // aboveOn adds up what workloads hold above their floors on a device, in any order.
 func (e *Engine) aboveOn(d fleet.DeviceID, sum []Above) []Above {
+	if e.above[d] == 0 {
+		return sum
+	}
 	for _, t := range e.held[d] {
 		for i := range t.grants {
 			if g := &t.grants[i]; g.device == d && g.above() > 0 {
@@ -84,11 +99,7 @@ func (e *Engine) sumAbove(d fleet.DeviceID) (sum api.Bytes) {
 
 // withoutAbove gives back all that is held above floors, for a look inside a mark.
 func (e *Engine) withoutAbove() {
-	for n := range e.fleet.Nodes {
-		for _, d := range e.fleet.DevicesOf(n) {
-			for _, a := range e.aboveOn(d, nil) {
-				e.fleet.Adjust(d, 0, -a.Memory, 0)
-			}
-		}
+	for d := range e.above { // in any order: they are different devices
+		e.fleet.Adjust(d, 0, -e.sumAbove(d), 0)
 	}
 }

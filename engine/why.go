@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
-	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -71,12 +70,7 @@ func (e *Engine) Why(id string) Why {
 	}
 	p := pass{Engine: e}
 	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never}
-	for o := range e.inOrder {
-		why.Place++
-		if o == w {
-			break
-		}
-	}
+	why.Place = e.placeInLine(w)
 	verdict, r := mayStart, queue.Refusal{}
 	if w.retryAt <= e.now {
 		verdict, r = p.lookUpTo(w)
@@ -89,6 +83,20 @@ func (e *Engine) Why(id string) Why {
 	}
 	p.explain(w, verdict, r, &why)
 	return why
+}
+
+// placeInLine is a waiting workload's place, from 1.
+func (e *Engine) placeInLine(w *workload) int {
+	if w.queue.Waiting == e.line.Len() { // all in one queue
+		return e.line.Rank(w) + 1
+	}
+	at := 0
+	for o := range e.inOrder {
+		if at++; o == w {
+			break
+		}
+	}
+	return at
 }
 
 // lookUpTo goes through the line as a pass would, and starts nothing, up to a workload.
@@ -118,7 +126,7 @@ func (p *pass) look(w *workload) (verdict, queue.Refusal) {
 		return behindFirst, r
 	}
 	mark := p.fleet.Begin()
-	_, fits := p.placer.Place(p.request(w))
+	_, fits := p.fit(w)
 	p.fleet.Rollback(mark)
 	if fits {
 		return mayStart, r
@@ -249,6 +257,9 @@ func (p *pass) demandUnder(w *workload, r *queue.Refusal) queue.Demand {
 
 // heldFrom is who holds memory above their floors where a workload would start at once without that.
 func (p *pass) heldFrom(w *workload) []Above {
+	if len(p.above) == 0 {
+		return nil
+	}
 	mark := p.fleet.Begin()
 	p.withoutAbove()
 	spots, _ := p.placer.Place(&w.shape.Request)
@@ -273,75 +284,56 @@ func names(above []Above) string {
 
 // counts are the devices by the first reason for which each does not take the workload now.
 func (p *pass) counts(w *workload, behind bool, why *Why) {
-	messages := []api.WhyCount{
-		{Code: CountModel, Message: "another model than " + w.Model},
-		{Code: CountSmall, Message: "less memory in all than the floor of " + w.Share.Memory.Floor.String()},
-		{Code: CountBarred, Message: "on a node that is not for this workload"},
-		{Code: CountRefused, Message: "on a node that refused it"},
-		{Code: CountDraining, Message: "draining"},
-		{Code: CountDown, Message: "down"},
-		{Code: CountCompute, Message: "less compute free than the floor of " + w.Share.Compute.Floor.String()},
-		{Code: CountMemory, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String()},
-		{Code: CountHeld, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String() + ": held above their floors by "},
-		{Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
-		{Code: CountApart, Message: "room for the share, but not enough of them together"},
-		{Code: CountKept, Message: "room for the share, but kept for the one first in line"},
+	fits := api.WhyCount{Code: CountApart, Message: "room for the share, but not enough of them together"}
+	if behind && p.fitsNow(w) {
+		fits = api.WhyCount{Code: CountKept, Message: "room for the share, but kept for the one first in line"}
 	}
-	fits := CountApart
-	if behind {
-		mark := p.fleet.Begin()
-		if _, ok := p.placer.Place(&w.shape.Request); ok {
-			fits = CountKept
+	tally := p.tallyOf(w.shape)
+	if tally[byHeld] > 0 {
+		p.heldBack(w, why)
+	}
+	for r, count := range [rulings]api.WhyCount{
+		byModel:    {Code: CountModel, Message: "another model than " + w.Model},
+		bySize:     {Code: CountSmall, Message: "less memory in all than the floor of " + w.Share.Memory.Floor.String()},
+		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},
+		byRefusal:  {Code: CountRefused, Message: "on a node that refused it"},
+		byDrain:    {Code: CountDraining, Message: "draining"},
+		byHealth:   {Code: CountDown, Message: "down"},
+		byCompute:  {Code: CountCompute, Message: "less compute free than the floor of " + w.Share.Compute.Floor.String()},
+		byMemory:   {Code: CountMemory, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String()},
+		byHeld:     {Code: CountHeld, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String() + ": held above their floors by " + names(why.Above)},
+		byResource: {Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
+		byNothing:  fits,
+	} {
+		if count.Devices = tally[r]; count.Devices > 0 {
+			why.Counts = append(why.Counts, count)
 		}
-		p.fleet.Rollback(mark)
 	}
+}
+
+// heldBack enters who holds the memory above their floors that a workload lacks on devices.
+func (p *pass) heldBack(w *workload, why *Why) {
 	for n := range p.fleet.Nodes {
+		if p.ruleNode(w.shape, n)[byHeld] == 0 {
+			continue
+		}
 		for _, d := range p.fleet.DevicesOf(n) {
-			if p.fleet.DeviceGone(d) {
-				continue
-			}
-			code := p.ruledOut(w, d, fits)
-			i := slices.IndexFunc(messages, func(c api.WhyCount) bool { return c.Code == code })
-			messages[i].Devices++
-			if code == CountHeld {
+			// What rules its node out altogether would have been counted before.
+			if !p.fleet.DeviceGone(d) && p.rule(w.shape, d, byNothing, true) == byHeld {
 				why.Above = p.aboveOn(d, why.Above)
 			}
 		}
 	}
 	sortAbove(why.Above)
-	held := slices.IndexFunc(messages, func(c api.WhyCount) bool { return c.Code == CountHeld })
-	messages[held].Message += names(why.Above)
-	why.Counts = slices.DeleteFunc(messages, func(c api.WhyCount) bool { return c.Devices == 0 })
 }
 
-// ruledOut is the first reason for which a device does not take a workload now, or fits.
-func (p *pass) ruledOut(w *workload, d fleet.DeviceID, fits string) string {
-	dev := p.fleet.Device(d)
-	floor := w.Share.Memory.Floor.Of(dev.Memory)
-	compute, memory := p.fleet.Free(d)
-	n := p.fleet.NodeOf(d)
-	_, refused, closed := p.fleet.Closed(w.shape.Class, n)
-	switch {
-	case w.Model != "" && dev.Model != w.Model:
-		return CountModel
-	case floor > dev.Memory:
-		return CountSmall
-	case closed && refused != "":
-		return CountRefused
-	case closed:
-		return CountBarred
-	case dev.Health == api.Draining:
-		return CountDraining
-	case dev.Health == api.Down:
-		return CountDown
-	case compute < w.Share.Compute.Floor:
-		return CountCompute
-	case memory < floor && memory+p.sumAbove(d) >= floor:
-		return CountHeld
-	case memory < floor:
-		return CountMemory
-	case !p.fleet.HasFree(n, w.shape.Resources):
-		return CountResource
+// fitsNow says that a workload would be placed, were it its turn.
+func (p *pass) fitsNow(w *workload) bool {
+	if w.shape.unfitAt == p.fleet.Gains()+1 {
+		return false
 	}
-	return fits
+	mark := p.fleet.Begin()
+	_, ok := p.placer.Place(&w.shape.Request)
+	p.fleet.Rollback(mark)
+	return ok
 }

@@ -181,11 +181,15 @@ func (e *Engine) dropShape(w *workload) {
 	if s.users--; s.users > 0 {
 		return
 	}
-	var key strings.Builder
+	delete(e.shapes, s.key())
+}
+
+func (s *shape) key() shapeKey {
+	var key []byte
 	for _, a := range s.Resources {
-		key.WriteString(strconv.Itoa(int(a.Resource)) + "=" + strconv.FormatInt(a.Amount, 10) + ",")
+		key = append(strconv.AppendInt(append(strconv.AppendInt(key, int64(a.Resource), 10), '='), a.Amount, 10), ',')
 	}
-	delete(e.shapes, shapeKey{s.Compute, s.Memory, s.Model, s.Class, s.Devices, s.Tasks, key.String()})
+	return shapeKey{s.Compute, s.Memory, s.Model, s.Class, s.Devices, s.Tasks, string(key)}
 }
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.
@@ -268,7 +272,9 @@ func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes
 	e.fleet.Adjust(g.device, compute-g.compute, max(memory, g.used)-g.taken(), 0)
 	more := queue.Amounts{int64(compute - g.compute), int64(memory - g.memory)}
 	w.queue.Hold(g.model, more, !w.Preemptible, 1)
+	e.countAbove(g, -1)
 	g.compute, g.memory = compute, memory
+	e.countAbove(g, 1)
 }
 
 // release gives everything back that a task holds.
@@ -280,6 +286,7 @@ func (e *Engine) release(t *task) {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
 		delete(e.grants, g.UID)
+		e.countAbove(g, -1)
 		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, -1)
 		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
 		if len(e.held[g.device]) == 0 {
@@ -300,6 +307,7 @@ func (e *Engine) settle(t *task) {
 		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
 		e.held[g.device] = append(e.held[g.device], t)
 		e.grants[g.UID] = grantAt{t, i}
+		e.countAbove(g, 1)
 	}
 	if t.w.TimeLimit > 0 {
 		e.ends.Insert(t)

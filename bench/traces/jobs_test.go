@@ -8,9 +8,8 @@ import (
 
 func TestPart(t *testing.T) {
 	for want, b := range map[string]bench{
-		"":            {folder: "traces"},
-		"-only muri":  {folder: "traces", only: "muri"},
-		"-only speed": {only: "speed"},
+		"":           {folder: "traces"},
+		"-only muri": {folder: "traces", only: "muri"},
 	} {
 		if got := b.part(wholeSeeds); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -1,5 +1,5 @@
-// Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, how long
-// jobs take and how fair that is on Muri's and Philly's, and how fast the engine decides. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
+// Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, and how long
+// jobs take and how fair that is on Muri's and Philly's. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
 // ones); what goes out are a table and build/bench/traces.json, or traces-part.json where less than the whole was measured. It ends with status 1 if a goal was missed, 2 if it could not
 // measure.
 package main
@@ -60,12 +60,9 @@ const wholeSeeds = "42..51"
 func (b *bench) run() error {
 	if b.folder == "" && b.only == "" {
 		fmt.Fprintln(os.Stderr, "ALIQUOT_TRACES is not set: generated traces are measured, for which there are no goals")
-		if err := b.generated(); err != nil {
-			return err
-		}
-		return b.speed()
+		return b.generated()
 	}
-	if b.folder == "" && b.only != "speed" {
+	if b.folder == "" {
 		return fmt.Errorf("-only %s needs traces, and ALIQUOT_TRACES names no folder of them: set it", b.only)
 	}
 	if b.wants("muri") {
@@ -81,12 +78,7 @@ func (b *bench) run() error {
 		}
 	}
 	if !slices.Contains(parts, b.only) {
-		if err := b.openb(); err != nil {
-			return err
-		}
-	}
-	if b.wants("speed") {
-		return b.speed()
+		return b.openb()
 	}
 	return nil
 }

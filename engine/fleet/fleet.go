@@ -173,6 +173,9 @@ func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
 // ModelOf is a device's model.
 func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
 
+// Health is a device's health, as last told.
+func (f *Fleet) Health(d DeviceID) api.DeviceHealth { return f.devices[d].Health }
+
 // DeviceGone says that a device was removed and is still held.
 func (f *Fleet) DeviceGone(d DeviceID) bool { return f.devices[d].gone }
 

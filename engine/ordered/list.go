@@ -70,6 +70,19 @@ func (l *List[T]) Delete(v T) bool {
 	return true
 }
 
+// Rank is how many values come before v.
+func (l *List[T]) Rank(v T) int {
+	last := sort.Search(len(l.runs), func(i int) bool { return l.less(v, l.runs[i][0]) }) - 1
+	if last < 0 {
+		return 0
+	}
+	n := sort.Search(len(l.runs[last]), func(j int) bool { return !l.less(l.runs[last][j], v) })
+	for _, r := range l.runs[:last] {
+		n += len(r)
+	}
+	return n
+}
+
 // Cursor is a place in a list. It is good until the list changes.
 type Cursor[T any] struct {
 	list *List[T]

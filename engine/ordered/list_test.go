@@ -37,6 +37,11 @@ func TestListAgainstSortedSlice(t *testing.T) {
 		if list.Len() != len(naive) {
 			t.Fatalf("length %d, want %d", list.Len(), len(naive))
 		}
+		for at, v := range naive {
+			if got := list.Rank(v); got != at {
+				t.Fatalf("%d has rank %d, want %d", v, got, at)
+			}
+		}
 		from := rapid.IntRange(-1, 1001).Draw(t, "from")
 		var got []int
 		for c := list.Seek(func(v int) bool { return v < from }); c.Valid(); c.Next() {

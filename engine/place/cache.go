@@ -235,6 +235,9 @@ func (s *scored) refresh(r *Request, c *cache) {
 }
 
 func (s *scored) rescore(r *Request, c *cache, n fleet.NodeID) {
+	if int(n) >= len(s.rank) {
+		return // a node that nobody told of since: it is entered as gone
+	}
 	rank := s.rank[n]
 	if rank < 0 || c.version[rank] == s.fleet.Version(n) {
 		return

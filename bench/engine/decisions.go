@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/bench/report"
+)
+
+// Percent of the fleet taken, between which it goes up and down while decisions are timed.
+const (
+	least = 60
+	most  = 95
+)
+
+// one in so many submissions does not fit.
+const oneIn = 10
+
+// decisionsPerSecond measures decisions with many shapes and with one, a tenth of them refusals; beside that with none.
+func (b *bench) decisionsPerSecond() error {
+	for _, shapes := range []int{b.shapes, 1} {
+		rate, err := sweep(b.nodes, shapes, b.decisions, oneIn)
+		if err != nil {
+			return err
+		}
+		name := "decisions_per_second"
+		if shapes == 1 {
+			name += "/1_shape"
+		}
+		b.AtLeast(name, rate, 50_000, "1/s")
+	}
+	rate, err := sweep(b.nodes, b.shapes, b.decisions, 0)
+	b.Beside("decisions_per_second/all_placed", rate, "1/s")
+	return err
+}
+
+// sweep fills a fleet to 60 %, then times decisions while it goes to 95 % and back to 60 %: with each fifth decision one workload
+// ends, and as many more as the way down asks for. Everything counts: what the host answers, the ends, and the reasons of those
+// refused, which are one in so many (0: none).
+func sweep(nodes, shapes, decisions, refused int) (float64, error) {
+	x := newWorld(nodes, shapes)
+	if err := x.pin(); err != nil {
+		return 0, err
+	}
+	if err := x.fillTo(least); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	for i := range decisions {
+		x.now += 1000
+		up := float64(i) / float64(decisions) * 2
+		goal := x.full(least + (most-least)*min(up, 2-up))
+		for n := 0; x.taken > goal || n == 0 && x.random.IntN(5) == 0; n++ {
+			if err := x.depart(); err != nil {
+				return 0, err
+			}
+		}
+		w := x.work()
+		if refused > 0 && i%refused == 0 {
+			w = x.large()
+		}
+		if err := x.decide(w, true); err != nil {
+			return 0, err
+		}
+	}
+	rate := float64(decisions) / time.Since(begin).Seconds()
+	if want := decisions / max(1, refused); refused > 0 && x.refused < want {
+		return 0, fmt.Errorf("%d decisions are refusals instead of at least %d", x.refused, want)
+	}
+	return rate, nil
+}
+
+// growthOfAll measures fleets of other sizes, and lines of other lengths.
+func (b *bench) growthOfAll() error {
+	for _, nodes := range b.growth {
+		rate, err := sweep(nodes, b.shapes, b.growthSteps, oneIn)
+		if err != nil {
+			return err
+		}
+		b.Add(report.Metric{Metric: fmt.Sprintf("growth/decisions_per_second@%d_nodes", nodes), Value: rate, Unit: "1/s", OK: true})
+	}
+	for _, waiting := range b.backlogs {
+		x, err := b.withLine(waiting)
+		if err != nil {
+			return err
+		}
+		took, _, err := x.submits(b.submits)
+		if err != nil {
+			return err
+		}
+		b.Beside(fmt.Sprintf("growth/submit_p99@%d_waiting", waiting), milliseconds(quantile(took, 99)), "ms")
+	}
+	return nil
+}

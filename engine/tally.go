@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// ruling is the first reason for which a device does not take a shape now.
+type ruling int8
+
+const (
+	byModel ruling = iota
+	bySize
+	byBar
+	byRefusal
+	byDrain
+	byHealth
+	byCompute
+	byMemory
+	byHeld
+	byResource
+	byNothing // it has room
+	rulings
+)
+
+// maxTallies is how many shapes' tallies are kept.
+const maxTallies = 512
+
+// tally is how many devices are ruled out by what for one shape, in all and on each node. So it is brought up to date at the cost of
+// the nodes that changed.
+type tally struct {
+	changes uint64   // of the fleet, plus 1; with others it is counted anew
+	at      uint64   // Touches up to which it is up to date
+	version []uint32 // by node, when it was counted
+	nodes   [][rulings]uint16
+	sum     [rulings]int
+}
+
+// tallyOf counts the devices that do not take a shape now by what rules them out.
+func (e *Engine) tallyOf(s *shape) [rulings]int {
+	if len(e.above) > 0 { // what is held above floors is known to no count of the fleet
+		var sum [rulings]int
+		for n := range e.fleet.Nodes {
+			for r, devices := range e.ruleNode(s, n) {
+				sum[r] += int(devices)
+			}
+		}
+		return sum
+	}
+	key := s.key()
+	t, ok := e.tallies[key]
+	if !ok {
+		if len(e.tallies) >= maxTallies {
+			clear(e.tallies)
+		}
+		t = &tally{}
+		e.tallies[key] = t
+	}
+	if t.changes != e.fleet.Changes()+1 {
+		*t = tally{
+			changes: e.fleet.Changes() + 1, version: make([]uint32, e.fleet.Slots()), nodes: make([][rulings]uint16, e.fleet.Slots()),
+		}
+		for n := range e.fleet.Nodes {
+			t.version[n] = e.fleet.Version(n) - 1
+			t.recount(e, s, n)
+		}
+	} else if !e.fleet.TouchedSince(t.at, func(n fleet.NodeID) { t.recount(e, s, n) }) {
+		for n := range e.fleet.Nodes {
+			t.recount(e, s, n)
+		}
+	}
+	t.at = e.fleet.Touches()
+	return t.sum
+}
+
+// recount brings a node up to date.
+func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
+	if int(n) >= len(t.version) {
+		return // a node that nobody told of since, and that is entered as gone: it has no device that counts
+	}
+	version := e.fleet.Version(n)
+	if t.version[n] == version {
+		return
+	}
+	t.version[n] = version
+	now, before := e.ruleNode(s, n), &t.nodes[n]
+	for r := range now {
+		t.sum[r] += int(now[r]) - int(before[r])
+	}
+	*before = now
+}
+
+// ruleNode counts the devices of a node by what rules them out.
+func (e *Engine) ruleNode(s *shape, n fleet.NodeID) (count [rulings]uint16) {
+	closed := byNothing
+	if _, refused, yes := e.fleet.Closed(s.Class, n); yes && refused != "" {
+		closed = byRefusal
+	} else if yes {
+		closed = byBar
+	}
+	free := e.fleet.HasFree(n, s.Resources)
+	for _, d := range e.fleet.DevicesOf(n) {
+		if e.fleet.DeviceGone(d) {
+			continue
+		}
+		count[e.rule(s, d, closed, free)]++
+	}
+	return count
+}
+
+// rule says what rules a device out, where its node is closed by so much, and has the resources free or not.
+func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruling {
+	floor := s.Memory.Of(e.fleet.Memory(d))
+	compute, memory := e.fleet.Free(d)
+	health := e.fleet.Health(d)
+	switch {
+	case s.Model != "" && e.fleet.ModelOf(d) != s.Model:
+		return byModel
+	case floor > e.fleet.Memory(d):
+		return bySize
+	case closed != byNothing:
+		return closed
+	case health == api.Draining:
+		return byDrain
+	case health == api.Down:
+		return byHealth
+	case compute < s.Compute:
+		return byCompute
+	case memory < floor && memory+e.sumAbove(d) >= floor:
+		return byHeld
+	case memory < floor:
+		return byMemory
+	case !free:
+		return byResource
+	}
+	return byNothing
+}
