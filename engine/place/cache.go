@@ -28,6 +28,9 @@ type scored struct {
 	views   []view
 	order   []fleet.NodeID // by rank
 	rank    []int32        // by node
+	briefs  []brief        // by rank
+	recent  recent
+	at      uint64 // Touches up to which briefs and recent are up to date
 	caches  map[string]*cache
 	epoch   uint64 // counts terrains
 
@@ -36,14 +39,20 @@ type scored struct {
 	draws uint64
 }
 
-// cache is the best score of each node for one kind of request, as the leaves of a tree in which each is the larger of its two
-// below. So the best node is found in a walk down, the first in the fixed order of those that are equal.
+// brief is what rules most nodes out, kept close together.
+type brief struct {
+	cpu, memory int64
+	most        int16
+}
+
+// cache is the best score of each node for one kind of request.
 type cache struct {
-	epoch   uint64
-	at      uint64   // Touches up to which it is up to date
-	version []uint32 // by rank: of the node when it was scored
-	leaves  int
-	tree    []int64
+	epoch       uint64
+	at          uint64 // of recent, up to which it is up to date
+	cpu, memory int64  // that the kind wants of the node
+	compute     int16  // of each device
+	best        peaks
+	in          []uint64 // by rank, one bit each: the kind fits there
 }
 
 // UsePolicy makes the placer go by a policy's score.
@@ -59,6 +68,7 @@ func (p *Placer) UsePolicy(policy *Policy) {
 // prepare brings the terrain up to date.
 func (s *scored) prepare() {
 	if !s.stale && s.terrain != nil && s.changes == s.fleet.Changes() {
+		s.catchUp()
 		return
 	}
 	ordered := s.changes == s.fleet.Changes() && s.order != nil
@@ -72,6 +82,38 @@ func (s *scored) prepare() {
 	if !ordered {
 		s.arrange()
 	}
+	s.recent.reset(len(s.order))
+	s.briefs = slices.Grow(s.briefs[:0], len(s.order))[:len(s.order)]
+	for _, n := range s.order {
+		s.renewBrief(n)
+	}
+	s.at = s.fleet.Touches()
+}
+
+// catchUp notes which nodes were touched.
+func (s *scored) catchUp() {
+	if s.at == s.fleet.Touches() {
+		return
+	}
+	if !s.fleet.TouchedSince(s.at, s.renewBrief) {
+		for _, n := range s.order {
+			s.renewBrief(n)
+		}
+	}
+	s.at = s.fleet.Touches()
+}
+
+// renewBrief notes that a node was touched, if it was.
+func (s *scored) renewBrief(n fleet.NodeID) {
+	if int(n) >= len(s.rank) || s.rank[n] < 0 {
+		return // a node that nobody told of since: it is entered as gone
+	}
+	if s.views[n].version == s.fleet.Version(n) {
+		return
+	}
+	v, rank := s.viewOf(n), s.rank[n]
+	s.briefs[rank] = brief{v.cpu, v.memory, v.most}
+	s.recent.touch(rank)
 }
 
 // arrange makes the fixed random order of the nodes: by a hash of name and seed.
@@ -116,16 +158,11 @@ func (s *scored) one(p *Placer, r *Request) (Spot, bool) {
 	}
 	c := s.cacheOf(r)
 	s.refresh(r, c)
-	if c.tree[1] == barred {
+	rank, ok := c.best.first()
+	if !ok {
 		return Spot{}, false
 	}
-	i := 1
-	for i < c.leaves {
-		if i *= 2; c.tree[i] != c.tree[1] {
-			i++
-		}
-	}
-	n := s.order[i-c.leaves]
+	n := s.order[rank]
 	_, at, _ := s.choose(r, n)
 	return s.spotAt(p, n, at), true
 }
@@ -195,26 +232,33 @@ func (s *scored) cacheOf(r *Request) *cache {
 
 // fill scores every node.
 func (s *scored) fill(r *Request, c *cache) {
-	c.leaves = 1
-	for c.leaves < len(s.order) {
-		c.leaves *= 2
-	}
-	c.epoch, c.at = s.epoch, s.fleet.Touches()
-	c.version = slices.Grow(c.version[:0], len(s.order))[:len(s.order)]
-	c.tree = slices.Grow(c.tree[:0], 2*c.leaves)[:2*c.leaves]
-	for i := range c.leaves {
-		c.tree[c.leaves+i] = barred
-		if i < len(s.order) {
-			c.version[i] = s.fleet.Version(s.order[i])
-			c.tree[c.leaves+i] = s.scoreOf(r, s.order[i])
+	c.epoch, c.at = s.epoch, s.recent.clock
+	c.compute, c.cpu, c.memory = int16(r.Compute), 0, 0
+	for _, w := range r.Resources {
+		switch w.Resource {
+		case s.terrain.cpu:
+			c.cpu = w.Amount
+		case s.terrain.memory:
+			c.memory = w.Amount
 		}
 	}
-	for i := c.leaves - 1; i > 0; i-- {
-		c.tree[i] = max(c.tree[2*i], c.tree[2*i+1])
+	c.best.reset(len(s.order))
+	c.in = slices.Grow(c.in[:0], len(s.order)/64+1)[:len(s.order)/64+1]
+	clear(c.in)
+	for rank, n := range s.order {
+		if c.mayFit(&s.briefs[rank]) {
+			if score := s.scoreOf(r, n); score != barred {
+				c.in[rank/64] |= 1 << (rank % 64)
+				c.best.leaves()[rank] = score
+			}
+		}
 	}
-	if c.leaves == 1 {
-		c.tree[0] = barred
-	}
+	c.best.build()
+}
+
+// mayFit is false where the kind does not fit on a node for sure.
+func (c *cache) mayFit(b *brief) bool {
+	return b.most >= c.compute && b.cpu >= c.cpu && b.memory >= c.memory
 }
 
 func (s *scored) scoreOf(r *Request, n fleet.NodeID) int64 {
@@ -226,35 +270,25 @@ func (s *scored) scoreOf(r *Request, n fleet.NodeID) int64 {
 
 // refresh scores anew the nodes that were touched since.
 func (s *scored) refresh(r *Request, c *cache) {
-	if !s.fleet.TouchedSince(c.at, func(n fleet.NodeID) { s.rescore(r, c, n) }) {
-		for _, n := range s.order {
-			s.rescore(r, c, n)
-		}
+	for rank := s.recent.newest; rank != none && s.recent.stamp[rank] > c.at; rank = s.recent.links[rank].older {
+		s.rescore(r, c, rank)
 	}
-	c.at = s.fleet.Touches()
+	c.at = s.recent.clock
 }
 
-func (s *scored) rescore(r *Request, c *cache, n fleet.NodeID) {
-	if int(n) >= len(s.rank) {
-		return // a node that nobody told of since: it is entered as gone
+func (s *scored) rescore(r *Request, c *cache, rank int32) {
+	word, bit := &c.in[rank/64], uint64(1)<<(rank%64)
+	score := int64(barred)
+	if c.mayFit(&s.briefs[rank]) {
+		score = s.scoreOf(r, s.order[rank])
 	}
-	rank := s.rank[n]
-	if rank < 0 || c.version[rank] == s.fleet.Version(n) {
+	switch {
+	case score != barred:
+		*word |= bit
+	case *word&bit == 0:
 		return
+	default:
+		*word &^= bit
 	}
-	c.version[rank] = s.fleet.Version(n)
-	score := s.scoreOf(r, n)
-	i := c.leaves + int(rank)
-	if c.tree[i] == score {
-		return
-	}
-	c.tree[i] = score
-	for i > 1 {
-		i /= 2
-		larger := max(c.tree[2*i], c.tree[2*i+1])
-		if c.tree[i] == larger {
-			return
-		}
-		c.tree[i] = larger
-	}
+	c.best.set(int(rank), score)
 }

@@ -1,0 +1,108 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// linear finds the best spot for one task as it is defined: every node in the fixed order is scored, by a placer that knows nothing
+// of before, and the first of the best is taken.
+func linear(f *fleet.Fleet, policy *Policy, seen *Seen, r *Request) (Spot, bool) {
+	p := New(f)
+	p.UsePolicy(policy)
+	p.SetSeen(seen)
+	s := p.scored
+	s.prepare()
+	best, at, found := int64(0), fleet.NodeID(0), false
+	for _, n := range s.order {
+		if score, _, ok := s.choose(r, n); ok && (!found || score > best) {
+			best, at, found = score, n, true
+		}
+	}
+	if !found {
+		return Spot{}, false
+	}
+	_, devices, _ := s.choose(r, at)
+	return s.spotAt(p, at, devices), true
+}
+
+// TestFastIsLinear holds what is kept of scores, bounds and touched nodes against the linear search, on fleets of more nodes than one
+// fan has, over placements, departures, plans taken back, changes of nodes, and so many touches that the fleet forgot some.
+func TestFastIsLinear(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := fleet.New()
+		nodes := rapid.IntRange(1, 300).Draw(t, "nodes")
+		set := func(i, cpu int) {
+			var devices []fleet.Device
+			for k := range 1 + i%3 {
+				devices = append(devices, fleet.Device{UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: "ab"[i%2 : i%2+1], Memory: 8 * gi, Health: api.Healthy})
+			}
+			if _, err := f.SetNode(fmt.Sprintf("n%d", i), devices, []fleet.Resource{{Name: "cpu", Amount: int64(cpu)}, {Name: "memory", Amount: 64}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range nodes {
+			set(i, 3+i%7)
+		}
+		policy := mixed()
+		if rapid.Bool().Draw(t, "default weights") {
+			policy = Default()
+		}
+		p := New(f)
+		p.UsePolicy(&policy)
+		var requests []*Request
+		for range rapid.IntRange(1, 4).Draw(t, "kinds") {
+			r := drawRequest(t, f)
+			r.Tasks = 1
+			requests = append(requests, r)
+		}
+		type placed struct {
+			r *Request
+			s Spot
+		}
+		var running []placed
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch what := rapid.IntRange(0, 11).Draw(t, "what"); {
+			case what < 3 && len(running) > 0:
+				i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
+				p.Give(running[i].r, running[i].s)
+				running = slices.Delete(running, i, i+1)
+				continue
+			case what == 3:
+				set(rapid.IntRange(0, nodes-1).Draw(t, "node"), rapid.IntRange(0, 9).Draw(t, "cpu"))
+				continue
+			case what == 4: // a plan that is taken back
+				mark := f.Begin()
+				many := *requests[0]
+				many.Tasks = rapid.IntRange(1, 20).Draw(t, "tasks")
+				p.Place(&many)
+				f.Rollback(mark)
+				continue
+			case what == 5:
+				d := f.DevicesOf(0)[0]
+				for range 9000 { // more touches than the fleet remembers
+					f.Adjust(d, 1, 0, 1)
+					f.Adjust(d, -1, 0, -1)
+				}
+				continue
+			}
+			r := rapid.SampledFrom(requests).Draw(t, "request")
+			p.Saw(r)
+			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources}
+			want, ok := linear(f, &policy, p.Seen(), &bare)
+			got, found := p.Place(r)
+			if ok != found || found && (want.Node != got[0].Node || !slices.Equal(want.Devices, got[0].Devices)) {
+				t.Fatalf("%+v: placed at %v, by the linear search at %v", bare, got, want)
+			}
+			if found {
+				running = append(running, placed{r, got[0]})
+			}
+		}
+	})
+}
