@@ -111,19 +111,17 @@ func (f *File) seriesHTML(b *strings.Builder) {
 }
 
 func (f *File) jobsHTML(b *strings.Builder) {
-	var allocated, waits []curve
-	var span, longest float64
+	var allocated, waits, fairness []curve
+	var span, longest, worst float64
 	runs := f.runs()
 	for i, r := range f.Jobs {
-		a, w := curve{name: runs[i].name}, curve{name: runs[i].name}
+		a := curve{name: runs[i].name}
 		for k, v := range r.Plots.Allocated {
 			a.x, a.y = append(a.x, float64(k)*r.Plots.Step), append(a.y, v)
 		}
 		a.x, a.y = append(a.x, r.Makespan), append(a.y, 0)
-		for k, v := range r.Plots.Waits {
-			w.x, w.y = append(w.x, v), append(w.y, float64(k))
-			longest = max(longest, v)
-		}
+		w := distribution(runs[i].name, r.Plots.Waits, &longest)
+		fairness = append(fairness, distribution(runs[i].name, r.Plots.Fairness, &worst))
 		span = max(span, r.Makespan)
 		allocated, waits = append(allocated, a), append(waits, w)
 	}
@@ -131,11 +129,23 @@ func (f *File) jobsHTML(b *strings.Builder) {
 	b.WriteString(drawCurves("Allocation over time", timeAxis(span), percentAxis("allocated, %"), allocated, true))
 	b.WriteString("\n<h2>Waits</h2><p class=\"note\">How many of the jobs had started for the first time after so long. The axis of time is logarithmic.</p>\n")
 	b.WriteString(drawCurves("Waits of jobs", waitAxis(longest), percentAxis("jobs, %"), waits, false))
+	b.WriteString("\n<h2>Fairness</h2><p class=\"note\">How many of the jobs took at most so many times as long as with their part of the devices.</p>\n")
+	b.WriteString(drawCurves("Fairness of jobs", fairnessAxis(worst), percentAxis("jobs, %"), fairness, false))
 	for i, r := range f.Jobs {
 		tenants, note := shownTenants(r.Plots.Tenants)
 		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
 		b.WriteString(drawHeat("Use by tenant under "+runs[i].name, timeAxis(r.Makespan), r.Plots.Step, tenants))
 	}
+}
+
+// distribution is the line of hundredths of jobs over a figure, and raises most to the largest.
+func distribution(name string, values []float64, most *float64) curve {
+	c := curve{name: name, x: values}
+	for k, v := range values {
+		c.y = append(c.y, float64(k))
+		*most = max(*most, v)
+	}
+	return c
 }
 
 // shownTenants are at most so many as can be looked at: those with the most jobs, by name.

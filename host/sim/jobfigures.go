@@ -39,6 +39,7 @@ type JobPlots struct {
 	Step      float64   `json:"stepSeconds"` // of Allocated and Tenants
 	Allocated []float64 `json:"allocated"`   // percent of capacity, the mean of each step
 	Waits     []float64 `json:"waits"`       // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
+	Fairness  []float64 `json:"fairness"`    // the same of their finish-time fairness
 	Tenants   []Tenant  `json:"tenants"`     // by name
 }
 
@@ -95,6 +96,7 @@ func (r *jobRun) figures(first engine.Time) {
 	o.Unfair = float64(unfair) * 100 / float64(max(1, len(fairness)))
 	for i := range 101 {
 		o.Plots.Waits = append(o.Plots.Waits, quantile(waits, float64(i)/100))
+		o.Plots.Fairness = append(o.Plots.Fairness, quantile(fairness, float64(i)/100))
 	}
 	r.plot(first)
 }

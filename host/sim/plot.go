@@ -36,6 +36,7 @@ type axis struct {
 	title string
 	max   float64
 	log   bool // log(1 + x)
+	times bool // ticks are written as times that people know
 	unit  float64
 	ticks []float64
 }
@@ -68,10 +69,23 @@ func timeAxis(most float64) axis {
 
 // waitAxis is a logarithmic axis of seconds with ticks at times that people know.
 func waitAxis(most float64) axis {
-	a := axis{title: "wait until the first start", max: math.Max(most, 1), log: true, unit: 1}
+	a := axis{title: "wait until the first start", max: math.Max(most, 1), log: true, times: true, unit: 1}
 	for _, v := range []float64{0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400} {
 		if v <= a.max {
 			a.ticks = append(a.ticks, v)
+		}
+	}
+	return a
+}
+
+// fairnessAxis is a logarithmic axis of finish-time fairness.
+func fairnessAxis(most float64) axis {
+	a := axis{title: "finish-time fairness: at most 1 is fair", max: math.Max(most, 2), log: true, unit: 1, ticks: []float64{0, 0.5}}
+	for v := 1.0; v <= a.max; v *= 10 {
+		for _, tick := range []float64{v, 2 * v, 5 * v} {
+			if tick <= a.max && (v < 10 || tick == v) {
+				a.ticks = append(a.ticks, tick)
+			}
 		}
 	}
 	return a
@@ -94,7 +108,7 @@ func niceStep(least float64) float64 {
 
 // label is how a tick is written.
 func (a axis) label(v float64) string {
-	if !a.log {
+	if !a.times {
 		return fmt.Sprintf("%g", math.Round(v/a.unit*100)/100)
 	}
 	for _, u := range []struct {
