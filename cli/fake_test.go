@@ -137,6 +137,10 @@ func (f *fakeServer) takeStreams(conn *net.UnixConn) {
 func (f *fakeServer) hangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.dropLines()
+}
+
+func (f *fakeServer) dropLines() {
 	for _, line := range f.lines {
 		_ = line.Close()
 	}

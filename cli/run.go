@@ -180,8 +180,8 @@ func (a *attached) follow(ctx context.Context, signals <-chan os.Signal) (api.Wo
 		if !isLost(err) {
 			return ended, err
 		}
-		if err := a.reconnect(ctx, signals); err != nil {
-			return api.Workload{}, err
+		if ended, err = a.reconnect(ctx, signals); err != nil || ended.Status.Phase == api.Ended {
+			return ended, err
 		}
 	}
 }
@@ -269,18 +269,19 @@ func (a *attached) suspend() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// reconnect waits for a server that went away and hands the streams over again. The program runs on without it.
-func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) error {
+// reconnect waits for a server that went away and hands the streams over again, or returns the workload if it has ended meanwhile.
+// The program runs on without a server.
+func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api.Workload, error) {
 	name := a.work.Spec.Name
 	again := time.NewTicker(quiet)
 	defer again.Stop()
 	for said := false; ; {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return api.Workload{}, ctx.Err()
 		case sig := <-signals:
 			if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
-				return fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", name, name)
+				return api.Workload{}, fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", name, name)
 			}
 			continue
 		case <-again.C:
@@ -290,7 +291,7 @@ func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) erro
 			err = a.attach(ctx)
 		}
 		if !isLost(err) {
-			return err
+			return work, err
 		}
 		if !said {
 			a.waiting.say(fmt.Sprintf("aliquot: the server at %s went away; %s goes on; waiting for the server to return", a.client.Socket(), name))

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -192,5 +193,30 @@ func TestRunOutlivesTheServer(t *testing.T) {
 	f.finish(api.WorkloadStatus{Outcome: api.Succeeded, ExitCode: new(int)})
 	if got := r.wait(); got.exit != (Exit{}) {
 		t.Errorf("%v %q", got.exit, got.err)
+	}
+}
+
+// A program that ended while there was no server: the next one is asked, and the command ends as the program did.
+func TestRunLearnsAnEndThatItMissed(t *testing.T) {
+	f := newFakeServer(t)
+	r := f.start(nil, "--", "./job")
+	<-f.attached
+	f.status(func(s *api.WorkloadStatus) { s.Phase = api.Running })
+	f.eventually("wait for the end", func() bool {
+		return f.called("GET /v1/workloads/u1?while=waiting%2Cstarting%2Crunning%2Cstopping")
+	})
+	code := 3
+	f.change(func() { // as one: no answer of this server's tells of the end
+		f.works[0].Status = api.WorkloadStatus{Phase: api.Ended, Outcome: api.Failed, ExitCode: &code}
+		f.http.CloseClientConnections()
+		f.dropLines()
+	})
+	select {
+	case got := <-r.done:
+		if got.exit != (Exit{Status: 3}) {
+			t.Errorf("%v %q", got.exit, got.err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it did not end within a minute")
 	}
 }

@@ -402,9 +402,19 @@ func TestKilledServer(t *testing.T) {
 	s := up(t, "h200x1,a10x2")
 	s.must("submit", "--name", "stays", "--gpu", "0.1", "--", "sleep", "1000")
 	before := s.after("stays", unstarted...)
+	gate := filepath.Join(t.TempDir(), "gate")
+	missed := s.background("run", "--gpu", "0.1", "--", "sh", "-c", `echo ready; while [ ! -e "$0" ]; do sleep 0.05; done; echo over; exit 3`, gate)
+	eventually(t, "program", func() bool { out, _ := missed.said(); return strings.Contains(out, "ready") })
 	s.kill()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "end of the program", func() bool { out, _ := missed.said(); return strings.Contains(out, "over") })
 	if out := s.must("up", "--detach", "--state", s.state, "--http", s.http); !strings.Contains(out, "3 simulated devices (h200x1,a10x2)") {
 		t.Errorf("up after a kill: %s", out)
+	}
+	if got := missed.end(); got.status != 3 {
+		t.Errorf("a program that ended while there was no server: its run ended as %s", got)
 	}
 	if after := read[api.Workload](s, "show", "stays"); after.Status.PID != before.Status.PID || after.Status.Phase != api.Running {
 		t.Errorf("found again as %+v, it was %+v", after.Status, before.Status)
