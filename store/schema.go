@@ -52,14 +52,17 @@ var migrations = []string{
 	`UPDATE workloads SET spec = json_remove(spec, '$.env') WHERE phase = 'ended' AND json_valid(spec)`,
 }
 
-// migrate brings the database to this version's form. Each step is one transaction.
-func (s *Store) migrate(ctx context.Context) error {
+// migrate brings the database to this version's form; one that has been kept has some form. Each step is one transaction.
+func (s *Store) migrate(ctx context.Context, kept bool) error {
 	var version int
 	if err := s.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return s.explain("read the version of", err)
 	}
 	if version < 0 {
 		return s.damaged(fmt.Sprintf("it says that it has form %d", version))
+	}
+	if version == 0 && kept {
+		return s.damaged(emptied)
 	}
 	if version > len(migrations) {
 		return fmt.Errorf("the database %s has form %d and this aliquot knows forms up to %d: start the newer aliquot that wrote it",

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -61,7 +62,25 @@ type Store struct {
 }
 
 // Open opens the database at path, makes it if there is none, checks that it is whole and brings it to this version's form.
-func Open(ctx context.Context, path string) (*Store, error) {
+func Open(ctx context.Context, path string) (*Store, error) { return openAt(ctx, path, false) }
+
+// OpenKept does so where the caller sees by other things that a database at path has been written before: one that is there and has
+// nothing in it has then lost it, and is refused as damaged. One that is not there was moved away, and is made.
+func OpenKept(ctx context.Context, path string) (*Store, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return openAt(ctx, path, false)
+	case err == nil && info.Size() == 0: // SQLite would throw its log away
+		return nil, (&Store{path: path}).damaged(emptied)
+	default:
+		return openAt(ctx, path, true)
+	}
+}
+
+const emptied = "it is empty, though there was something in it"
+
+func openAt(ctx context.Context, path string, kept bool) (*Store, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -82,7 +101,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := store.check(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if err := store.migrate(ctx); err != nil {
+	if err := store.migrate(ctx, kept); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return store, nil

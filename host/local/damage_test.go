@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,12 +35,14 @@ func TestDamagedDatabaseIsRefusedAndTasksRunOn(t *testing.T) {
 	if kept < 0 {
 		t.Fatal("what is kept is not found in the file")
 	}
-	for name, damage := range map[string]func([]byte){
-		"a page": func(data []byte) { copy(data[4096:], bytes.Repeat([]byte{0xa5}, 4096)) },
-		"a word": func(data []byte) { data[kept] = '(' },
+	blank := filepath.Join(t.TempDir(), "blank.db")
+	for name, damage := range map[string]func([]byte) []byte{
+		"a page":     func(data []byte) []byte { copy(data[4096:], bytes.Repeat([]byte{0xa5}, 4096)); return data },
+		"a word":     func(data []byte) []byte { data[kept] = '('; return data },
+		"everything": func([]byte) []byte { return nil },
+		"its tables": func([]byte) []byte { return databaseWithoutTables(t, blank) },
 	} {
-		data := slices.Clone(good)
-		damage(data)
+		data := damage(slices.Clone(good))
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -50,6 +53,9 @@ func TestDamagedDatabaseIsRefusedAndTasksRunOn(t *testing.T) {
 		if !errors.Is(err, store.ErrDamaged) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
+		if now, err := os.ReadFile(path); name == "everything" && (err != nil || len(now) > 0) {
+			t.Errorf("what was refused was changed: %d bytes, %v", len(now), err)
+		}
 	}
 	if err := os.WriteFile(path, good, 0o600); err != nil {
 		t.Fatal(err)
@@ -58,6 +64,24 @@ func TestDamagedDatabaseIsRefusedAndTasksRunOn(t *testing.T) {
 	if now := s.running("one"); now.Status.PID != before.Status.PID {
 		t.Errorf("it ran as %d and runs as %d", before.Status.PID, now.Status.PID)
 	}
+}
+
+// databaseWithoutTables is what SQLite makes of an empty file that it is to keep a log beside.
+func databaseWithoutTables(t *testing.T, path string) []byte {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec("PRAGMA journal_mode = WAL")
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) == 0 {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	return data
 }
 
 // TestDamagedEventLogIsToldAndStopsNobody: replaying it says where it is damaged; a daemon does not need it and begins the next file.

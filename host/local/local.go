@@ -176,12 +176,27 @@ func (h *Host) open(ctx context.Context) error {
 	if h.name, err = os.Hostname(); err != nil {
 		return fmt.Errorf("find the name of this machine: %w", err)
 	}
-	if h.store, err = store.Open(ctx, filepath.Join(h.State, "aliquot.db")); err != nil {
+	if h.store, err = h.openStore(ctx); err != nil {
 		return err
 	}
 	h.groups = cgroup.Open()
 	h.meter = newMeter(h.Agent, h.Now)
 	return h.recover(ctx)
+}
+
+// openStore opens the database. It is the first that a new server writes: where there are tasks, logs or event logs, there was one.
+func (h *Host) openStore(ctx context.Context) (*store.Store, error) {
+	path := filepath.Join(h.State, "aliquot.db")
+	for _, name := range []string{"events", "tasks", "logs"} {
+		beside, err := os.ReadDir(filepath.Join(h.State, name))
+		if err != nil {
+			return nil, fmt.Errorf("look for what an earlier server left: %w", err)
+		}
+		if len(beside) > 0 {
+			return store.OpenKept(ctx, path)
+		}
+	}
+	return store.Open(ctx, path)
 }
 
 // lockPatience is how long a lock may be held by what a killed daemon was just starting: between fork and exec a child holds what
