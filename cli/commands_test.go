@@ -231,6 +231,19 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
+// What does not hold of what was asked for is said where it was asked, and as data is in the data alone.
+func TestSubmitTellsNotes(t *testing.T) {
+	f := newFakeServer(t)
+	f.notes = []string{"--cpu 0.50 is not held by this server"}
+	const want = "aliquot: night: --cpu 0.50 is not held by this server\n"
+	if got := f.command("submit", "--name", "night", "--cpu", "0.5", "--", "true"); got.err != want || got.exit != (Exit{}) {
+		t.Errorf("submit: %v %q", got.exit, got.err)
+	}
+	if got := f.command("submit", "--name", "night", "--cpu", "0.5", "-o", "json", "--", "true"); got.err != "" || !strings.Contains(got.out, f.notes[0]) {
+		t.Errorf("submit as JSON: %q %q", got.out, got.err)
+	}
+}
+
 func TestStopResizeQueue(t *testing.T) {
 	f := newFakeServer(t)
 	furnish(f)

@@ -41,6 +41,7 @@ type fakeServer struct {
 	devices  []api.Device
 	works    []*api.Workload
 	queues   []api.Queue
+	notes    []string // on what is submitted
 	why      api.Why
 	log      string
 	calls    []string // METHOD PATH BODY
@@ -254,7 +255,7 @@ func (f *fakeServer) submit(r *http.Request) (any, *api.Error) {
 	if work.Spec.Name == "" {
 		work.Spec.Name = "job-1"
 	}
-	work.Status = api.WorkloadStatus{Phase: api.Waiting, Place: 1, Submitted: now}
+	work.Status = api.WorkloadStatus{Phase: api.Waiting, Place: 1, Submitted: now, Notes: f.notes}
 	f.works = append(f.works, work)
 	return *work, nil
 }

@@ -87,6 +87,7 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	if err != nil {
 		return c.refusedProgram(spec.Command[0], err)
 	}
+	c.tellNotes(work)
 	run := &attached{invocation: c, client: server, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
 	defer run.release()
 	if err := run.attach(ctx); err != nil {

@@ -85,6 +85,18 @@ func TestRunEndsAsTheProgram(t *testing.T) {
 	}
 }
 
+// What does not hold of what was asked for is said before the program has the terminal.
+func TestRunTellsNotes(t *testing.T) {
+	f := newFakeServer(t)
+	f.notes = []string{"--cpu 0.50 is not held by this server"}
+	r := f.start(nil, "--cpu", "0.5", "--", "./job")
+	<-f.attached
+	f.finish(api.WorkloadStatus{Outcome: api.Succeeded, ExitCode: new(int)})
+	if got := r.wait(); got.err != "aliquot: job-1: --cpu 0.50 is not held by this server\n" || got.exit != (Exit{}) {
+		t.Errorf("%v, error %q", got.exit, got.err)
+	}
+}
+
 // Signals go to the program while it runs, and the one that would not stop it as the one that does; the command itself goes on.
 func TestRunPassesSignalsOn(t *testing.T) {
 	f := newFakeServer(t)

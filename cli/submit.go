@@ -39,6 +39,7 @@ func (c *invocation) submitCommand() *cobra.Command {
 		if *format == formatJSON || *format == formatYAML {
 			return encode(c.Out, *format, work)
 		}
+		c.tellNotes(work)
 		// It is handed in: if the reason cannot be had now, `why` will say it later.
 		why, err := server.Why(cmd.Context(), work.UID)
 		if err != nil {
@@ -49,6 +50,13 @@ func (c *invocation) submitCommand() *cobra.Command {
 	}
 	flags.define(c, cmd)
 	return cmd
+}
+
+// tellNotes says on standard error what does not hold of what was asked for.
+func (c *invocation) tellNotes(work api.Workload) {
+	for _, note := range work.Status.Notes {
+		_, _ = fmt.Fprintf(c.Err, "aliquot: %s: %s\n", work.Spec.Name, safe.Line(note))
+	}
 }
 
 // standing is where a workload stands in one sentence that begins with its name.

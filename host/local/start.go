@@ -92,9 +92,9 @@ func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) 
 	}
 	defer streams.close()
 	notes := slices.Clone(launch.Notes)
-	groups, err := h.groups.Make(one.uid, cgroup.Limits{CPU: one.spec.CPU, Memory: one.spec.Memory})
+	groups, err := h.groups.Make(one.uid, limitsOf(one.spec))
 	if err != nil {
-		notes = append(notes, fmt.Sprintf("its limits of CPU and memory are not held on this machine: %v", err))
+		notes = append(notes, notHeld(one.spec, err))
 	}
 	folder := h.folder(one.uid)
 	if err := folder.Prepare(h.recipe(one, launch, groups)); err != nil {
@@ -107,6 +107,23 @@ func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) 
 	}
 	started, err := folder.Start(h.Supervisor, streams.list())
 	return started, notes, err
+}
+
+func limitsOf(spec api.WorkloadSpec) cgroup.Limits {
+	return cgroup.Limits{CPU: spec.CPU, Memory: spec.Memory}
+}
+
+// notHeld says that the limits that were asked for do not hold.
+func notHeld(spec api.WorkloadSpec, err error) string {
+	var limits []string
+	if spec.CPU > 0 {
+		limits = append(limits, fmt.Sprintf("--cpu %s", spec.CPU))
+	}
+	if spec.Memory > 0 {
+		limits = append(limits, fmt.Sprintf("--host-memory %s", spec.Memory))
+	}
+	return fmt.Sprintf("%s is not held by this server, and it may use more: %v; one that runs as root, or as a service (deploy/aliquot.service), holds it",
+		strings.Join(limits, " with "), err)
 }
 
 // streamsOf waits for the streams of an attached workload's client.

@@ -41,6 +41,9 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		UID: newUID(), User: who.Name, UserID: who.UID, Spec: spec,
 		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC()},
 	}
+	if err := h.groups.Try(given.UID, limitsOf(spec)); err != nil {
+		given.Status.Notes = []string{notHeld(spec, err)} // now, while whoever asks is there to read it
+	}
 	take := &intake{check: func() (*work, error) {
 		one := given
 		if err := h.checkName(&one); err != nil {

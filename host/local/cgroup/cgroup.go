@@ -155,6 +155,15 @@ func move(to string, pid int) error {
 	return put(to, "cgroup.procs", strconv.Itoa(pid))
 }
 
+// Try says whether a task of this name can be held to its limits here. It leaves nothing behind.
+func (t *Tree) Try(task string, limits Limits) error {
+	_, err := t.Make(task, limits)
+	if err == nil && limits != (Limits{}) {
+		t.Remove(task)
+	}
+	return err
+}
+
 // Make makes the groups of a task and sets its limits. It returns the folders to Enter; without limits there are none.
 func (t *Tree) Make(task string, limits Limits) ([]string, error) {
 	if limits == (Limits{}) {
