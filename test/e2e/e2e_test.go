@@ -387,7 +387,13 @@ func TestDownAndUp(t *testing.T) {
 			t.Errorf("replay: %s", out)
 		}
 	}
-	s.must("down", "--all", "--grace", "1s")
+	done := read[struct {
+		Server  bool           `json:"server"`
+		Stopped []api.Workload `json:"stopped"`
+	}](s, "down", "--all", "--grace", "1s")
+	if len(done.Stopped) == 0 || !done.Server {
+		t.Errorf("down --all as data: %+v", done)
+	}
 	if err := syscall.Kill(before.Status.PID, 0); err != syscall.ESRCH {
 		t.Errorf("after down --all the task is there: %v", err)
 	}
