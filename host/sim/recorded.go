@@ -99,12 +99,32 @@ func readRecords(text []byte) (*logSnapshot, []engine.Event, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("record %d: %w", n-1, err)
 		}
-		events = append(events, event)
+		rejected, err := r.rejected()
+		if err != nil {
+			return nil, nil, fmt.Errorf("record %d: %w", n-1, err)
+		}
+		if !rejected {
+			events = append(events, event)
+		}
 	}
 	if snapshot == nil {
 		return nil, nil, errors.New("the event log has no snapshot")
 	}
 	return snapshot, events, nil
+}
+
+// rejected says that the event changed nothing.
+func (r *logRecord) rejected() (bool, error) {
+	for _, data := range r.Actions {
+		action, err := engine.UnmarshalAction(data)
+		if err != nil {
+			return false, err
+		}
+		if _, ok := action.(engine.Reject); ok {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // listener follows a log and notes what its workloads did.
@@ -252,7 +272,7 @@ func (l *listener) hear(event engine.Event) {
 }
 
 func (l *listener) come(w engine.Workload) *heard {
-	if h := l.known[w.ID]; h != nil { // rejected, or adopted where it waited
+	if h := l.known[w.ID]; h != nil { // adopted where it waited
 		return h
 	}
 	h := &heard{member: member{job: &Job{Workload: w, Submit: l.run.now}, started: -1, busy: l.run.busy}, open: w.Tasks}

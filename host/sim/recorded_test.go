@@ -91,6 +91,7 @@ func TestRecordingOfAPart(t *testing.T) {
 	// The log begins at 1010: ends ends at 1030 and new comes and starts nowhere, for waits takes what came free; a node comes at 1040.
 	step(engine.Tick{At: at(1010)})
 	step(engine.Submit{At: at(1020), Workload: workloadOf(trace, "new")})
+	step(engine.Submit{At: at(1020), Workload: workloadOf(trace, "new")})
 	placed := step(engine.Ended{At: at(1030), ID: "ends"})
 	step(engine.Done{At: at(1030), ID: placed[0].Action()})
 	step(engine.Started{At: at(1030), ID: "waits"})
@@ -153,4 +154,31 @@ func TestNodesGo(t *testing.T) {
 			t.Errorf("%s: %d are stopped, mean JCT %g s", o, r.Preemptions, r.MeanJCT)
 		}
 	}
+}
+
+// Whatever a log says, it is read or refused.
+func FuzzRecords(f *testing.F) {
+	e := engine.New(engine.Config{})
+	trace := GenerateJobs(1, 0.9, 1)
+	trace.Jobs = trace.Jobs[:5]
+	var text bytes.Buffer
+	log, err := engine.NewLogWriter(&text, e.Snapshot())
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := RunJobs(f.Context(), trace, JobOptions{Order: Fair, Log: log}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text.Bytes())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		snapshot, events, err := readRecords(text)
+		if err != nil {
+			return
+		}
+		var out Recording
+		out.listen(snapshot, events)
+		if out.Was == nil || out.Left < 0 || len(out.Trace.Jobs)+out.Left > len(events)+len(snapshot.Workloads) {
+			t.Fatalf("of %d events %d jobs are made and %d left out", len(events), len(out.Trace.Jobs), out.Left)
+		}
+	})
 }
