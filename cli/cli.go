@@ -66,6 +66,7 @@ type ServeConfig struct {
 	Run      string // folder of what does not
 	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
 	HTTP     string // address on loopback; empty: none
+	Usual    bool   // nobody asked for that address: where it is taken, the server does without
 	Version  string
 	Log      io.Writer
 	because  string // why devices are simulated

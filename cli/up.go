@@ -49,7 +49,7 @@ func (c *invocation) upCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
 	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
-	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+")")
+	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+", or off if it is taken)")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
 	must(cmd.MarkFlagDirname("state"))
 	format := outputFlag(cmd)
@@ -83,7 +83,7 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 	}
 	switch config.HTTP {
 	case "":
-		config.HTTP = defaultHTTP
+		config.HTTP, config.Usual = defaultHTTP, true
 	case off:
 		config.HTTP = ""
 		return config, nil
@@ -190,11 +190,10 @@ func (c *invocation) startDaemon(config ServeConfig, log *os.File) (*exec.Cmd, e
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	http := config.HTTP
-	if http == "" {
-		http = off
+	line := []string{"up", "--state", config.State, "--run", config.Run}
+	if !config.Usual {
+		line = append(line, "--http", orText(config.HTTP, off))
 	}
-	line := []string{"up", "--state", config.State, "--run", config.Run, "--http", http}
 	if config.Simulate != "" {
 		line = append(line, "--simulate", config.Simulate)
 	}

@@ -61,6 +61,7 @@ func newRoutes(config Config) http.Handler {
 		if config.HTTP != nil {
 			info.HTTP = config.HTTP.Addr().String()
 		}
+		info.Warnings = append(info.Warnings, config.Warnings...)
 		return answer(info, err)
 	})
 	operation(service, http.MethodGet, "/v1/devices", "devices", "The devices with their use now", 0, func(ctx context.Context, _ *struct{}) (*Body[[]api.Device], error) {

@@ -24,9 +24,11 @@ type Config struct {
 	Run     string       // folder of the Unix socket; whoever calls Serve is its only server
 	Token   string       // file of the token for loopback; made if it is not there
 	HTTP    net.Listener // on loopback, see Listen; nil: none. Closed by Serve
-	Names   func(uid uint32) string
-	Log     *slog.Logger
-	Ready   func() // called once, when it answers; may be nil
+	// Warnings are what this server does without, each with what to do; in its Info beside the host's.
+	Warnings []string
+	Names    func(uid uint32) string
+	Log      *slog.Logger
+	Ready    func() // called once, when it answers; may be nil
 }
 
 // shutdownPatience is how long requests may take to end when the server does.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aliquot-dev/aliquot/cli"
 	"github.com/aliquot-dev/aliquot/host/local"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
@@ -28,11 +30,11 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	// First, because it may be taken: then nothing has been started yet.
-	var loopback net.Listener
-	if config.HTTP != "" {
-		if loopback, err = server.Listen(ctx, config.HTTP); err != nil {
-			return err
-		}
+	loopback, without, err := listen(ctx, config)
+	if err != nil {
+		return err
+	}
+	if loopback != nil {
 		defer func() { _ = loopback.Close() }() // of a server that comes to serve it is closed by then
 	}
 	opened, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log})
@@ -48,11 +50,25 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 		return err
 	}
 	err = server.Serve(ctx, server.Config{
-		Host: host, Version: config.Version, Run: config.Run, Token: filepath.Join(config.State, "token"), HTTP: loopback,
+		Host: host, Version: config.Version, Run: config.Run, Token: filepath.Join(config.State, "token"), HTTP: loopback, Warnings: without,
 		Names: local.UserName, Log: log,
 		Ready: func() { nodes.answered.Store(true); ready() },
 	})
 	return errors.Join(err, host.Close())
+}
+
+// listen takes the address of HTTP, if there is to be one. An address that nobody asked for may be another's: then the server does
+// without, and without says so.
+func listen(ctx context.Context, config cli.ServeConfig) (loopback net.Listener, without []string, err error) {
+	if config.HTTP == "" {
+		return nil, nil, nil
+	}
+	loopback, err = server.Listen(ctx, config.HTTP)
+	if config.Usual && errors.Is(err, unix.EADDRINUSE) {
+		return nil, []string{fmt.Sprintf("HTTP is not served: %s is taken, perhaps by another user's server; commands do not need it; "+
+			"`aliquot down` and `aliquot up --http ADDRESS` serve it at another address, `--http off` goes without", config.HTTP)}, nil
+	}
+	return loopback, nil, err
 }
 
 // agent is a node's agent as the host wants it.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,27 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 				t.Errorf("it left %q behind", left)
 			}
 		})
+	}
+}
+
+// A port that nobody asked for may be another's: the server then does without, and says so.
+func TestUpWithoutTheUsualPort(t *testing.T) {
+	if taken, err := net.Listen("tcp", "127.0.0.1:8787"); err == nil { // else somebody else has taken it, which is as good
+		defer func() { _ = taken.Close() }()
+	}
+	folder, err := os.MkdirTemp("", "alq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serverIn(t, folder)
+	cmd := s.prepare("up", "--detach", "--simulate", "a10x1", "--state", s.state)
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(one string) bool { return strings.HasPrefix(one, "ALIQUOT_HTTP=") })
+	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+folder) // with no settings in it
+	if got := finish(cmd); got.status != 0 || !strings.Contains(got.out, "HTTP is not served: 127.0.0.1:8787 is taken") {
+		t.Errorf("up: %s", got)
+	}
+	if got := s.command("ps"); got.status != 0 {
+		t.Errorf("ps: %s", got)
 	}
 }
 
