@@ -73,7 +73,7 @@ func newAgent(config Config) (*Agent, error) {
 		run: r, log: log, lock: lock, notices: newNotices(),
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, unknown: map[string]bool{}, seen: map[stray]string{},
 	}
-	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin, every: askEvery}
+	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin, every: askEvery, taken: a.readopt}
 	return a, nil
 }
 

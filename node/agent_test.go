@@ -317,33 +317,6 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestDamagedTask: an agent does not guess what a damaged folder held; it says which and what to do.
-func TestDamagedTask(t *testing.T) {
-	for _, name := range []string{"ctl", "book", "task.json"} {
-		t.Run(name, func(t *testing.T) {
-			folder := fakeRun(t)
-			a := openFake(t, folder, newFakeDevices("GPU-a"))
-			if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-a")); err != nil {
-				t.Fatal(err)
-			}
-			closeAgent(t, a)
-			file := filepath.Join(folder, "tasks/w.0", name)
-			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			content[3] ^= 0x55
-			if err := os.WriteFile(file, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, err = tryFake(testContext(t), folder, newFakeDevices("GPU-a"))
-			if err == nil || !(errors.Is(err, page.ErrDamaged) || errors.Is(err, errDamagedRecord)) || !strings.Contains(err.Error(), "remove "+filepath.Join(folder, "tasks/w.0")) {
-				t.Errorf("opened on a damaged %s: %v", name, err)
-			}
-		})
-	}
-}
-
 func TestDeviceHealth(t *testing.T) {
 	folder := fakeRun(t)
 	devices := newFakeDevices("GPU-a", "GPU-b")

@@ -34,8 +34,9 @@ type arbiter struct {
 	run      run
 	log      *slog.Logger
 	notify   func(Notice)
-	patience time.Duration // with one that runs but does not answer
-	every    time.Duration // how often it is asked
+	patience time.Duration         // with one that runs but does not answer
+	every    time.Duration         // how often it is asked
+	taken    func(context.Context) // called beside the watching when a new one has taken over; nil: nobody wants to know
 
 	launched bool // by open, which found none
 
@@ -240,6 +241,9 @@ func (a *arbiter) watch(ctx context.Context) {
 		p.close()
 		close(back)
 		a.notify(Notice{Kind: ArbiterBack, Message: fmt.Sprintf("A new arbiter (pid %d) has taken over.", next.pid)})
+		if a.taken != nil {
+			a.done.Go(func() { a.taken(ctx) })
+		}
 	}
 }
 

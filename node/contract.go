@@ -123,7 +123,7 @@ type Notice struct {
 	Device  string // UUID, if it is about a device
 	Task    string
 	Message string // one sentence
-	Reason  string // for devices: what is wrong, without the device's name
+	Reason  string // for devices and broken tasks: what is wrong, without the name
 }
 
 // NoticeKind says what a notice is about.
@@ -139,6 +139,7 @@ const (
 	Enforced     NoticeKind = "enforced"      // no process of the task does so any more
 	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged
 	UnknownCalls NoticeKind = "unknown calls" // a task's program knows functions of the driver that the shim does not; said once a task
+	Broken       NoticeKind = "broken"        // a task cannot be held to its grants any more: end it
 	ArbiterGone  NoticeKind = "arbiter gone"  // died; a new one is being started
 	ArbiterBack  NoticeKind = "arbiter back"
 )

@@ -163,7 +163,7 @@ func (t *task) meter(asked Task, capacity func(device string) api.Bytes, known r
 func (t *task) readBook(i int, usage *Usage) {
 	var entry page.BookEntry
 	ok := false
-	err := t.book.View(func(b *page.Book) error { entry, ok = b.Grant[i].Read(); return nil })
+	err := t.viewBook(func(b *page.Book) error { entry, ok = b.Grant[i].Read(); return nil })
 	if err != nil || !ok {
 		return
 	}
@@ -235,7 +235,7 @@ func (t *task) readTel(asked Task, capacity func(device string) api.Bytes, each 
 // ended is the launches of processes that have ended, by grant.
 func (t *task) ended() []uint64 {
 	counts := make([]uint64, len(t.last))
-	_ = t.book.View(func(b *page.Book) error {
+	_ = t.viewBook(func(b *page.Book) error {
 		for i := range counts {
 			if entry, ok := b.Grant[i].Read(); ok {
 				counts[i] = entry.LaunchesEnded

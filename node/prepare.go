@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -29,6 +30,8 @@ func (a *Agent) Prepare(ctx context.Context, t Task) (Launch, error) {
 		switch {
 		case have.Ending:
 			return refuse(errors.New("it is being unprepared; unprepare it again to finish that"))
+		case have.broken != nil:
+			return refuse(have.broken)
 		case !reflect.DeepEqual(have.Task, t):
 			return refuse(errors.New("it is prepared with other grants; use Update to change them"))
 		}
@@ -61,6 +64,7 @@ func (a *Agent) makeReal(ctx context.Context, t Task) error {
 	point.Here("node.prepare.renamed")
 	made, err := openTask(folder)
 	if err != nil {
+		made.close()
 		return errors.Join(err, a.removeFolder(t.UID))
 	}
 	// In the books from here on: if the arbiter took it in but its answer was lost, unprepare takes it out again.
@@ -88,6 +92,9 @@ func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Fl
 	have := a.find(uid)
 	if have == nil || have.Ending {
 		return refuse(errors.New("it is not prepared; prepare it first"))
+	}
+	if have.broken != nil {
+		return refuse(have.broken)
 	}
 	changed := Task{UID: uid, UserID: have.Task.UserID, Grants: slices.Clone(grants), Flags: flags}
 	order := make(map[string]int, len(have.Task.Grants))
@@ -172,7 +179,7 @@ func (a *Agent) unprepare(ctx context.Context, t *task) error {
 	uid := t.Task.UID
 	if !t.Ending {
 		ending := record{Task: t.Task, Ending: true}
-		if err := ending.write(filepath.Join(a.run.task(uid), recordName)); err != nil {
+		if err := ending.write(filepath.Join(a.run.task(uid), recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) { // its folder is lost
 			return err
 		}
 		a.mu.Lock()
@@ -209,7 +216,9 @@ func (a *Agent) removeFolder(uid string) error {
 	if err := os.RemoveAll(gone); err != nil {
 		return err
 	}
-	if err := os.Rename(a.run.task(uid), gone); err != nil {
+	if err := os.Rename(a.run.task(uid), gone); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	point.Here("node.unprepare.renamed")

@@ -22,13 +22,13 @@ func (a *Agent) loadTasks() error {
 			}
 			continue
 		}
-		t, err := openTask(a.run.task(uid))
-		if err == nil && t.Task.UID != uid {
-			t.close()
-			err = fmt.Errorf("%s: %w: it is of task %s", a.run.task(uid), errDamagedRecord, t.Task.UID)
+		if !entry.IsDir() {
+			a.log.Warn("what lies among the tasks is none of ours and is left alone", "file", a.run.task(uid))
+			continue
 		}
+		t, err := openTask(a.run.task(uid))
 		if err != nil {
-			return fmt.Errorf("take over task %s: %w; end its processes, remove %s and start again", uid, err, a.run.task(uid))
+			a.breaks(t, err)
 		}
 		a.tasks[uid] = t
 	}
@@ -36,7 +36,7 @@ func (a *Agent) loadTasks() error {
 }
 
 // repair finishes what an earlier agent began: limits that were recorded but not ordered, tasks that the arbiter was not told of,
-// tasks that were being unprepared.
+// tasks that were being unprepared. A task that cannot be taken over any more holds up nobody else: it is broken.
 func (a *Agent) repair(ctx context.Context, found bool) error {
 	if found {
 		for uuid := range a.devices {
@@ -52,23 +52,24 @@ func (a *Agent) repair(ctx context.Context, found bool) error {
 			}
 			continue
 		}
+		if t.broken != nil {
+			continue
+		}
 		changed, err := t.order(a.capacity, 0)
 		if err != nil {
-			return fmt.Errorf("take over task %s: %w", uid, err)
+			a.breaks(t, err)
+			continue
+		}
+		// It may have been killed between the folder and the arbiter's being told of it; and the arbiter may not have adopted it.
+		_, err = a.arbiter.request(ctx, "add "+uid)
+		if err == nil && changed {
+			_, err = a.arbiter.request(ctx, "policy "+uid)
 		}
 		var refused *refusal
-		if found {
-			// It may have been killed between the folder and the arbiter's being told of it.
-			if _, err := a.arbiter.request(ctx, "add "+uid); errors.As(err, &refused) {
-				a.log.Debug("the arbiter knows the task", "task", uid, "answer", refused.answer)
-			} else if err != nil {
-				return fmt.Errorf("take over task %s: %w", uid, err)
-			}
-		}
-		if changed {
-			if _, err := a.arbiter.request(ctx, "policy "+uid); err != nil {
-				return fmt.Errorf("take over task %s: %w", uid, err)
-			}
+		if errors.As(err, &refused) {
+			a.breaks(t, err)
+		} else if err != nil {
+			return fmt.Errorf("take over task %s: %w", uid, err)
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +19,8 @@ type task struct {
 	ctl  *page.Map[page.Ctl]
 	tel  *page.Map[page.Tel]
 	book *page.Map[page.Book]
+
+	broken error // why it cannot be held to its grants any more; nil: it can. Written under Agent.ops and Agent.mu
 
 	// What was last read, so that a count never falls and a reading that fails does not become zero.
 	mu   sync.Mutex
@@ -59,26 +61,34 @@ func makeTask(folder string, t Task, capacity func(device string) api.Bytes) err
 	return record{Task: t}.write(filepath.Join(folder, recordName))
 }
 
-// openTask opens what makeTask made.
+// openTask opens what makeTask made. With an error comes what can be had of the task, enough to take it back.
 func openTask(folder string) (*task, error) {
-	r, err := readRecord(filepath.Join(folder, recordName))
-	if err != nil {
-		return nil, err
+	r, recorded := readRecord(filepath.Join(folder, recordName))
+	if recorded == nil && r.Task.UID != filepath.Base(folder) {
+		recorded = fmt.Errorf("%s: %w: it is of task %s", folder, errDamagedRecord, r.Task.UID)
+	}
+	if recorded != nil {
+		r = record{Task: Task{UID: filepath.Base(folder), UserID: ownerOf(filepath.Join(folder, "tel"))}}
 	}
 	t := &task{record: r, last: make([]Usage, len(r.Task.Grants))}
 	var ctl, tel, book error
 	t.ctl, ctl = page.Open[page.Ctl](filepath.Join(folder, "ctl"), true)
 	t.tel, tel = page.Open[page.Tel](filepath.Join(folder, "tel"), false)
 	t.book, book = page.Open[page.Book](filepath.Join(folder, "book"), false)
-	if err := errors.Join(ctl, book); err != nil {
-		t.close()
-		return nil, err
-	}
 	if tel != nil {
 		// Its owner may have spoiled it, and loses its own figures by that, nothing else.
 		t.tel = nil
 	}
-	return t, nil
+	return t, cmp.Or(recorded, ctl, book)
+}
+
+// ownerOf is whose a file is; this user, where there is none.
+func ownerOf(path string) uint32 {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return uint32(os.Geteuid())
+	}
+	return stat.Uid
 }
 
 func (t *task) close() {

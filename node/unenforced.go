@@ -22,6 +22,7 @@ func (a *Agent) watchStrays(ctx context.Context, took []string) {
 	defer again.Stop()
 	doubts := map[string]*doubt{}
 	for {
+		a.checkPages()
 		readings := a.readDevices()
 		known := registered{}
 		var shares []Usage

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -139,7 +140,10 @@ func (h *Host) takeUp(w *work) bool {
 				h.adopt(ctx, w) // its devices may be others by now: it needs none
 				return
 			}
-			if err := h.restoreGrants(ctx, w); err != nil && ctx.Err() == nil {
+			lives := found.Supervised || found.Child != nil && found.Child.Alive()
+			if err := h.restoreGrants(ctx, w, lives); errors.Is(err, node.ErrBroken) {
+				h.tell(func() { h.endBroken(w, err.Error()) })
+			} else if err != nil && ctx.Err() == nil {
 				h.Log.Error("a running task's share could not be restored", "workload", uid, "error", err)
 				h.tell(func() { h.addNotes(w, "its share is not held as granted: "+err.Error()) })
 			}
@@ -181,8 +185,19 @@ func (h *Host) evictFromLost(w *work) {
 	}
 }
 
-// restoreGrants makes the node's pages say what the store says: they differ where a daemon died between the two.
-func (h *Host) restoreGrants(ctx context.Context, w *work) error {
+// endBroken ends a workload whose pages are damaged or lost: what it uses is neither held to its share nor in the books any more.
+func (h *Host) endBroken(w *work, why string) {
+	if w != nil && !w.over && w.keep.Placing != nil {
+		h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: why})
+	}
+}
+
+// errPagesLost is a task that may run while its pages are gone: it has others mapped than any that could be made now.
+var errPagesLost = fmt.Errorf("%w: its folder among the server's tasks is gone", node.ErrBroken)
+
+// restoreGrants makes the node's pages say what the store says: they differ where a daemon died between the two. Lives says that
+// the task has processes: then its pages were made before these were started.
+func (h *Host) restoreGrants(ctx context.Context, w *work, lives bool) error {
 	var task node.Task
 	if err := h.look(ctx, func() { task = nodeTask(w) }); err != nil {
 		return err
@@ -192,8 +207,10 @@ func (h *Host) restoreGrants(ctx context.Context, w *work) error {
 			return h.Agent.Update(ctx, task.UID, task.Grants, task.Flags)
 		}
 	}
-	_, err := h.Agent.Prepare(ctx, task)
-	return err
+	if lives {
+		return errPagesLost
+	}
+	return nil // its end takes back nothing
 }
 
 // startPatience is how long a supervisor of a former daemon may take to start its program.

@@ -110,6 +110,14 @@ func Open[T Layout](path string, writable bool) (*Map[T], error) {
 	return m, nil
 }
 
+// Check looks again at what Open looked at: whoever may write to a page may have spoiled it since. It wraps ErrDamaged where the
+// content is wrong.
+func (m *Map[T]) Check() error {
+	return m.View(func(p *T) error {
+		return check((*Header)(unsafe.Pointer(p)), m.file.Name(), kindOf[T](), len(m.data))
+	})
+}
+
 func checkSize(file *os.File, size int) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -159,8 +167,11 @@ func mapFile[T Layout](file *os.File, size int, writable bool) (*Map[T], error) 
 }
 
 // View calls read with the page. A page that is cut short, before or meanwhile, is ErrDamaged; one that was closed is ErrClosed.
-// The page must not be used after read returns.
+// So is a nil page, which is one that could not be opened. The page must not be used after read returns.
 func (m *Map[T]) View(read func(*T) error) (err error) {
+	if m == nil {
+		return ErrClosed
+	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.data == nil {
