@@ -92,8 +92,8 @@ func (h *Host) attach(ctx context.Context, conn *net.UnixConn) {
 	if !taken {
 		streams.close()
 	}
-	if errors.Is(err, io.EOF) && uid == "" {
-		return // someone only looked whether anybody listens here
+	if uid == "" && (errors.Is(err, io.EOF) || ctx.Err() != nil) {
+		return // someone only looked whether anybody listens here, or this daemon ends before a word was said
 	}
 	if err != nil || w == nil {
 		h.Log.Info("a client's streams were not taken", "workload", uid, "error", err)
