@@ -49,6 +49,7 @@ type Engine struct {
 	pending map[ActionID]*proposal
 
 	plans   map[ActionID]*plan // of reclaim, under way
+	settled bool               // the last pass left nothing that would start by time alone
 	moves   uint64             // counts what may make a plan possible that was not
 	sized   queue.Amounts      // of the fleet, as of sizedAt
 	sizedAt uint64             // Changes, plus 1
@@ -108,8 +109,14 @@ func (e *Engine) Step(event Event) []Action {
 	e.queues.Now = int64(e.now)
 	e.out = nil
 	switch event.(type) {
-	case Submit, Tick:
+	case Tick:
+		if e.settled && e.Next() > e.now {
+			return nil
+		}
+	case Submit:
+		e.settled = false
 	default:
+		e.settled = false
 		e.moves++
 	}
 	if might := e.apply(event); might || e.Next() <= e.now {

@@ -50,7 +50,11 @@ func (p *pass) reclaim(w *workload) {
 	case t.fits(): // when the plans under way are carried out
 	default:
 		chosen = t.cheapest(t.inTurn(candidates))
-		if len(chosen) == 0 && !t.fitsWithout(candidates) { // whatever the order of what goes, and so at any time
+		switch {
+		case len(chosen) > 0:
+		case t.fitsWithout(candidates):
+			p.timely = true // the order of what goes changes with time
+		default:
 			w.noPlanAt = p.moves + 1
 		}
 	}

@@ -41,6 +41,15 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	if g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes() {
 		return nil, false
 	}
+	if p.reserve == nil && p.ends.Len() == 0 {
+		p.reserve = &reservation{} // nothing that runs has a time limit
+	}
+	if p.reserve != nil && !p.reserve.known && !w.shape.nothing() {
+		if w.shape.unfitAt == p.fleet.Gains()+1 {
+			return nil, false
+		}
+		return p.besideHead(w, g) // whether there is room at all is found on the way
+	}
 	mark := p.fleet.Begin()
 	spots, ok := p.fit(w)
 	if !ok || w.shape.nothing() {
@@ -76,7 +85,7 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 	request, serves := *p.request(w), p.serves(p.head, w)
 	over := request.Avoid
 	request.Avoid = func(d fleet.DeviceID) bool {
-		return serves(d) && !p.leavesRoom(w, d) || over != nil && over(d)
+		return !p.leavesRoom(w, d) && serves(d) || over != nil && over(d)
 	}
 	spots, ok := p.placer.Place(&request)
 	if !ok && over == nil {
@@ -168,11 +177,19 @@ func (p *pass) excess(s nodeShadow) []fleet.Amount {
 func (p *pass) serves(head, w *workload) func(fleet.DeviceID) bool {
 	shared := sharesResource(head, w)
 	return func(d fleet.DeviceID) bool {
-		if !shared && !p.placer.Serves(&head.shape.Request, d) {
-			return false
-		}
-		return p.placer.NodeServes(&head.shape.Request, p.fleet.NodeOf(d), 1) > 0
+		return p.nodeServes(head.shape, p.fleet.NodeOf(d)) && (shared || p.placer.Serves(&head.shape.Request, d))
 	}
+}
+
+// nodeServes says that a node could hold a task of a shape if it were empty, and remembers it until the fleet changes.
+func (e *Engine) nodeServes(s *shape, n fleet.NodeID) bool {
+	if s.servesAt != e.fleet.Changes()+1 || int(n) >= len(s.serves) {
+		s.serves, s.servesAt = make([]bool, e.fleet.Slots()), e.fleet.Changes()+1
+		for o := range e.fleet.Nodes {
+			s.serves[o] = e.placer.NodeServes(&s.Request, o, 1) > 0
+		}
+	}
+	return s.serves[n]
 }
 
 // reserveFor finds the first end of a time limit after which the head fits, by trying: the more has ended, the more fits, so steps

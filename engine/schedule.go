@@ -20,6 +20,7 @@ type pass struct {
 	head    *workload
 	reserve *reservation
 	closed  []closure // the quotas and limits that someone in front waits for
+	timely  bool      // whether more starts may hang on the time alone
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -53,6 +54,7 @@ func (e *Engine) pass() bool {
 		}
 		order.next(!ok || len(g.members) == 0)
 	}
+	e.settled = !started && !order.keyed && !p.timely
 	return started && order.keyed
 }
 

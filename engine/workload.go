@@ -119,6 +119,8 @@ type shape struct {
 	unfitAt    uint64 // Gains at which it did not fit, plus 1
 	possibleAt uint64 // Changes at which possible was found, plus 1
 	possible   bool
+	servesAt   uint64 // Changes at which serves was found, plus 1
+	serves     []bool // by node: an empty one could hold a task
 }
 
 // nothing says that the shape takes nothing that anyone could miss.

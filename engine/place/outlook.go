@@ -61,6 +61,15 @@ func (t *terrain) look(p *profile) {
 	}
 }
 
+// weigh adds up the outlooks by their weights.
+func (p *profile) weigh(w *Weights) {
+	for which, f := range [outlooks]Feature{inOrder: Outlook, hasty: HastyOutlook, patient: PatientOutlook, distant: DistantOutlook} {
+		for free, unused := range p.outlook[which] {
+			p.worth[free] += int64(w[f]) * int64(unused)
+		}
+	}
+}
+
 func fillInOrder(u *[whole + 1]int32, step int64, needs, shares []int64) {
 	for f := int64(0); f <= whole; f += step {
 		var sum, weight int64

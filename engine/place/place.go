@@ -41,10 +41,11 @@ const fewMembers = 32
 
 // Placer finds places in one fleet. It holds nothing but memory to use again.
 type Placer struct {
-	fleet *fleet.Fleet
-	needs []fleet.Need
-	near  []fleet.DeviceID
-	count map[fleet.NodeID][]fleet.DeviceID
+	fleet  *fleet.Fleet
+	needs  []fleet.Need
+	near   []fleet.DeviceID
+	count  map[fleet.NodeID][]fleet.DeviceID
+	counts []int
 
 	scored *scored // nil: best fit
 }
@@ -56,6 +57,9 @@ func New(f *fleet.Fleet) *Placer {
 
 // Place finds a spot for every task and takes it, or says that there is none and takes nothing. It finds one if there is one.
 func (p *Placer) Place(r *Request) ([]Spot, bool) {
+	if r.Tasks > 1 && !p.enough(r) {
+		return nil, false
+	}
 	spots := make([]Spot, 0, r.Tasks)
 	mark := p.fleet.Begin()
 	for range r.Tasks {

@@ -1,8 +1,6 @@
 package place
 
 import (
-	"sort"
-
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
@@ -19,9 +17,9 @@ var steps = [49]int64{
 func step(decrease int64) int64 {
 	x := decrease * 1000 / one // millionths of a device
 	if x >= 0 {
-		return 50 + int64(sort.Search(len(steps), func(i int) bool { return steps[i] > x }))
+		return 50 + int64(rankOf(steps[:], x))
 	}
-	return 49 - int64(sort.Search(len(steps), func(i int) bool { return steps[i] >= -x }))
+	return 49 - int64(rankOf(steps[:], -x-1))
 }
 
 // ofDevice is the part of the score that rests on one device: what it has free before and after, in milli.
@@ -34,13 +32,7 @@ func (s *scored) ofDevice(p *profile, before, left int64) int64 {
 	if before == whole && left > 0 && left < whole {
 		score -= int64(w[Untouched]) * 1000
 	}
-	for which, f := range [outlooks]Feature{inOrder: Outlook, hasty: HastyOutlook, patient: PatientOutlook, distant: DistantOutlook} {
-		if w[f] != 0 {
-			u := &p.outlook[which]
-			score += int64(w[f]) * int64(u[before]-u[left])
-		}
-	}
-	return score
+	return score + p.worth[before] - p.worth[left]
 }
 
 // ofChange is the part that rests on the node's fragmentation and on its wholly free devices.

@@ -23,6 +23,56 @@ func (p *Placer) slots(r *Request, d fleet.DeviceID, limit int) int {
 	return limit
 }
 
+// enough says that the nodes, each by itself, have room for all tasks now. A task takes nothing of other nodes than its own, so
+// where it is false nothing fits, whatever is chosen; that is known at the cost of one look at each node.
+func (p *Placer) enough(r *Request) bool {
+	left := r.Tasks
+	for n := range p.fleet.Nodes {
+		if !p.nodeOK(r, n) {
+			continue
+		}
+		if left -= p.room(r, n, left); left <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// room is how many tasks a node has room for now, but no more than limit.
+func (p *Placer) room(r *Request, n fleet.NodeID, limit int) int {
+	for _, a := range r.Resources {
+		if a.Amount > 0 {
+			limit = int(min(int64(limit), (p.fleet.Capacity(n, a.Resource)-p.fleet.Taken(n, a.Resource))/a.Amount))
+		}
+	}
+	p.counts = p.counts[:0]
+	for _, d := range p.fleet.DevicesOf(n) {
+		if k := p.slots(r, d, limit); k > 0 {
+			p.counts = append(p.counts, k)
+		}
+	}
+	return tasksOn(p.counts, r.Devices, limit)
+}
+
+// tasksOn is how many tasks of so many devices each fit on devices with so many places each, but no more than limit: t tasks do when
+// the devices offer t × devices places, none more than t, for a task takes a device once.
+func tasksOn(places []int, devices, limit int) int {
+	if len(places) < devices {
+		return 0
+	}
+	for t := limit; t > 0; t-- {
+		sum := 0
+		for _, k := range places {
+			sum += min(k, t)
+		}
+		if sum >= t*devices {
+			return t
+		}
+		t = min(t, sum/devices+1)
+	}
+	return 0
+}
+
 // spread places tasks of several devices each where best fit, task by task, painted itself into a corner: two devices half free
 // and one untouched hold two tasks of two halves each only if both take a half of the untouched one. Taking each time the
 // devices on which most tasks still fit leaves a node able to hold as many tasks as can be held at all.
@@ -97,17 +147,7 @@ func (p *Placer) holds(r *Request, n fleet.NodeID, limit int, serves func(*Reque
 		}
 		slots = append(slots, k)
 	}
-	// t tasks fit when the devices offer t × Devices places, none more than t: a task takes a device once.
-	for t := limit; t > 0; t-- {
-		sum := 0
-		for _, k := range slots {
-			sum += min(k, t)
-		}
-		if sum >= t*r.Devices {
-			return t
-		}
-	}
-	return 0
+	return tasksOn(slots, r.Devices, limit)
 }
 
 // Possible says that the request would fit if nothing were taken: with nodes that may be used and devices that take work.

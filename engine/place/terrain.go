@@ -42,6 +42,7 @@ type profile struct {
 	of      []int16                    // by popular kind: what it needs of each device, in milli, memory included
 	rank    [whole + 1]uint8           // by what is free: how many of the needs are no more
 	outlook [outlooks][whole + 1]int32 // by what is free: what is expected to stay unused, in sixteenths of a milli
+	worth   [whole + 1]int64           // by what is free: its outlooks, each times its weight
 	pull    int64                      // what is wanted of such nodes against how much of them there is, in thousandths
 	size    int64                      // compute of all such nodes, in milli
 }
@@ -94,6 +95,7 @@ func (s *scored) survey() *terrain {
 	t.pull()
 	for _, p := range t.profiles {
 		t.look(p)
+		p.weigh(&s.policy.Weights)
 	}
 	return t
 }
