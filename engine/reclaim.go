@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/engine/place"
@@ -18,14 +17,6 @@ const restart = 60_000_000
 // maxPruned is up to how many victims are tried one by one whether a plan works without them. Larger plans keep all that hold
 // something where the owner would start.
 const maxPruned = 64
-
-// plan is a set of evictions that together let one workload start within the quota of its queue. It is over when none of its
-// tasks holds anything any more; one whose end the host refused is no longer part of it.
-type plan struct {
-	id    ActionID // of its first action
-	w     *workload
-	tasks []*task // that still hold something
-}
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed: from queues that hold more than their quota,
 // preemptible work only, and only if it then starts. What is taken is, in this order, of low priority, cheap to lose
@@ -254,21 +245,49 @@ func (t *trial) loss(v *workload) int64 {
 
 // cheapest is the shortest prefix of victims without which the workload fits, less those that it fits beside.
 func (t *trial) cheapest(victims []*workload) []*workload {
-	low, high := 0, 1 // it does not fit without the first low of them
-	for !t.fitsWithout(victims[:min(high, len(victims))]) {
+	mark, keep := t.fleet.Begin(), len(t.moved)
+	high := t.fewest(victims)
+	t.putBack(keep)
+	t.fleet.Rollback(mark)
+	if high == 0 {
+		return nil
+	}
+	return t.prune(victims[:high])
+}
+
+// fewest is the length of the shortest beginning of victims without which the workload fits, 0 if there is none: by doubling, then
+// halving. It leaves those taken out without which it does not fit yet, so that each step costs only what it adds.
+func (t *trial) fewest(victims []*workload) int {
+	low, high := 0, 1
+	for !t.fitsWithoutMore(victims[low:min(high, len(victims))]) {
 		if high >= len(victims) {
-			return nil
+			return 0
 		}
 		low, high = high, 2*high
 	}
 	for high = min(high, len(victims)); high-low > 1; {
-		if middle := (low + high) / 2; t.fitsWithout(victims[:middle]) {
+		if middle := (low + high) / 2; t.fitsWithoutMore(victims[low:middle]) {
 			high = middle
 		} else {
 			low = middle
 		}
 	}
-	return t.prune(victims[:high])
+	return high
+}
+
+// fitsWithoutMore takes more workloads out, and puts them back if the workload then fits.
+func (t *trial) fitsWithoutMore(more []*workload) bool {
+	mark, keep := t.fleet.Begin(), len(t.moved)
+	for _, v := range more {
+		t.remove(v)
+	}
+	if !t.fits() {
+		t.fleet.Commit(mark)
+		return false
+	}
+	t.putBack(keep)
+	t.fleet.Rollback(mark)
+	return true
 }
 
 // without takes workloads out, calls look, and puts them back.
@@ -315,67 +334,4 @@ func (t *trial) meets(v *workload, spots []place.Spot) bool {
 			}))
 		})
 	})
-}
-
-// carryOut asks for the evictions of a plan.
-func (p *pass) carryOut(w *workload, victims []*workload) {
-	pl := &plan{id: p.nextID, w: w}
-	p.plans[pl.id] = pl
-	w.plan = pl.id
-	for _, v := range victims {
-		reason := fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
-		for _, t := range v.tasks {
-			if t.live() {
-				t.plan = pl.id
-				pl.tasks = append(pl.tasks, t)
-				p.evict(t, EvictReclaim, reason)
-			}
-		}
-	}
-}
-
-// leavePlan takes a task out of its plan: it holds nothing any more, or the host refused to end it.
-func (e *Engine) leavePlan(t *task) {
-	pl := e.plans[t.plan]
-	t.plan = 0
-	if pl == nil {
-		return
-	}
-	pl.tasks = slices.DeleteFunc(pl.tasks, func(o *task) bool { return o == t })
-	if len(pl.tasks) == 0 {
-		delete(e.plans, pl.id) // what it was for goes first until it starts
-	}
-}
-
-// joinPlan enters a task or the workload of a plan that is restored.
-func (e *Engine) joinPlan(id ActionID) *plan {
-	if e.plans[id] == nil {
-		e.plans[id] = &plan{id: id, w: &workload{}}
-	}
-	return e.plans[id]
-}
-
-// checkPlans holds the plans under way against the tasks that they are about.
-func (e *Engine) checkPlans() error {
-	tasks := map[ActionID]int{}
-	for _, w := range e.byID() {
-		if pl := e.plans[w.plan]; w.plan != 0 && (!w.waiting() || pl != nil && pl.w != w) {
-			return fmt.Errorf("workload %s waits for plan %d, which is not its own", w.ID, w.plan)
-		}
-		for _, t := range w.tasks {
-			if t.plan == 0 {
-				continue
-			}
-			if pl := e.plans[t.plan]; pl == nil || !t.live() || !t.evicting || !slices.Contains(pl.tasks, t) {
-				return fmt.Errorf("task %d of workload %s is part of plan %d and not being evicted by it", t.index, w.ID, t.plan)
-			}
-			tasks[t.plan]++
-		}
-	}
-	for id, pl := range e.plans {
-		if tasks[id] == 0 || tasks[id] != len(pl.tasks) {
-			return fmt.Errorf("plan %d has %d tasks and lists %d", id, tasks[id], len(pl.tasks))
-		}
-	}
-	return nil
 }

@@ -37,7 +37,7 @@ func linear(f *fleet.Fleet, policy *Policy, seen *Seen, r *Request) (Spot, bool)
 func TestFastIsLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fleet.New()
-		nodes := rapid.IntRange(1, 300).Draw(t, "nodes")
+		nodes := rapid.IntRange(1, 100).Draw(t, "nodes")
 		set := func(i, cpu int) {
 			var devices []fleet.Device
 			for k := range 1 + i%3 {

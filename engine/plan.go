@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+)
+
+// plan is a set of evictions that together let one workload start within the quota of its queue. It is over when none of its
+// tasks holds anything any more; one whose end the host refused is no longer part of it.
+type plan struct {
+	id    ActionID // of its first action
+	w     *workload
+	tasks []*task // that still hold something
+}
+
+// carryOut asks for the evictions of a plan.
+func (p *pass) carryOut(w *workload, victims []*workload) {
+	pl := &plan{id: p.nextID, w: w}
+	p.plans[pl.id] = pl
+	w.plan = pl.id
+	for _, v := range victims {
+		reason := fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
+		for _, t := range v.tasks {
+			if t.live() {
+				t.plan = pl.id
+				pl.tasks = append(pl.tasks, t)
+				p.evict(t, EvictReclaim, reason)
+			}
+		}
+	}
+}
+
+// leavePlan takes a task out of its plan: it holds nothing any more, or the host refused to end it.
+func (e *Engine) leavePlan(t *task) {
+	pl := e.plans[t.plan]
+	t.plan = 0
+	if pl == nil {
+		return
+	}
+	pl.tasks = slices.DeleteFunc(pl.tasks, func(o *task) bool { return o == t })
+	if len(pl.tasks) == 0 {
+		delete(e.plans, pl.id) // what it was for goes first until it starts
+	}
+}
+
+// joinPlan enters a task or the workload of a plan that is restored.
+func (e *Engine) joinPlan(id ActionID) *plan {
+	if e.plans[id] == nil {
+		e.plans[id] = &plan{id: id, w: &workload{}}
+	}
+	return e.plans[id]
+}
+
+// checkPlans holds the plans under way against the tasks that they are about.
+func (e *Engine) checkPlans() error {
+	tasks := map[ActionID]int{}
+	for _, w := range e.byID() {
+		if pl := e.plans[w.plan]; w.plan != 0 && (!w.waiting() || pl != nil && pl.w != w) {
+			return fmt.Errorf("workload %s waits for plan %d, which is not its own", w.ID, w.plan)
+		}
+		for _, t := range w.tasks {
+			if t.plan == 0 {
+				continue
+			}
+			if pl := e.plans[t.plan]; pl == nil || !t.live() || !t.evicting || !slices.Contains(pl.tasks, t) {
+				return fmt.Errorf("task %d of workload %s is part of plan %d and not being evicted by it", t.index, w.ID, t.plan)
+			}
+			tasks[t.plan]++
+		}
+	}
+	for id, pl := range e.plans {
+		if tasks[id] == 0 || tasks[id] != len(pl.tasks) {
+			return fmt.Errorf("plan %d has %d tasks and lists %d", id, tasks[id], len(pl.tasks))
+		}
+	}
+	return nil
+}
