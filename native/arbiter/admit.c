@@ -7,12 +7,19 @@
  * So only admissions count: one who says it used more than it was charged for is taken at its word, and pays in place of those
  * who say they used less than they were charged for, as far as both reach. A lie about having used more costs its author; a lie about having
  * used less gets nothing but what others admit. What is charged in all stays what the clock says, to the nanosecond.
+ *
+ * But for what the device takes to switch between tenants, which is nobody's: by that much less than the clock says have all together
+ * used. It is taken off everyone's charges in the same proportion, one part in SPARE_MOST and SWITCH_MOST_NS a change of leases at most,
+ * so that one who says less than it used wins no more than that, and all others as much.
  */
 #include "core.h"
 
 #define MOST_NS 50000000ll /* of claims, either way: what cannot be balanced is forgotten */
 #define SURE_NS 500000ll   /* below this it may be what was queued when the figures were read */
 #define FADE 16            /* a part of what is unclaimed by others is forgotten at each reading */
+#define SPARE_MOST 16      /* one part in so many of the time that is held is switching at most */
+#define SPARE_FADE 32      /* one part in so many of what that is reckoned from is forgotten at each reading */
+#define SWITCH_MOST_NS 200000ull /* of a change of leases: two switches, where the old work ends beside the new */
 
 /* What a grant says it has used in all, and what it has measured. */
 static uint64_t told(const struct core *core, int grant, uint64_t *measured, bool *several)
@@ -24,35 +31,69 @@ static uint64_t told(const struct core *core, int grant, uint64_t *measured, boo
 	return seen.launched_ns > seen.outstanding_ns ? seen.launched_ns - seen.outstanding_ns : 0;
 }
 
+/* What the grant says it has used since it was last asked; *charged: what it was charged. False: its word is not taken this time. */
+static bool answer(const struct core *core, int grant, struct core_grant *g, uint64_t *said, uint64_t *charged)
+{
+	bool several;
+	uint64_t measured, all = told(core, grant, &measured, &several);
+	*said = all > g->told_ns ? all - g->told_ns : 0;
+	*charged = g->books.held_ns - g->held_at_told;
+	/* While its durations are still being learned, or hold each other's work, what it says by them is neither an admission nor a
+	 * complaint. */
+	bool learning = measured - g->measured_at_told > *said + *said / 4;
+	g->measured_at_told = measured;
+	g->told_ns = all;
+	g->held_at_told = g->books.held_ns;
+	if (g->phase != CORE_UNGATED && g->asked && !learning && !several)
+		return true;
+	g->asked = true;
+	g->claim_ns = 0;
+	return false;
+}
+
+uint64_t core_spare(const struct core_device *d, const struct core_grant *g, uint64_t use)
+{
+	return d->spare_ns == 0 || (g->policy.flags & ALQ_POLICY_CLOCK) ? 0 : (uint64_t)((unsigned __int128)use * d->spare_ns / d->lately_held_ns);
+}
+
+/* What of the time that is held goes to switching: what was held of late and is not said to have been used, as far as switches can account
+ * for it. */
+static void learn_spare(struct core_device *d, uint64_t held, uint64_t said)
+{
+	d->lately_held_ns += held - d->lately_held_ns / SPARE_FADE;
+	d->lately_said_ns += said - d->lately_said_ns / SPARE_FADE;
+	d->switching_ns += (d->switches - d->switches_asked) * SWITCH_MOST_NS - d->switching_ns / SPARE_FADE;
+	d->switches_asked = d->switches;
+	uint64_t spare = d->lately_held_ns > d->lately_said_ns ? d->lately_held_ns - d->lately_said_ns : 0;
+	spare = spare < d->switching_ns ? spare : d->switching_ns;
+	d->spare_ns = spare < d->lately_held_ns / SPARE_MOST ? spare : d->lately_held_ns / SPARE_MOST;
+}
+
 /* Compares what each grant of the device says with what it was charged since this was last asked. */
 void core_admit(struct core *core, struct core_device *d)
 {
+	uint64_t all_held = 0, all_said = 0;
 	d->admitted_ns = 0;
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
 		if (!g->used)
 			continue;
-		bool several;
-		uint64_t measured, said = told(core, d->grant[i], &measured, &several), grown = said > g->told_ns ? said - g->told_ns : 0;
-		uint64_t charged = g->books.held_ns - g->held_at_told;
-		/* While its durations are still being learned, or hold each other's work, what it says by them is neither an admission nor
-		 * a complaint. */
-		bool learning = measured - g->measured_at_told > grown + grown / 4;
-		g->measured_at_told = measured;
-		g->told_ns = said;
-		g->held_at_told = g->books.held_ns;
-		if (g->phase == CORE_UNGATED || !g->asked || learning || several) {
-			g->asked = true;
-			g->claim_ns = 0;
+		uint64_t said, charged, spared = g->spared_ns;
+		g->spared_ns = 0;
+		if (!answer(core, d->grant[i], g, &said, &charged))
 			continue;
+		if (!(g->policy.flags & ALQ_POLICY_CLOCK)) {
+			all_held += charged + spared;
+			all_said += said;
 		}
-		g->claim_ns += (int64_t)grown - (int64_t)charged;
+		g->claim_ns += (int64_t)said - (int64_t)charged;
 		if (g->claim_ns < 0)
 			g->claim_ns -= g->claim_ns / FADE;
 		g->claim_ns = g->claim_ns > MOST_NS ? MOST_NS : g->claim_ns < -MOST_NS ? -MOST_NS : g->claim_ns;
 		if (g->claim_ns > SURE_NS)
 			d->admitted_ns += (uint64_t)(g->claim_ns - SURE_NS);
 	}
+	learn_spare(d, all_held, all_said);
 }
 
 /* Charges `use` to a grant, or to those who admit that it was theirs. */
@@ -74,5 +115,6 @@ void core_pay(struct core *core, struct core_device *d, struct core_grant *g, ui
 		d->admitted_ns -= part < d->admitted_ns ? part : d->admitted_ns;
 		use -= part;
 	}
+	g->measured += use;
 	core_use(g, use);
 }

@@ -163,8 +163,13 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 			core_pay(core, d, who[--n], part);
 			dt -= part;
 		}
-		for (int i = 0; i < n; i++)
-			core_pay(core, d, who[i], dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n));
+		for (int i = 0; i < n; i++) {
+			uint64_t use = dt / (uint64_t)n + ((uint64_t)i < dt % (uint64_t)n);
+			uint64_t spared = core_spare(d, who[i], use);
+			who[i]->spared_ns += spared;
+			d->idle_pending += spared;
+			core_pay(core, d, who[i], use - spared);
+		}
 	}
 }
 

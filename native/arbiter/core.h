@@ -33,14 +33,16 @@
  * This converges to what `divide` says: each owner gets ∫floor as long as it wants it, the rest goes by weight, the bucket holds
  * ceilings, and the device is never idle while somebody who may run waits.
  *
- * A lease whose holder is still the first is extended in place, `ahead` before its end, so that it never blocks. Otherwise its
- * end passes, its work drains, and the next gate opens `early` before the work should be done. A lease is charged by the
- * caller's clock from the time when it is open and its predecessor has drained until it has itself drained, while anybody with a right to
- * the device waits; what a tenant says of its own device time is not used then: less would reward a lie (when it is: below). Once
- * work is later than its own estimate and the next gate is open, both are under the driver's time slicing, and each is charged half, a holder
- * who has nothing outstanding no more than it says that it launched. What such halves get wrong is mended by admissions (admit.c): who says it used more than it was charged pays in place of those who say they used
- * less. Work that has not drained `overlap` after its lease's end, or after the end that it announced itself (up to `patience`, and not
- * while an owner who has just woken waits), is overlapped: the next goes beside it and the time is apportioned in the same way.
+ * A lease whose holder is still the first is extended in place, `ahead` before its end, so that it never blocks. Otherwise its end
+ * passes, its work drains, and the next gate opens `early` before the work should be done. A lease is charged by the caller's clock from
+ * the time when it is open and its predecessor has drained until it has itself drained, while anybody with a right to the device waits;
+ * what a tenant says of its own device time is not used then: less would reward a lie (when it is: below). Once work is later than its
+ * own estimate and the next gate is open, both are under the driver's time slicing, and each is charged half, a holder who has nothing
+ * outstanding no more than it says that it launched. What such halves get wrong is mended by admissions (admit.c): who says it used more
+ * than it was charged pays in place of those who say they used less. What the device takes to switch between tenants is nobody's: it is
+ * learned from what all say together, within bounds, and taken off all charges alike. Work that has not drained `overlap` after its
+ * lease's end, or after the end that it announced itself (up to `patience`, and not while an owner who has just woken waits), is
+ * overlapped: the next goes beside it and the time is apportioned in the same way.
  *
  * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; at once, if another waits and it is
  * not worth holding (worth_holding). Time that a program spends between its launches is not use: while nobody waits the holder
@@ -161,6 +163,7 @@ struct core_grant {
 	uint32_t misses;      /* how many leases in a row it let pass so */
 	bool asked;           /* told_ns and held_at_told have been read */
 	uint64_t told_ns, measured_at_told, held_at_told; /* what it said it had used and measured, and had been charged, when last asked */
+	uint64_t spared_ns;   /* of the time that it held, what was not charged, since it was last asked */
 	int64_t claim_ns;     /* what it says it used beyond its charges; negative: was charged beyond its use */
 	uint64_t accrued_at;
 
@@ -192,6 +195,10 @@ struct core_device {
 	uint64_t vmin;
 	uint64_t asked_at;    /* when its grants were last asked what they used */
 	uint64_t admitted_ns; /* of its grants' claims, what can be charged in place of others */
+	uint64_t lately_held_ns, lately_said_ns; /* for how long its grants held it, what they said they used; both fade */
+	uint64_t spare_ns;         /* of lately_held_ns: switching */
+	uint64_t switching_ns;     /* the most that switches can have taken of late; fades */
+	uint64_t switches_asked;   /* switches up to when that was last reckoned */
 	bool shared;          /* time was apportioned when it was last charged */
 	bool handoff;         /* work of a lease that is over has just drained */
 	uint64_t unreserved_idle_ns, down_ns, switches;
@@ -253,6 +260,8 @@ void core_word(struct core *core, int grant);
 void core_settle_word(struct core *core, struct core_device *device, struct core_grant *grant, const struct core_observation *seen);
 /* Compares what the grants of a device say they used with what they were charged. */
 void core_admit(struct core *core, struct core_device *device);
+/* What of `use` the device took to switch; none where the grant's word is not taken. */
+uint64_t core_spare(const struct core_device *device, const struct core_grant *grant, uint64_t use);
 /* Charges a grant, or those of the device who admit that the time was theirs. */
 void core_pay(struct core *core, struct core_device *device, struct core_grant *grant, uint64_t use);
 

@@ -122,7 +122,10 @@ void core_observe(struct core *core, int grant)
 	uint64_t ended = seen.launched_ns - seen.outstanding_ns;
 	if (g->phase != CORE_OPEN || g->paid_ns < ended)
 		g->paid_ns = ended;
-	if (g->phase != CORE_OPEN && g->phase != CORE_UNGATED)
-		g->measured = seen.measured_ns;
+	if (g->phase == CORE_IDLE) {
+		/* What ran within its lease and was measured after it is charged in the next; no more than that. */
+		uint64_t least = seen.measured_ns > core->config.lease_ns ? seen.measured_ns - core->config.lease_ns : 0;
+		g->measured = g->measured > seen.measured_ns ? seen.measured_ns : g->measured < least ? least : g->measured;
+	}
 	observe_end(g, &seen);
 }

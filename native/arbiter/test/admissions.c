@@ -27,7 +27,7 @@
 
 #define FAIR 0.01         /* of a device: what honest tenants may be off by, and what a lie may bring or cost */
 #define FAIR_TAILS 0.025  /* where one tenant's rare kernels outlive their leases: what it complains of fades before others have paid it */
-#define BELIEVED 0.035    /* brought by claims of less until the agent doubts them: what others would have borrowed */
+#define BELIEVED 0.05     /* brought by claims of less until the agent doubts them: what others would have borrowed, and what passes for switching */
 #define ADMITTED 0.02     /* after that: what others admit to have used beyond their charges */
 #define PRESENT 0.20      /* brought by saying that work has ended which has not: nothing else tells the arbiter */
 #define PRESENT_COSTS 0.05

@@ -69,7 +69,7 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 		out->outstanding_ns = lane_queued(l) * l->estimate;
 		out->busy_until_ns = lane_queued(l) ? l->busy_until : 0;
 		out->several = l->several;
-		out->measured_ns = l->liar ? 0 : l->several ? 2 * l->truth : l->truth;
+		out->measured_ns = l->liar ? 0 : l->several ? 2 * l->measured : l->measured;
 	}
 }
 
