@@ -29,4 +29,7 @@ nvmlReturn_t check_device(nvmlDevice_t device);
 /* The same, and whether the device is still on the bus. */
 nvmlReturn_t device_alive(nvmlDevice_t device);
 
+/* Copies a text with its NUL to a place of that length; what is longer is refused. */
+nvmlReturn_t copy_text(char *to, unsigned int length, const char *text);
+
 #endif
