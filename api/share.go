@@ -154,7 +154,7 @@ func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 func (a *Amount) UnmarshalText(text []byte) error { return into(a, ParseAmount, text) }
 
 // ParseMemory reads a floor and a ceiling of a device's memory: `10Gi..20Gi`, `10Gi` (both), `10Gi..` (up to the whole device), `80%`.
-// Where one is in bytes and the other a part, which is larger depends on the device: see Memory.On.
+// Where one is in bytes and the other a part, which is larger depends on the device: see Memory.Fits.
 func ParseMemory(text string) (Memory, error) {
 	s := scan("memory", text)
 	first, second, isRange := s.cut()
@@ -199,10 +199,26 @@ func (a Amount) over(b Amount) bool {
 func (m Memory) IsZero() bool { return m == Memory{} }
 
 // On is the floor and the ceiling in bytes on a device with so much memory. The ceiling is never over the device nor under the
-// floor. A floor over the device's memory stays what it is: the share does not fit there.
+// floor. A floor over the device's memory, or over the ceiling there, stays what it is: the share does not fit there, see Fits.
 func (m Memory) On(device Bytes) (floor, ceiling Bytes) {
 	floor = m.Floor.Of(device)
 	return floor, max(floor, min(m.Ceiling.Of(device), device))
+}
+
+// Fits says that the share can be on a device with so much memory: the floor is there no more than the device has, and no more than
+// the ceiling.
+func (m Memory) Fits(device Bytes) bool {
+	floor := m.Floor.Of(device)
+	return floor <= device && floor <= m.Ceiling.Of(device)
+}
+
+// Bound is the ceiling if it depends on the device whether it is over the floor: if one is in bytes and the other a part. Zero: on
+// every device that has the floor it is.
+func (m Memory) Bound() Amount {
+	if (m.Floor.Part > 0) == (m.Ceiling.Part > 0) || m.Floor.IsZero() || m.Ceiling.Part == WholeDevice {
+		return Amount{}
+	}
+	return m.Ceiling
 }
 
 // String is the text form, `10Gi..20Gi`, or `10Gi` where floor and ceiling are the same. It is empty for the zero Memory.

@@ -120,6 +120,10 @@ func (e *Engine) planResize(w *workload, share api.Share) (*resize, error) {
 			if e.fleet.DeviceGone(g.device) {
 				return nil, fmt.Errorf("workload %s cannot change its share: its device %s is not there", w.ID, g.Device)
 			}
+			if !share.Memory.Bound().IsZero() && !share.Memory.Fits(e.fleet.Memory(g.device)) {
+				return nil, fmt.Errorf("workload %s cannot have memory of %s: on its device %s the floor is %s, and the ceiling less; ask for a lower floor or a higher ceiling",
+					w.ID, share.Memory, g.Device, floor)
+			}
 			next := g.Grant
 			next.Compute, next.Floor, next.Ceiling, next.Weight = share.Compute, floor, ceiling, share.EffectiveWeight()
 			plan.tasks[i].grants = append(plan.tasks[i].grants, next)

@@ -87,7 +87,7 @@ func (n *naive) open(class, node string) bool {
 // serves says that a device could hold the share if it were empty.
 func (n *naive) serves(w *Workload, node string, d Device) bool {
 	return !n.nodes[node].gone && d.Health == api.Healthy && n.open(w.Feasibility, node) &&
-		(w.Model == "" || w.Model == d.Model) && w.Share.Memory.Floor.Of(d.Memory) <= d.Memory
+		(w.Model == "" || w.Model == d.Model) && w.Share.Memory.Fits(d.Memory)
 }
 
 type candidate struct {

@@ -184,7 +184,9 @@ func (e *Engine) Check(w Workload) error {
 			most.largest = max(most.largest, dev.Memory)
 			if w.Share.Memory.Floor.Of(dev.Memory) <= dev.Memory {
 				most.memory++
-				serving++
+				if w.Share.Memory.Fits(dev.Memory) {
+					serving++
+				}
 			}
 		}
 		most.serving = max(most.serving, serving)
@@ -200,6 +202,9 @@ func (e *Engine) Check(w Workload) error {
 		return fmt.Errorf("workload %s wants a device of model %s and there is none: ask for one of the models there are, or for any", w.ID, w.Model)
 	case most.memory == 0:
 		return fmt.Errorf("workload %s wants a memory floor of %s and no %s has more than %s: ask for less memory", w.ID, w.Share.Memory.Floor, kind, most.largest)
+	case most.serving == 0:
+		return fmt.Errorf("workload %s wants a memory floor of %s with a ceiling of %s, and on no %s with so much is that floor within the ceiling: ask for a lower floor or a higher ceiling",
+			w.ID, w.Share.Memory.Floor, w.Share.Memory.Ceiling, kind)
 	case most.serving < w.Devices:
 		return fmt.Errorf("workload %s wants %d devices on one node and no node has more than %d that would do: ask for fewer", w.ID, w.Devices, most.serving)
 	}

@@ -116,7 +116,7 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 	switch {
 	case s.Model != "" && e.fleet.ModelOf(d) != s.Model:
 		return byModel
-	case floor > e.fleet.Memory(d):
+	case !s.Suits(e.fleet.Memory(d)):
 		return bySize
 	case closed != byNothing:
 		return closed

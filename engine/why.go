@@ -27,7 +27,7 @@ const (
 // Codes of the counts in Why: why a device does not take the workload now.
 const (
 	CountModel    = "model"     // of another model
-	CountSmall    = "too_small" // has less memory than the floor
+	CountSmall    = "too_small" // has less memory than the floor, or so much that the floor is over the ceiling there
 	CountBarred   = "barred"    // its node is not for this workload
 	CountRefused  = "node_refused"
 	CountDraining = "draining"
@@ -294,7 +294,7 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 	}
 	for r, count := range [rulings]api.WhyCount{
 		byModel:    {Code: CountModel, Message: "another model than " + w.Model},
-		bySize:     {Code: CountSmall, Message: "less memory in all than the floor of " + w.Share.Memory.Floor.String()},
+		bySize:     {Code: CountSmall, Message: unsuited(w.Share.Memory)},
 		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},
 		byRefusal:  {Code: CountRefused, Message: "on a node that refused it"},
 		byDrain:    {Code: CountDraining, Message: "draining"},
@@ -309,6 +309,15 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 			why.Counts = append(why.Counts, count)
 		}
 	}
+}
+
+// unsuited is what is to be said of devices that could never have a share's memory.
+func unsuited(m api.Memory) string {
+	text := "less memory in all than the floor of " + m.Floor.String()
+	if bound := m.Bound(); !bound.IsZero() {
+		text += ", or a ceiling of " + bound.String() + " below that floor"
+	}
+	return text
 }
 
 // heldBack enters who holds the memory above their floors that a workload lacks on devices.

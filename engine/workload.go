@@ -103,7 +103,7 @@ func (t *task) end() Time { return after(t.since, t.w.TimeLimit) }
 // shapeKey is all that decides where a workload fits.
 type shapeKey struct {
 	compute        api.Milli
-	memory         api.Amount
+	memory, bound  api.Amount
 	model          string
 	class          fleet.ClassID
 	devices, tasks int
@@ -164,11 +164,11 @@ func (e *Engine) shapeOf(w *Workload) *shape {
 		amounts = append(amounts, fleet.Amount{Resource: id, Amount: r.Amount})
 		key.WriteString(strconv.Itoa(int(id)) + "=" + strconv.FormatInt(r.Amount, 10) + ",")
 	}
-	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String()}
+	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String()}
 	s, ok := e.shapes[k]
 	if !ok {
 		s = &shape{Request: place.Request{
-			Compute: k.compute, Memory: k.memory, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: amounts,
+			Compute: k.compute, Memory: k.memory, Bound: k.bound, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: amounts,
 		}}
 		e.shapes[k] = s
 	}
@@ -191,7 +191,7 @@ func (s *shape) key() shapeKey {
 	for _, a := range s.Resources {
 		key = append(strconv.AppendInt(append(strconv.AppendInt(key, int64(a.Resource), 10), '='), a.Amount, 10), ',')
 	}
-	return shapeKey{s.Compute, s.Memory, s.Model, s.Class, s.Devices, s.Tasks, string(key)}
+	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Class, s.Devices, s.Tasks, string(key)}
 }
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.

@@ -18,7 +18,8 @@ import (
 type Request struct {
 	Compute   api.Milli
 	Memory    api.Amount
-	Model     string // empty: any
+	Bound     api.Amount // rules out devices on which Memory is more than this; zero: none, see api.Memory.Bound
+	Model     string     // empty: any
 	Class     fleet.ClassID
 	Devices   int // per task, distinct, on one node
 	Tasks     int
@@ -100,7 +101,7 @@ func (p *Placer) take(r *Request, s Spot, sign int32) {
 
 // one finds the best spot for one task.
 func (p *Placer) one(r *Request) (spot Spot, ok bool) {
-	if p.scored != nil && r.Avoid == nil {
+	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}
 	whole := r.Compute == api.WholeDevice
@@ -231,7 +232,17 @@ func (p *Placer) nodeOK(r *Request, n fleet.NodeID) bool {
 }
 
 func (p *Placer) deviceOK(r *Request, d fleet.DeviceID) bool {
-	return r.Avoid == nil || !r.Avoid(d)
+	return (r.Avoid == nil || !r.Avoid(d)) && r.inBound(p.fleet.Memory(d))
+}
+
+// Suits says that a device with so much memory has what is asked for, and that it is within its bound there.
+func (r *Request) Suits(memory api.Bytes) bool {
+	return r.Memory.Of(memory) <= memory && r.inBound(memory)
+}
+
+// inBound says that the memory asked for is within its bound on a device with so much.
+func (r *Request) inBound(memory api.Bytes) bool {
+	return r.Bound.IsZero() || r.Memory.Of(memory) <= r.Bound.Of(memory)
 }
 
 // fits says that a device serves the request and has room for it now.

@@ -29,7 +29,8 @@ func search(f *fleet.Fleet, r *Request, p *Placer, tasks int) bool {
 				if set>>i&1 == 1 {
 					chosen = append(chosen, d)
 					c, m := f.Free(d)
-					ok = ok && f.Placeable(d) && c >= r.Compute && m >= r.Memory.Of(f.Memory(d)) && (r.Model == "" || f.Device(d).Model == r.Model)
+					ok = ok && f.Placeable(d) && c >= r.Compute && m >= r.Memory.Of(f.Memory(d)) &&
+						(r.Bound.IsZero() || r.Memory.Of(f.Memory(d)) <= r.Bound.Of(f.Memory(d))) && (r.Model == "" || f.Device(d).Model == r.Model)
 				}
 			}
 			if !ok || len(chosen) != r.Devices {
@@ -71,6 +72,9 @@ func TestFindsWhatThereIs(t *testing.T) {
 			Memory:  api.Amount{Bytes: api.Bytes(rapid.IntRange(0, 5).Draw(t, "memory")) * gi},
 			Model:   rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "model"),
 			Devices: rapid.IntRange(1, 3).Draw(t, "per task"), Tasks: rapid.IntRange(1, 4).Draw(t, "tasks"),
+		}
+		if part := rapid.IntRange(0, 3).Draw(t, "bound"); part > 0 {
+			r.Bound = api.Amount{Part: api.Milli(part) * 250}
 		}
 		if c := rapid.IntRange(0, 4).Draw(t, "cpu"); c > 0 {
 			r.Resources = []fleet.Amount{{Resource: cpu, Amount: int64(c)}}
