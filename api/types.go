@@ -325,6 +325,8 @@ type Event struct {
 type Error struct {
 	Code    string `json:"code"` // stable: invalid, not_found, forbidden, conflict, unavailable
 	Message string `json:"message"`
+	// ExitCode is what shells end with for a program that cannot be run (126) or is not there (127), where that is what was refused.
+	ExitCode int `json:"exit_code,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

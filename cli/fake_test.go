@@ -234,7 +234,7 @@ func refuse(w http.ResponseWriter, err *api.Error) {
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": err.Message, "code": err.Code})
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": err.Message, "code": err.Code, "exit_code": err.ExitCode})
 }
 
 func (f *fakeServer) list(r *http.Request) (any, *api.Error) {

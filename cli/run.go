@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -85,7 +83,7 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	defer server.Close()
 	work, err := server.Submit(ctx, spec)
 	if err != nil {
-		return c.refusedProgram(spec.Command[0], err)
+		return c.refusedProgram(err)
 	}
 	c.tellNotes(work)
 	run := &attached{invocation: c, client: server, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
@@ -101,56 +99,15 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	return run.conclude(ended)
 }
 
-// refusedProgram ends with the status that shells give a program that is not there (127) or cannot be started (126), if that is
-// what a submission was refused for.
-func (c *invocation) refusedProgram(program string, err error) error {
+// refusedProgram ends with the status that shells give a program that is not there (127) or cannot be run (126), if that is what a
+// submission was refused for.
+func (c *invocation) refusedProgram(err error) error {
 	var refused *api.Error
-	if !errors.As(err, &refused) || refused.Code != api.CodeInvalid || !strings.Contains(refused.Message, program) {
+	if !errors.As(err, &refused) || refused.ExitCode == 0 {
 		return err
 	}
-	status := 0
-	if strings.Contains(program, "/") {
-		status = programStatus(c.absolute(program))
-	} else {
-		status = 127
-		path, _ := lookup(c.Env, "PATH")
-		for _, folder := range filepath.SplitList(path) {
-			if one := programStatus(filepath.Join(folder, program)); one != 127 {
-				status = one
-				break
-			}
-		}
-	}
-	if status == 0 {
-		return err
-	}
-	c.complain(fmt.Errorf("%w; %s", err, programAdvice(program, status)))
-	return exitStatus(status)
-}
-
-// programAdvice is what to do about a program that shells end with such a status for.
-func programAdvice(program string, status int) string {
-	switch {
-	case status == 126:
-		return "give a file that you may run: chmod +x makes it one"
-	case strings.Contains(program, "/"):
-		return "give the path of a program, from the directory in which you are"
-	default:
-		return "give its path, or a PATH that has it"
-	}
-}
-
-// programStatus is 127 for a program that is not there, 126 for one that this user may not start, else 0.
-func programStatus(path string) int {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 127
-	case err != nil || info.IsDir() || unix.Access(path, unix.X_OK) != nil:
-		return 126
-	default:
-		return 0
-	}
+	c.complain(err)
+	return exitStatus(refused.ExitCode)
 }
 
 func (c *invocation) notify(to chan<- os.Signal, which ...os.Signal) {

@@ -97,6 +97,18 @@ func TestRunTellsNotes(t *testing.T) {
 	}
 }
 
+// A program that the server refuses to run ends the command as a shell would, in the server's one sentence; other refusals do not.
+func TestRunOfWhatIsNoProgram(t *testing.T) {
+	for exit, want := range map[int]int{126: 126, 127: 127, 0: ExitFailed} {
+		f := newFakeServer(t)
+		f.refuse = &api.Error{Code: api.CodeInvalid, Message: "the program ./job cannot be run: so it is", ExitCode: exit}
+		got := f.command("run", "--", "./job")
+		if got.exit != (Exit{Status: want}) || got.err != "aliquot: the program ./job cannot be run: so it is\n" {
+			t.Errorf("%d: %v %q", exit, got.exit, got.err)
+		}
+	}
+}
+
 // Signals go to the program while it runs, and the one that would not stop it as the one that does; the command itself goes on.
 func TestRunPassesSignalsOn(t *testing.T) {
 	f := newFakeServer(t)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
@@ -264,7 +265,8 @@ func (c *invocation) itself() string {
 	const name = "aliquot"
 	path, _ := lookup(c.Env, "PATH")
 	for _, folder := range filepath.SplitList(path) {
-		if programStatus(c.absolute(filepath.Join(folder, name))) == 0 {
+		path := c.absolute(filepath.Join(folder, name))
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && unix.Access(path, unix.X_OK) == nil {
 			return name
 		}
 	}

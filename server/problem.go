@@ -15,7 +15,8 @@ import (
 // problem is an error as RFC 9457 has it, with the stable code of api.Error.
 type problem struct {
 	huma.ErrorModel
-	Code string `json:"code" doc:"stable name of the refusal"`
+	Code     string `json:"code" doc:"stable name of the refusal"`
+	ExitCode int    `json:"exit_code,omitempty" doc:"126 where a program cannot be run and 127 where it is not there, as in a shell"`
 }
 
 // statuses are the HTTP statuses of the codes.
@@ -25,7 +26,7 @@ var statuses = map[string]int{
 }
 
 func newProblem(status int, code, detail string) *problem {
-	return &problem{huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}, code}
+	return &problem{ErrorModel: huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}, Code: code}
 }
 
 // refusal makes a problem of an error of the host.
@@ -39,7 +40,9 @@ func refusal(err error) error {
 		if !known {
 			status = http.StatusInternalServerError
 		}
-		return newProblem(status, refused.Code, refused.Message)
+		answer := newProblem(status, refused.Code, refused.Message)
+		answer.ExitCode = refused.ExitCode
+		return answer
 	case errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable, api.CodeUnavailable, "the server is stopping: ask again when it is back")
 	default:

@@ -71,6 +71,7 @@ type problem struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
+	Exit   int    `json:"exit_code"`
 	Errors []struct {
 		Message  string `json:"message"`
 		Location string `json:"location"`
@@ -148,7 +149,7 @@ func refusal(answer *http.Response) error {
 		if said.Code != "" {
 			refused.Code = said.Code
 		}
-		refused.Message = said.Detail
+		refused.Message, refused.ExitCode = said.Detail, said.Exit
 		if refused.Message == "" {
 			refused.Message = said.Title
 		}

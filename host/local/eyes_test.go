@@ -29,7 +29,7 @@ func TestProgramsAreLookedForWithTheUsersEyes(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(folder, 0o700), os.Chmod(folder, mode)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, "run"), nil, 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, "run"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,13 +3,8 @@ package local
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/user"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -58,86 +53,6 @@ func findProgram(spec api.WorkloadSpec, as *supervise.User) (path string, err er
 		return "", refuse(api.CodeUnavailable, "the program %s cannot be looked for: %v", spec.Command[0], failed)
 	}
 	return path, err
-}
-
-// program finds the file that a command names, as a shell would: by its path, else along the PATH of its environment. It refuses
-// one that is missing or that the user may not execute.
-func program(spec api.WorkloadSpec, as *supervise.User) (string, error) {
-	name := spec.Command[0]
-	if info, err := os.Stat(spec.Dir); (err != nil || !info.IsDir()) && !unseen(spec.Dir, err) {
-		return "", api.Invalid("the folder %s cannot be entered: %v", spec.Dir, reason(err, syscall.ENOTDIR))
-	}
-	if strings.Contains(name, "/") {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(spec.Dir, path)
-		}
-		if err := executable(path, as); err != nil && !unseen(path, err) {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w; check its path, which is looked for from %s", err, spec.Dir)
-			}
-			return "", api.Invalid("the program %s cannot be run: %v", name, err)
-		}
-		return path, nil
-	}
-	var denied error
-	for _, folder := range filepath.SplitList(spec.Env["PATH"]) {
-		if !filepath.IsAbs(folder) {
-			folder = filepath.Join(spec.Dir, folder)
-		}
-		path := filepath.Join(folder, name)
-		err := executable(path, as)
-		if err == nil {
-			return path, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			denied = errors.Join(denied, fmt.Errorf("%s: %w", path, err))
-		}
-	}
-	if denied != nil {
-		return "", api.Invalid("the program %s cannot be run: %v", name, denied)
-	}
-	folders := len(filepath.SplitList(spec.Env["PATH"]))
-	if folders == 0 {
-		return "", api.Invalid("the program %s cannot be run: there is no PATH to look for it in; name its path", name)
-	}
-	return "", api.Invalid("the program %s cannot be run: it is in none of the %d folders of PATH; name its path, or change PATH", name, folders)
-}
-
-// executable says why a user could not execute a file. It judges by the file's mode; what else stands in the way is found when it
-// is started.
-func executable(path string, as *supervise.User) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return reason(err, nil)
-	}
-	if info.IsDir() {
-		return syscall.EISDIR
-	}
-	mode := info.Mode().Perm()
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	uid, gid, groups := uint32(os.Geteuid()), uint32(os.Getegid()), []uint32(nil)
-	if as != nil {
-		uid, gid, groups = as.UID, as.GID, as.Groups
-	} else if list, err := os.Getgroups(); err == nil {
-		for _, group := range list {
-			groups = append(groups, uint32(group))
-		}
-	}
-	allowed := mode&0o001 != 0
-	switch {
-	case !ok:
-	case uid == 0:
-		allowed = mode&0o111 != 0
-	case owner.Uid == uid:
-		allowed = mode&0o100 != 0
-	case owner.Gid == gid || slices.Contains(groups, owner.Gid):
-		allowed = mode&0o010 != 0
-	}
-	if !allowed {
-		return fmt.Errorf("%w; `chmod +x %s` lets it be run", syscall.EACCES, path)
-	}
-	return nil
 }
 
 // reason is the bare errno of an error, without the path that the sentence names already.

@@ -92,7 +92,14 @@ func TestRun(t *testing.T) {
 		if err := os.WriteFile(plain, []byte("no program"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for program, status := range map[string]int{filepath.Join(folder, "missing"): 127, "no-such-program-anywhere": 127, plain: 126, folder: 126} {
+		garbage := filepath.Join(folder, "garbage")
+		if err := os.WriteFile(garbage, []byte("#!/no/such/interpreter\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.command("submit", "--gpu", "0.1", "--", garbage); got.status != 1 || !oneSentence(got.err) {
+			t.Errorf("submitted %s: %s", garbage, got)
+		}
+		for program, status := range map[string]int{garbage: 127, filepath.Join(folder, "missing"): 127, "no-such-program-anywhere": 127, plain: 126, folder: 126} {
 			got := s.command("run", "--gpu", "0.1", "--", program)
 			if got.status != status || !oneSentence(got.err) || !strings.Contains(got.err, filepath.Base(program)) {
 				t.Errorf("%s: %s", program, got)
