@@ -233,7 +233,8 @@ func (s *scored) cacheOf(r *Request) *cache {
 // fill scores every node.
 func (s *scored) fill(r *Request, c *cache) {
 	c.epoch, c.at = s.epoch, s.recent.clock
-	c.compute, c.cpu, c.memory = int16(r.Compute), 0, 0
+	// Of what is not wanted a node may have less than nothing free.
+	c.compute, c.cpu, c.memory = int16(r.Compute), math.MinInt64, math.MinInt64
 	for _, w := range r.Resources {
 		switch w.Resource {
 		case s.terrain.cpu:

@@ -106,3 +106,23 @@ func TestFastIsLinear(t *testing.T) {
 		}
 	})
 }
+
+// A node that came again with less CPU than is taken of it still takes what wants no CPU.
+func TestLessThanNothingFree(t *testing.T) {
+	f := fleet.New()
+	device := []fleet.Device{{UUID: "d", Model: "a", Memory: 8 * gi, Health: api.Healthy}}
+	for _, cpu := range []int64{8, 2} {
+		if _, err := f.SetNode("n", device, []fleet.Resource{{Name: "cpu", Amount: cpu}}); err != nil {
+			t.Fatal(err)
+		}
+		f.Take(0, []fleet.Amount{{Resource: f.Resource("cpu"), Amount: 2}})
+	}
+	policy := Default()
+	p := New(f)
+	p.UsePolicy(&policy)
+	r := &Request{Compute: 250, Devices: 1, Tasks: 1}
+	p.Saw(r)
+	if _, ok := p.Place(r); !ok {
+		t.Error("it does not fit")
+	}
+}
