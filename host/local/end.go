@@ -267,6 +267,9 @@ func (h *Host) conclude(w *work, how verdict) {
 		how.at = h.Now()
 	}
 	status := &w.now.Status
+	if how.outcome == api.Failed && how.reason == "" {
+		how.reason = h.ailing(status.Grants)
+	}
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
 	status.Ended, status.PID, status.Place = &at, 0, 0

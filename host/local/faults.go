@@ -51,6 +51,25 @@ func (h *Host) faulted(notice node.Notice, lost bool) {
 	}
 }
 
+// ailing says what a device among these grants is out of service for; empty: none is.
+func (h *Host) ailing(grants []api.Grant) string {
+	for _, grant := range grants {
+		if device := h.devices[grant.Device]; device != nil && device.Health != api.Healthy {
+			return fmt.Sprintf("device %d (%s) is %s: %s", device.Index, device.Model, device.Health, device.Reason)
+		}
+	}
+	return ""
+}
+
+// shownNow is a live workload as it is shown: one that runs on a device that is out of service is told so first.
+func (h *Host) shownNow(w *work) api.Workload {
+	shown := w.shown
+	if shown.Status.Phase == api.Running && shown.Status.Reason == "" {
+		shown.Status.Reason = h.ailing(shown.Status.Grants)
+	}
+	return shown
+}
+
 // evades notes that a process of a workload uses a device around its share.
 func (h *Host) evades(w *work, message string) {
 	if !slices.Contains(w.keep.Evasions, message) { // else known from before a restart

@@ -113,6 +113,56 @@ func TestFaultsAreToldToWorkloads(t *testing.T) {
 	}
 }
 
+// TestFatalFaultsAreSaidFirst: what runs on a device that is drained for a fatal fault is told so before anything else, and what fails
+// there later has it for its reason; what does not fail has not.
+func TestFatalFaultsAreSaidFirst(t *testing.T) {
+	s := newSite(t, nil)
+	for _, name := range []string{"fails", "succeeds"} {
+		asked := spec("0.5", "read x < "+filepath.Join(s.root, name)+"; exit $x")
+		asked.Name = name
+		if err := syscall.Mkfifo(filepath.Join(s.root, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.submit(asked)
+	}
+	device := s.running("fails").Status.Grants[0].Device
+	if s.running("succeeds").Status.Grants[0].Device != device {
+		t.Fatal("they are not where this test needs them")
+	}
+	ctx := context.Background()
+	why := func(name string) api.Why {
+		why, err := s.Why(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return why
+	}
+	if calm := why("fails"); !strings.HasPrefix(calm.Message, "on device 0 (H200), with ") {
+		t.Errorf("before the fault: %q", calm.Message)
+	}
+	s.agent.notices <- node.Notice{Kind: node.DeviceSick, Device: device, Message: "It is sick.", Reason: "XID 48: memory is broken"}
+	const reason = "device 0 (H200) is draining: XID 48: memory is broken"
+	s.heard("it is told", func() bool { return strings.HasPrefix(why("fails").Message, reason+"; on device 0 (H200), with ") })
+	list, err := s.Workloads(ctx, false)
+	if err != nil || len(list) != 2 || list[0].Status.Reason != reason || list[1].Status.Reason != reason {
+		t.Errorf("listed as %+v, %v", list, err)
+	}
+	for name, code := range map[string]string{"fails": "1\n", "succeeds": "0\n"} {
+		if err := os.WriteFile(filepath.Join(s.root, name), []byte(code), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status := s.ended("fails").Status; status.Outcome != api.Failed || status.Reason != reason {
+		t.Errorf("ended with %+v", status)
+	}
+	if got := why("fails").Message; got != "failed with status 1: "+reason {
+		t.Errorf("after its end: %q", got)
+	}
+	if status := s.ended("succeeds").Status; status.Outcome != api.Succeeded || status.Reason != "" {
+		t.Errorf("ended with %+v", status)
+	}
+}
+
 // TestNoWorkloadIsMissedInAList: one that ends while everything is listed is listed once, as live or as ended.
 func TestNoWorkloadIsMissedInAList(t *testing.T) {
 	s := newSite(t, nil)

@@ -68,7 +68,7 @@ func (h *Host) Workloads(ctx context.Context, ended bool) ([]api.Workload, error
 			places[uid] = i + 1
 		}
 		for _, uid := range h.byOrder() {
-			one := h.work[uid].shown
+			one := h.shownNow(h.work[uid])
 			if one.Status.Phase == api.Waiting {
 				one.Status.Place = places[one.UID]
 			}
@@ -118,7 +118,7 @@ func (h *Host) wait(ctx context.Context, name string, while ...api.Phase) (api.W
 		var changed <-chan struct{}
 		err := h.look(ctx, func() {
 			if w := h.find(name); w != nil {
-				shown, changed = w.shown, w.changed
+				shown, changed = h.shownNow(w), w.changed
 				if shown.Status.Phase == api.Waiting {
 					shown.Status.Place = slices.Index(h.engine.Waiting(), shown.UID) + 1
 				}
@@ -163,6 +163,8 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 		err = h.look(ctx, func() { h.explain(work.UID, &why) })
 	case api.Ended:
 		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), strings.TrimPrefix(sentence(status), "ended: ")
+	case api.Running:
+		err = h.look(ctx, func() { why.Message = strings.TrimPrefix(status.Reason+"; "+h.holding(work), "; ") })
 	default:
 		if why.Message == "" {
 			err = h.look(ctx, func() { why.Message = h.holding(work) })
