@@ -39,6 +39,7 @@ type arbiter struct {
 	taken    func(context.Context) // called beside the watching when a new one has taken over; nil: nobody wants to know
 
 	launched bool // by open, which found none
+	anew     bool // one that open finds is replaced: a page that it has in use is none any more
 
 	mu      sync.Mutex
 	process *process
@@ -91,7 +92,7 @@ func (a *arbiter) find(ctx context.Context) (*process, error) {
 	within, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
 	answer, err := askOn(within, conn, "ping")
-	if err == nil && p.sameProgram(a.run.path(native.Arbiter)) {
+	if err == nil && !a.anew && p.sameProgram(a.run.path(native.Arbiter)) {
 		a.log.Info("found the arbiter", "pid", p.pid, "answer", answer)
 		return p, nil
 	}
@@ -99,7 +100,7 @@ func (a *arbiter) find(ctx context.Context) (*process, error) {
 	if err != nil {
 		a.log.Warn("the arbiter that runs does not answer and is replaced", "pid", p.pid, "error", err)
 	} else {
-		a.log.Info("the arbiter that runs is of another build and is replaced", "pid", p.pid, "answer", answer)
+		a.log.Info("the arbiter that runs is of another build, or has a damaged page in use, and is replaced", "pid", p.pid, "answer", answer)
 	}
 	if err := a.end(ctx, p); err != nil {
 		return nil, fmt.Errorf("replace the arbiter: %w", err)

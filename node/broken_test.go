@@ -119,3 +119,33 @@ func remove(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestDamagedDevicePage: it is made anew with the arbiter that had it in use, whoever runs runs on, and the rows of its books add up.
+func TestDamagedDevicePage(t *testing.T) {
+	folder := shortFolder(t)
+	a := openWhole(t, folder, "a10x1")
+	device := a.Devices()[0].UUID
+	launched, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, device))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := start(t, launched.Env)
+	program.tell("launch 20")
+	used := a.Used(testContext(t), "w.0")[0]
+	closeAgent(t, a)
+	spoil(t, filepath.Join(folder, "devices", device))
+
+	b := openWhole(t, folder, "a10x1")
+	if n := nextNotice(t, b, DeviceFault); n.Device != device || !strings.Contains(n.Message, "damaged") {
+		t.Errorf("notice %+v", n)
+	}
+	program.tell("launch 20")
+	now := sample(t, b)
+	if u := now.Tasks[0]; u.Held < used.Held || u.Launches < used.Launches || len(u.Processes) != 1 {
+		t.Errorf("used %+v, and before %+v", u, used)
+	}
+	d := now.Devices[0]
+	if rows := d.Own + d.Burst + d.Lent + d.Reserved + d.Idle + d.Down; rows != d.Since {
+		t.Errorf("the rows of %+v are %v, the books are of %v", d, rows, d.Since)
+	}
+}

@@ -63,6 +63,9 @@ func (a *Agent) loadDevices() error {
 // loadGone keeps a device that the driver no longer lists but that tasks were prepared on.
 func (a *Agent) loadGone(uuid string) error {
 	m, err := page.Open[page.Device](a.run.device(uuid), true)
+	if errors.Is(err, page.ErrDamaged) {
+		m, err = a.remakeDevicePage(uuid, 0, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,25 +100,16 @@ func (a *Agent) used(uuid string) bool {
 func (a *Agent) openDevicePage(d *deviceState) error {
 	name := a.run.device(d.UUID)
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		temporary := a.run.path("devices", making+d.UUID)
-		if err := os.RemoveAll(temporary); err != nil {
-			return fmt.Errorf("make the page of device %s: %w", d.UUID, err)
-		}
-		err := page.Create(temporary, 0o600, d.UUID, 0, monotonic(), func(p *page.Device) {
-			copy(p.UUID[:page.UUIDLen-1], d.UUID)
-			p.MemCapacity.Store(uint64(d.Memory))
-		})
-		if err != nil {
+		if err := a.makeDevicePage(d.UUID, d.Memory, 0); err != nil {
 			return err
-		}
-		point.Here("node.device.made")
-		if err := os.Rename(temporary, name); err != nil {
-			return fmt.Errorf("make the page of device %s: %w", d.UUID, err)
 		}
 	}
 	m, err := page.Open[page.Device](name, true)
+	if errors.Is(err, page.ErrDamaged) {
+		m, err = a.remakeDevicePage(d.UUID, d.Memory, err)
+	}
 	if err != nil {
-		return fmt.Errorf("%w; end what runs on device %s, remove the file and start again", err, d.UUID)
+		return fmt.Errorf("open the page of device %s: %w", d.UUID, err)
 	}
 	d.page = m
 	return m.View(func(p *page.Device) error {
@@ -128,6 +122,41 @@ func (a *Agent) openDevicePage(d *deviceState) error {
 		p.State.Store(page.DeviceOK)
 		return nil
 	})
+}
+
+// makeDevicePage makes a device's page, in place of any that is there. Its books begin at a time of the pages' clock; 0: when an arbiter
+// first writes them.
+func (a *Agent) makeDevicePage(uuid string, memory api.Bytes, began uint64) error {
+	temporary := a.run.path("devices", making+uuid)
+	if err := os.RemoveAll(temporary); err != nil {
+		return fmt.Errorf("make the page of device %s: %w", uuid, err)
+	}
+	err := page.Create(temporary, 0o600, uuid, 0, monotonic(), func(p *page.Device) {
+		copy(p.UUID[:page.UUIDLen-1], uuid)
+		p.MemCapacity.Store(uint64(memory))
+		p.SinceNS.Store(began)
+		p.UpdatedNS.Store(began)
+	})
+	if err != nil {
+		return err
+	}
+	point.Here("node.device.made")
+	if err := os.Rename(temporary, a.run.device(uuid)); err != nil {
+		return fmt.Errorf("make the page of device %s: %w", uuid, err)
+	}
+	return nil
+}
+
+// remakeDevicePage puts a new page in the place of a damaged one. What its tasks have used stands in their own books; the arbiter moves
+// the start of the device's so that the rows add up. One that has the damaged page in use is to be replaced.
+func (a *Agent) remakeDevicePage(uuid string, memory api.Bytes, damage error) (*page.Map[page.Device], error) {
+	if err := a.makeDevicePage(uuid, memory, monotonic()); err != nil {
+		return nil, err
+	}
+	a.arbiter.anew = true
+	const reason = "the page with its books was damaged and is made anew; what ended tasks used, and what was held against the device, is forgotten"
+	a.notify(Notice{Kind: DeviceFault, Device: uuid, Reason: reason, Message: fmt.Sprintf("Device %s: %s (%v).", uuid, reason, damage)})
+	return page.Open[page.Device](a.run.device(uuid), true)
 }
 
 // watchDevices takes in what the backend says of the devices' condition, until it is closed.
