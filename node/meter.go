@@ -30,6 +30,7 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	for _, t := range a.listTasks() {
 		sample.Tasks = append(sample.Tasks, t.task.meter(t.asked, a.capacity, known)...)
 	}
+	owners := a.owners(known)
 	rows := map[string]DeviceUsage{}
 	for _, u := range sample.Tasks {
 		row := rows[u.Grant.Device]
@@ -42,7 +43,7 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	for _, d := range a.Devices() {
 		usage := a.meterDevice(d.UUID, rows[d.UUID])
 		if reading, ok := readings[d.UUID]; ok {
-			list, keys, tasks := strays(d.UUID, reading.Processes, known)
+			list, keys, tasks := strays(d.UUID, reading.Processes, known, owners)
 			usage.MemoryUsed, usage.Busy, usage.Unenforced = reading.MemoryUsed, reading.Busy, list
 			a.noticeStrays(d.UUID, list, keys, tasks)
 		}

@@ -240,6 +240,9 @@ func (a *Agent) Prepared() []Task {
 	return tasks
 }
 
+// taskVariable begins the environment variable by which the shim finds its task.
+const taskVariable = "ALIQUOT_TASK="
+
 // launch says how to start a process of a prepared task.
 func (a *Agent) launch(t Task) Launch {
 	devices := make([]string, len(t.Grants))
@@ -247,7 +250,7 @@ func (a *Agent) launch(t Task) Launch {
 		devices[i] = g.Device
 	}
 	found := a.backend.Launch(devices)
-	launch := Launch{Env: append([]string{"ALIQUOT_TASK=" + a.run.task(t.UID)}, found.Env...), Notes: found.Notes}
+	launch := Launch{Env: append([]string{taskVariable + a.run.task(t.UID)}, found.Env...), Notes: found.Notes}
 	for _, m := range found.Mounts {
 		launch.Mounts = append(launch.Mounts, Mount{Source: m.Source, Target: m.Target})
 	}

@@ -150,6 +150,7 @@ func (p *process) sameProgram(path string) bool {
 type facts struct {
 	name, user string
 	parent     int
+	session    int
 	start      uint64 // field 22 of stat
 	dead       bool   // a zombie: it holds nothing any more
 }
@@ -171,6 +172,7 @@ func factsOf(pid int) (facts, bool) {
 	}
 	f := facts{name: string(stat[open+1 : closed]), dead: fields[0][0] == 'Z' || fields[0][0] == 'X'}
 	f.parent, _ = strconv.Atoi(string(fields[1]))
+	f.session, _ = strconv.Atoi(string(fields[3]))
 	f.start, _ = strconv.ParseUint(string(fields[19]), 10, 64)
 	var owner unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &owner); err == nil {

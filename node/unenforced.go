@@ -30,8 +30,9 @@ func (a *Agent) watchStrays(ctx context.Context, took []string) {
 			shares = append(shares, t.task.meter(t.asked, a.capacity, known)...)
 		}
 		a.noticeUnknown(shares)
+		owners := a.owners(known)
 		for uuid, reading := range readings {
-			list, keys, tasks := strays(uuid, reading.Processes, known)
+			list, keys, tasks := strays(uuid, reading.Processes, known, owners)
 			a.noticeStrays(uuid, list, keys, tasks)
 			if reading.Busy != nil && len(list) == 0 { // else who used it is known
 				a.doubtShares(ctx, doubts, time.Now(), uuid, *reading.Busy, shares)
@@ -111,7 +112,7 @@ type registration struct {
 // strays picks from what computes on a device those that are not registered for it. The driver's list must have been read before
 // the registrations: a process registers before it reaches a device, so one that is covered is always found. One that has
 // ended meanwhile is left out.
-func strays(uuid string, computing []device.Process, known registered) (list []api.Process, keys []stray, tasks []string) {
+func strays(uuid string, computing []device.Process, known registered, owners owners) (list []api.Process, keys []stray, tasks []string) {
 	for _, p := range computing {
 		fact, ok := factsOf(p.PID)
 		if !ok || fact.dead {
@@ -121,29 +122,11 @@ func strays(uuid string, computing []device.Process, known registered) (list []a
 			continue
 		}
 		list = append(list, api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory})
-		keys = append(keys, stray{uuid, p.PID, fact.start})
-		tasks = append(tasks, known.owner(p.PID, fact.parent))
+		key := stray{uuid, p.PID, fact.start}
+		keys = append(keys, key)
+		tasks = append(tasks, owners.of(key))
 	}
 	return list, keys, tasks
-}
-
-// owner is the task that a process belongs to although it is not held to a share on the device: its own, or that of its nearest
-// ancestor which is registered. Empty when it belongs to none.
-func (r registered) owner(pid, parent int) string {
-	if own, ok := r[pid]; ok {
-		return own.task
-	}
-	for depth := 0; parent > 1 && depth < 64; depth++ {
-		if own, ok := r[parent]; ok {
-			return own.task
-		}
-		fact, ok := factsOf(parent)
-		if !ok {
-			break
-		}
-		parent = fact.parent
-	}
-	return ""
 }
 
 // noticeStrays gives a notice of each stray that was not there before, and of each task of which the last one has gone. A device

@@ -46,7 +46,7 @@ func poor() Facts {
 		Devices: []api.Device{
 			{
 				UUID: "GPU-0", Index: 0, Model: "A10", Health: api.Down, HealthReason: "XID 79", Unenforced: []api.Process{{PID: 7, Name: "python", User: "eve"}},
-				Grants: []api.Usage{{Workload: "pair", UnknownCalls: 3}, {Workload: "other"}, {Workload: "pair", UnknownCalls: 3}},
+				Grants: []api.Usage{{Workload: "pair", UnknownCalls: 3, Enforced: true}, {Workload: "other", Enforced: true}, {Workload: "pair", UnknownCalls: 3, Enforced: true}},
 			},
 		},
 		Arbiter: errors.New("connection refused"), Driver: errors.New("no libcuda.so.1 was found"),
@@ -293,5 +293,13 @@ func TestTimerEndsWithItsContext(t *testing.T) {
 	cancel()
 	if late := timerLateness(ctx); late != 0 {
 		t.Errorf("a timer was waited for, which was %s late", late)
+	}
+}
+
+// TestAroundShare: who goes around its share was started with one already, and is told what helps.
+func TestAroundShare(t *testing.T) {
+	device := api.Device{Grants: []api.Usage{{Workload: "esc"}, {Workload: "held", Enforced: true}, {Workload: "esc"}}}
+	if got := aroundShare(device); !strings.Contains(got, "there: esc. ") || strings.Contains(got, "held") {
+		t.Error(got)
 	}
 }

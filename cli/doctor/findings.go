@@ -241,10 +241,24 @@ func judgeDevices(f Facts, add adder) {
 		for _, process := range device.Unenforced {
 			add(fmt.Sprintf("unenforced.%d", process.PID), "Outside any share", Warn,
 				fmt.Sprintf("%s (pid %d) of %s uses device %d", process.Name, process.PID, cmp.Or(process.User, "-"), device.Index),
-				"Start it with `aliquot run`, or end it.")
+				aroundShare(device))
 		}
 	}
 	judgeUnknown(f, add)
+}
+
+// aroundShare says what to do about a process on a device that is held to no share.
+func aroundShare(device api.Device) string {
+	var open []string
+	for _, one := range device.Grants {
+		if !one.Enforced && !slices.Contains(open, one.Workload) {
+			open = append(open, one.Workload)
+		}
+	}
+	if len(open) == 0 {
+		return "Start it with `aliquot run`, or end it."
+	}
+	return fmt.Sprintf("Workloads go around their shares there: %s. `aliquot why` names the processes; end them, or start them so that they find the shim.", strings.Join(open, ", "))
 }
 
 // judgeUnknown names the workloads whose programs know functions of the driver that the shim does not, each once.

@@ -152,7 +152,7 @@ func (l Look) share(device api.Device, one api.Usage, hue string) row {
 	}
 	flow, flowHue := flowOf(one)
 	name := l.pad(one.Workload, at.name)
-	if one.Processes > 0 && !one.Enforced {
+	if !one.Enforced {
 		name, flow, flowHue = l.paint(alarm, l.pad("! "+one.Workload, at.name)), "OPEN", alarm
 	}
 	return row{

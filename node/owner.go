@@ -1,0 +1,115 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// owners says which task a process belongs to that is not held to a share.
+type owners struct {
+	known registered
+	marks map[string]marked // by the variable that Launch puts into the environment of a task
+	seen  map[stray]string  // who was asked of before, and what was found
+}
+
+// marked is whose a mark is. Anybody may write a mark: it counts for who runs as the task's user alone.
+type marked struct {
+	task string
+	user uint32
+}
+
+// ancestors is how far up a process' owner is looked for.
+const ancestors = 64
+
+func (a *Agent) owners(known registered) owners {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	marks := make(map[string]marked, len(a.tasks))
+	for uid, t := range a.tasks {
+		marks[taskVariable+a.run.task(uid)] = marked{uid, t.Task.UserID}
+	}
+	return owners{known, marks, maps.Clone(a.seen)}
+}
+
+// of is the task of a process: its own, or that of its nearest ancestor, or of the first process of its session, that is registered or
+// carries the task's mark. Empty when it belongs to none. Marks are looked for once a process.
+func (o owners) of(key stray) string {
+	task, seen := o.seen[key]
+	if task != "" {
+		return task
+	}
+	fact, ok := factsOf(key.pid)
+	session := fact.session
+	for pid, depth := key.pid, 0; ok && pid > 1 && depth < ancestors; depth++ {
+		if task := o.task(pid, fact, !seen); task != "" {
+			return task
+		}
+		pid = fact.parent
+		fact, ok = factsOf(pid)
+	}
+	// Its parent may have ended; the session is one that a task began.
+	if fact, ok := factsOf(session); ok {
+		return o.task(session, fact, !seen)
+	}
+	return ""
+}
+
+// task is the one that a process itself is known by.
+func (o owners) task(pid int, fact facts, byMark bool) string {
+	if own, ok := o.known[pid]; ok && own.start == fact.start {
+		return own.task
+	}
+	if !byMark {
+		return ""
+	}
+	user, err := realUser(pid)
+	if err != nil {
+		return ""
+	}
+	for _, variable := range environmentOf(pid) {
+		if found, ok := o.marks[variable]; ok && found.user == user {
+			return found.task
+		}
+	}
+	return ""
+}
+
+// environmentWithin is how long the memory of a process may take to be read: it can lie in a file of its user's own making, which
+// never answers.
+const environmentWithin = time.Second
+
+// environmentOf is what a process was started with; nil where that cannot be read.
+func environmentOf(pid int) []string {
+	read := make(chan []byte, 1)
+	go func() {
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		read <- data
+	}()
+	patience := time.NewTimer(environmentWithin)
+	defer patience.Stop()
+	select {
+	case data := <-read:
+		return strings.Split(string(data), "\x00")
+	case <-patience.C:
+		return nil
+	}
+}
+
+// realUser is who started a process: a program that is another user's by its file is still of the one who runs it.
+func realUser(pid int) (uint32, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) > 0 {
+			user, err := strconv.ParseUint(strings.Fields(ids)[0], 10, 32)
+			return uint32(user), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status has an unknown form", pid)
+}
