@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -145,4 +146,34 @@ func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
 			t.Errorf("%s is lost: %v", work.Spec.Name, err)
 		}
 	}
+}
+
+// On a full disk a workload is ended all the same, and what it frees goes to nobody before that is stored: why says so.
+func TestFullDiskStops(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	s := newSite(t, func(config *Config) { config.State = filepath.Join(disk, "state") })
+	ctx := context.Background()
+	asked := spec("1", "sleep 1000")
+	asked.Devices = 2
+	running := s.running(s.submit(asked).UID)
+	asked.Name = "next"
+	next := s.submit(asked)
+	free := fill(t, disk)
+	var err error
+	for i := 0; err == nil && i < 100_000; i++ {
+		_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "vision", Quota: api.Quota(i)})
+	}
+	refused(t, err, api.CodeUnavailable, "free some space")
+	_, err = s.Stop(ctx, me, running.UID, api.Duration(time.Minute))
+	refused(t, err, api.CodeUnavailable, "are told to end; the rest is done as soon as it can be stored")
+	until.Polled(t, "its program has ended", func() bool { return errors.Is(unix.Kill(running.Status.PID, 0), unix.ESRCH) })
+	until.Polled(t, "why names the full disk", func() bool {
+		why, err := s.Why(ctx, next.UID)
+		return err == nil && strings.Contains(why.Message, "as soon as it can be stored") && strings.Contains(why.Message, "free some space")
+	})
+	free()
+	if status := s.ended(running.UID).Status; status.Outcome != api.Stopped || status.Reason != "stopped by me" {
+		t.Errorf("ended with %+v", status)
+	}
+	s.running(next.UID)
 }

@@ -18,6 +18,7 @@ type message struct {
 	news    func()       // what happened, or a look at the state
 	reply   chan<- error // nil: nobody waits
 	look    bool         // news that changes nothing: answered at once
+	anyway  bool         // a request that is decided also while nothing can be stored
 }
 
 // intake is a workload to take in.
@@ -88,7 +89,7 @@ func (h *Host) handle(batch []message) {
 				continue
 			}
 		case one.request != nil:
-			if h.broken != nil {
+			if h.broken != nil && !one.anyway {
 				one.reply <- h.cannotStore()
 				continue
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 )
 
-// An order to stop that could not be written, for want of space, say, is given again.
+// An order to stop that could not be written, not even into the room kept for it, is given again.
 func TestOrderThatWasNotHeardIsGivenAgain(t *testing.T) {
 	var log syncedLog
 	s := newSite(t, func(config *Config) { config.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -23,6 +23,9 @@ func TestOrderThatWasNotHeardIsGivenAgain(t *testing.T) {
 	s.running(work.UID)
 	inTheWay := filepath.Join(s.root, "state", "tasks", work.UID, "stop.new")
 	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(inTheWay), "stop.room")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Stop(context.Background(), me, work.UID, 0); err != nil {

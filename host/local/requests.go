@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -170,6 +169,9 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 			err = h.look(ctx, func() { why.Message = h.holding(work) })
 		}
 	}
+	if err == nil && status.Phase != api.Ended {
+		err = h.look(ctx, func() { h.explainUnstored(work.UID, &why) })
+	}
 	if err != nil {
 		return api.Why{}, err
 	}
@@ -202,6 +204,13 @@ func (h *Host) explain(uid string, why *api.Why) {
 	if engines.Estimate != engine.Never {
 		at := h.wall(engines.Estimate).UTC()
 		why.Estimate = &at
+	}
+}
+
+// explainUnstored says of a workload for which more was decided than could be stored that this is what it waits for.
+func (h *Host) explainUnstored(uid string, why *api.Why) {
+	if w := h.work[uid]; w != nil && w.dirty && h.broken != nil {
+		why.Code, why.Message = api.CodeUnavailable, "what was decided for it is done as soon as it can be stored: "+h.broken.Error()
 	}
 }
 
@@ -239,48 +248,6 @@ func codeOf(code string) string {
 		return code
 	default:
 		return api.CodeConflict
-	}
-}
-
-// maxGrace bounds how long a workload may take to end.
-const maxGrace = 24 * time.Hour
-
-// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL. One that waits leaves the line.
-func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace api.Duration) (api.Workload, error) {
-	if grace < 0 || time.Duration(grace) > maxGrace {
-		return api.Workload{}, api.Invalid("a grace of %s was asked for; give 0s to %s", grace, api.Duration(maxGrace))
-	}
-	var uid string
-	err := h.request(ctx, func() error {
-		w, err := h.owned(ctx, who, name, "stop")
-		if err != nil {
-			return err
-		}
-		uid = w.now.UID
-		h.stop(w, order{Outcome: api.Stopped, Reason: "stopped by " + who.Name, Grace: time.Duration(grace)})
-		return nil
-	})
-	if err != nil {
-		return api.Workload{}, err
-	}
-	return h.Workload(ctx, uid)
-}
-
-// stop ends a workload. Another order while it is being ended changes only its grace.
-func (h *Host) stop(w *work, how order) {
-	if w.keep.Stop != nil {
-		w.keep.Stop.Grace = how.Grace
-		h.stopWork(w)
-		return
-	}
-	w.keep.Stop = &how
-	h.note(w, how.Reason)
-	rejected := h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: how.Reason})
-	switch {
-	case !w.running():
-		h.conclude(w, verdict{outcome: api.Stopped})
-	case rejected != nil: // outside of the books; it is ended all the same
-		h.stopWork(w)
 	}
 }
 

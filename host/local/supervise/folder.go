@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,6 +41,9 @@ func (f Folder) Prepare(recipe Recipe) error {
 	}
 	if err := write(string(f), recipeFile, recipe, false); err != nil {
 		return fmt.Errorf("write the task's recipe: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(string(f), stopFile+".room"), blanks(nil), 0o600); err != nil {
+		return fmt.Errorf("keep room for the order to stop: %w", err)
 	}
 	return nil
 }
@@ -87,7 +91,7 @@ func (f Folder) Order(order Order) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
+	if err != nil && f.orderInRoom(order) != nil {
 		return fmt.Errorf("write the order to stop: %w", err)
 	}
 	var supervisor Process
@@ -95,6 +99,27 @@ func (f Folder) Order(order Order) error {
 		return err // a supervisor that starts reads the order itself
 	}
 	return supervisor.Send(unix.SIGTERM)
+}
+
+// orderInRoom writes the order where there is room for it on a full disk: that which Prepare kept, or an earlier order's.
+func (f Folder) orderInRoom(order Order) error {
+	data, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	final := filepath.Join(string(f), stopFile)
+	room, err := os.OpenFile(final+".room", os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		room, err = os.OpenFile(final, os.O_WRONLY, 0)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = room.WriteAt(blanks(data), 0)
+	if err = errors.Join(err, room.Close()); err != nil || room.Name() == final {
+		return err
+	}
+	return os.Rename(room.Name(), final)
 }
 
 // Remove forgets the task.

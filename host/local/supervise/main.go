@@ -1,13 +1,12 @@
 package supervise
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -246,8 +245,7 @@ func (s *supervisor) record() error {
 	if err != nil {
 		return err
 	}
-	padding := max(0, roomSize-len(data))
-	if _, err := s.room.WriteAt(append(data, strings.Repeat(" ", padding)...), 0); err != nil {
+	if _, err := s.room.WriteAt(blanks(data), 0); err != nil {
 		return fmt.Errorf("write the exit status: %w", err)
 	}
 	if err := s.room.Sync(); err != nil {
@@ -259,15 +257,20 @@ func (s *supervisor) record() error {
 	return syncFolder(string(s.dir))
 }
 
-// roomSize is enough for any exit status.
+// roomSize is enough for any exit status or order.
 const roomSize = 4096
+
+// blanks fills data up to the size of a room.
+func blanks(data []byte) []byte {
+	return append(data, bytes.Repeat([]byte(" "), max(0, roomSize-len(data)))...)
+}
 
 func makeRoom(dir Folder) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(string(dir), exitFile+".room"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	_, err = io.WriteString(file, strings.Repeat(" ", roomSize))
+	_, err = file.Write(blanks(nil))
 	return file, err
 }
 
