@@ -123,7 +123,8 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 	}
 	ended := make(chan error, 1)
 	h.spawn(func(ctx context.Context) { ended <- child.Ended(ctx) })
-	trim := time.NewTicker(10 * time.Second)
+	log := supervise.Trimmer{Path: h.logPath(w.now.UID), Limit: h.LogLimit}
+	trim := time.NewTimer(supervise.TrimSoon)
 	defer trim.Stop()
 	for stopping := (<-chan struct{})(w.stopping); ; {
 		select {
@@ -154,7 +155,7 @@ func (h *Host) unsupervised(ctx context.Context, w *work, child *supervise.Child
 				return
 			}
 		case <-trim.C:
-			_ = supervise.Trim(h.logPath(w.now.UID), h.LogLimit)
+			trim.Reset(log.Look())
 			if err := supervise.Reap(); err != nil {
 				h.Log.Warn("what tasks without a supervisor left behind could not be reaped", "error", err)
 			}
@@ -187,6 +188,7 @@ func (h *Host) finishUnknown(ctx context.Context, w *work, child *supervise.Chil
 		}
 		h.Log.Error("what a task left behind could not be ended", "workload", w.now.UID, "error", err)
 	}
+	_ = supervise.Trim(h.logPath(w.now.UID), h.LogLimit) // an attached one has none
 	if !known {
 		h.finish(ctx, w, verdict{outcome: api.Unknown, reason: "its exit status is unknown: " + why})
 		return

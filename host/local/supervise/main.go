@@ -15,9 +15,6 @@ import (
 	"github.com/aliquot-dev/aliquot/internal/point"
 )
 
-// trimEvery is how often a supervisor looks at the size of the task's log.
-const trimEvery = 10 * time.Second
-
 // supervisor is the state of a running one.
 type supervisor struct {
 	dir    Folder
@@ -151,11 +148,13 @@ func (s *supervisor) watch(orders <-chan os.Signal) {
 		defer timer.Stop()
 		limit = timer.C
 	}
-	var trim <-chan time.Time
+	log := Trimmer{Path: s.recipe.Log, Limit: s.recipe.LogLimit}
+	trim := time.NewTimer(TrimSoon)
+	defer trim.Stop()
 	if s.recipe.LogLimit > 0 && s.recipe.Log != "" {
-		ticker := time.NewTicker(trimEvery)
-		defer ticker.Stop()
-		trim = ticker.C
+		defer log.Look() // nobody writes any more
+	} else {
+		trim.Stop()
 	}
 	end := func(grace time.Duration) {
 		if kill == nil && !s.ending {
@@ -190,8 +189,8 @@ func (s *supervisor) watch(orders <-chan os.Signal) {
 		case <-kill:
 			s.ending = true
 			s.signalAll(unix.SIGKILL)
-		case <-trim:
-			_ = Trim(s.recipe.Log, s.recipe.LogLimit) // tried again; the daemon says so if it never works
+		case <-trim.C:
+			trim.Reset(log.Look())
 		}
 	}
 }

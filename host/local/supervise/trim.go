@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,35 @@ func Trim(path string, limit int64) error {
 		return fmt.Errorf("the file system of %s cannot give back the head of a file: its log grows without limit", path)
 	}
 	return err
+}
+
+// How soon a log is looked at again: the first while it grows, twice as late each time it has not, up to the second.
+const (
+	TrimSoon = time.Second
+	trimLate = 10 * time.Second
+)
+
+// Trimmer trims one log while a task runs.
+type Trimmer struct {
+	Path  string
+	Limit int64 // bytes
+
+	size  int64
+	pause time.Duration
+}
+
+// Look trims the log and says after how long it is to be looked at again. What could not be trimmed is tried again then.
+func (t *Trimmer) Look() time.Duration {
+	_ = Trim(t.Path, t.Limit)
+	before := t.size
+	if info, err := os.Lstat(t.Path); err == nil {
+		t.size = info.Size()
+	}
+	t.pause = min(2*t.pause, trimLate)
+	if t.size != before {
+		t.pause = TrimSoon
+	}
+	return max(t.pause, TrimSoon)
 }
 
 // FirstByte returns the offset at which a log's content begins: 0, or the end of what was trimmed.

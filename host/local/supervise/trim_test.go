@@ -2,13 +2,16 @@ package supervise
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A log is trimmed again and again while several processes append to it: what is left must be each one's lines without a gap up to
@@ -83,6 +86,53 @@ func TestTrimLosesNoLineOfConcurrentWriters(t *testing.T) {
 	}
 	if taken := info.Sys().(*syscall.Stat_t).Blocks * 512; taken > limit+2*trimStep {
 		t.Errorf("it takes %d bytes; the limit is %d (after %d trims)", taken, limit, trims)
+	}
+}
+
+// TestLogOfAFastWriterIsTrimmedAtItsEnd: what a task prints faster than its log is looked at is bounded once it has ended.
+func TestLogOfAFastWriterIsTrimmedAtItsEnd(t *testing.T) {
+	one := newTask(t, "head -c 20000000 /dev/zero | tr '\\0' x; echo last")
+	one.recipe.LogLimit = 2 << 20
+	one.start().wait()
+	info, err := os.Stat(one.recipe.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taken := info.Sys().(*syscall.Stat_t).Blocks * 512; taken > one.recipe.LogLimit+2*trimStep || info.Size() != 20_000_005 {
+		t.Errorf("it takes %d bytes of %d; the limit is %d", taken, info.Size(), one.recipe.LogLimit)
+	}
+	if !strings.HasSuffix(one.log(), "xlast\n") {
+		t.Error("its end is not there")
+	}
+}
+
+// TestLogsThatGrowAreLookedAtSoon: each second while they grow, else more and more rarely.
+func TestLogsThatGrowAreLookedAtSoon(t *testing.T) {
+	const limit = 1 << 20
+	path := filepath.Join(t.TempDir(), "log")
+	log := Trimmer{Path: path, Limit: limit}
+	var pauses []time.Duration
+	for look := range 8 {
+		if look == 0 || look == 6 {
+			file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err == nil {
+				_, err = file.Write(make([]byte, 3*limit))
+			}
+			if err := errors.Join(err, file.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pauses = append(pauses, log.Look()/time.Second)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if taken := info.Sys().(*syscall.Stat_t).Blocks * 512; taken > limit+trimStep {
+			t.Errorf("look %d left %d bytes", look, taken)
+		}
+	}
+	if want := []time.Duration{1, 2, 4, 8, 10, 10, 1, 2}; !slices.Equal(pauses, want) {
+		t.Errorf("looked at after %d s, want %d", pauses, want)
 	}
 }
 
