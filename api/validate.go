@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -32,6 +33,8 @@ const (
 	// LeastMemory is what the smallest context takes on its device before the program asks for any: drivers take 100 to 600 MiB. A
 	// share that may never hold as much serves no program.
 	LeastMemory Bytes = 100 << 20
+	// LeastTimeLimit is less time than any program takes to start.
+	LeastTimeLimit = Duration(time.Millisecond)
 	// LeastHostMemory is less of the machine's memory than any program runs in.
 	LeastHostMemory Bytes = 1 << 20
 )
@@ -133,13 +136,15 @@ func (s WorkloadSpec) Validate() error {
 	case s.Devices < 1 || s.Devices > MaxDevices:
 		return Invalid("%d devices were asked for; a task has 1 to %d", s.Devices, MaxDevices)
 	case s.TimeLimit < 0:
-		return Invalid("the time limit %s is negative; give for example 2h, or 0 for none", s.TimeLimit)
+		return Invalid("the time limit %s is negative; give for example 2h, or leave it out for none", s.TimeLimit)
+	case s.TimeLimit > 0 && s.TimeLimit < LeastTimeLimit:
+		return Invalid("a time limit of %s is less than any program takes to start (%s); give for example 2h, or leave it out for none", s.TimeLimit, LeastTimeLimit)
 	case s.CPU < 0:
-		return Invalid("the CPU limit %s is negative; give a number of cores, or 0 for none", s.CPU)
+		return Invalid("the CPU limit %s is negative; give a number of cores, or leave it out for none", s.CPU)
 	case s.Memory < 0:
-		return Invalid("the memory limit %s is negative; give for example 8Gi, or 0 for none", s.Memory)
+		return Invalid("the memory limit %s is negative; give for example 8Gi, or leave it out for none", s.Memory)
 	case s.Memory > 0 && s.Memory < LeastHostMemory:
-		return Invalid("a memory limit of %s is less than any program takes (%s); give for example 8Gi, or 0 for none", s.Memory, LeastHostMemory)
+		return Invalid("a memory limit of %s is less than any program takes (%s); give for example 8Gi, or leave it out for none", s.Memory, LeastHostMemory)
 	case s.Share.Memory.Ceiling.Part == 0 && s.Share.Memory.Ceiling.Bytes < LeastMemory:
 		return Invalid("%s of memory is less than any context takes (%s); give for example --mem 1Gi", s.Share.Memory.Ceiling, LeastMemory)
 	case len(s.Model) > MaxModelLength || !printable(s.Model):

@@ -110,7 +110,7 @@ func TestValidWorkloads(t *testing.T) {
 		"dashes":       func(s *api.WorkloadSpec) { s.Name, s.Queue = "a-1", "0--z" },
 		"all set":      func(s *api.WorkloadSpec) { s.Class, s.Priority, s.Devices = api.Batch, -1000, 16 },
 		"limits": func(s *api.WorkloadSpec) {
-			s.TimeLimit, s.CPU, s.Memory, s.Model = 1, 1, api.LeastHostMemory, "NVIDIA H200"
+			s.TimeLimit, s.CPU, s.Memory, s.Model = api.LeastTimeLimit, 1, api.LeastHostMemory, "NVIDIA H200"
 		},
 		"pure borrower": func(s *api.WorkloadSpec) {
 			s.Share = api.Share{Compute: compute(0, 1), Memory: api.Memory{Ceiling: bytes(api.LeastMemory)}}
@@ -138,6 +138,7 @@ func TestInvalidWorkloads(t *testing.T) {
 		{func(s *api.WorkloadSpec) { s.Priority = 1001 }, `the priority 1001 is out of range`},
 		{func(s *api.WorkloadSpec) { s.Devices = 17 }, `17 devices`},
 		{func(s *api.WorkloadSpec) { s.Devices = -1 }, `-1 devices`},
+		{func(s *api.WorkloadSpec) { s.TimeLimit = 1 }, `a time limit of 1ns is less than any program takes to start (1ms)`},
 		{func(s *api.WorkloadSpec) { s.TimeLimit = -1 }, `the time limit -1ns is negative`},
 		{func(s *api.WorkloadSpec) { s.CPU = -1 }, `the CPU limit -0.001 is negative`},
 		{func(s *api.WorkloadSpec) { s.Memory = -1 }, `the memory limit -1 is negative`},

@@ -71,6 +71,7 @@ func TestRefusals(t *testing.T) {
 		{"submit --mem 64Mi -- x", nil, ExitUsage, "64Mi of memory is less than any context takes (100Mi)"},
 		{"submit --host-memory 1 -- x", nil, ExitUsage, "--host-memory 1: 1 byte is less than any program takes (1Mi); did you mean 1Gi?"},
 		{"submit --host-memory 900Ki -- x", nil, ExitUsage, "900Ki"},
+		{"submit --time-limit 1ns -- x", nil, ExitUsage, "a time limit of 1ns is less than any program takes to start (1ms)"},
 		{"submit --mem 4gi -- x", nil, ExitUsage, "did you mean 4Gi?"},
 		{"submit --mem 4GB -- x", nil, ExitUsage, "did you mean 4G?"},
 		{"submit --priority 99999999999 -- x", nil, ExitUsage, "--priority 99999999999: the number is too large (see `aliquot submit --help`)"},
@@ -137,5 +138,21 @@ func TestDownWithoutServer(t *testing.T) {
 	got := invoke(t, Program{}, "--run", filepath.Join(t.TempDir(), "nobody"), "down")
 	if got.exit.Status != ExitFailed || strings.Contains(got.err, "aliquot up") || !strings.Contains(got.err, "there is nothing to stop") {
 		t.Errorf("%v %q", got.exit, got.err)
+	}
+}
+
+// Too little memory is shown where it was typed.
+func TestTooLittleIsPointedAt(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--mem 64Mi":        "\n  64Mi\n  ^ less than any context takes (100Mi)\n",
+		"--mem 0..64Mi":     "\n  0..64Mi\n     ^ less than any context takes (100Mi)\n",
+		"--mem 0..4":        "\n  0..4\n     ^ less than any context takes (100Mi)\n",
+		"--mem 4..8":        "\n  4..8\n  ^ less than any context takes (100Mi)\n",
+		"--host-memory 1Ki": "\n  1Ki\n  ^ less than any program takes (1Mi)\n",
+	} {
+		line := append(append([]string{"submit"}, strings.Fields(flags)...), "--", "x")
+		if got := invoke(t, Program{}, line...); got.exit.Status != ExitUsage || !strings.HasSuffix(got.err, want) {
+			t.Errorf("%s: %v %q", flags, got.exit, got.err)
+		}
 	}
 }

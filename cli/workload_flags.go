@@ -166,6 +166,7 @@ func bareMemory(text string) error { return bare("--mem", text, api.LeastMemory,
 func bare(flag, text string, least api.Bytes, takes string) error {
 	parts := strings.SplitN(text, "..", 2)
 	var few int64
+	var place int // in text, of the first that is too little
 	for i, one := range parts {
 		value, err := strconv.ParseInt(one, 10, 64)
 		if err != nil || value == 0 || api.Bytes(value) >= least {
@@ -173,6 +174,7 @@ func bare(flag, text string, least api.Bytes, takes string) error {
 		}
 		if few == 0 {
 			few = value
+			place = i * (len(text) - len(one)) // the second part is text's end
 		}
 		switch {
 		case value < 1<<10:
@@ -183,14 +185,34 @@ func bare(flag, text string, least api.Bytes, takes string) error {
 			parts[i] = "1Gi"
 		}
 	}
+	less := fmt.Sprintf("less than any %s (%s)", takes, least)
 	if few == 0 {
-		return nil
+		last := parts[len(parts)-1]
+		ceiling, err := api.ParseAmount(last)
+		if err != nil || ceiling.Bytes == 0 || ceiling.Bytes >= least {
+			return nil
+		}
+		return pointed(text, len(text)-len(last), less, "%s %s: %s of memory is %s; give for example %s 8Gi", flag, text, ceiling, less, flag)
 	}
 	are := plural(int(few), "byte") + " are"
 	if few == 1 {
 		are = "1 byte is"
 	}
-	return usagef("%s %s: %s less than any %s (%s); did you mean %s?", flag, text, are, takes, least, strings.Join(parts, ".."))
+	return pointed(text, place, less, "%s %s: %s %s; did you mean %s?", flag, text, are, less, strings.Join(parts, ".."))
+}
+
+// pointedAt is an error that shows its place in what was typed.
+type pointedAt struct {
+	error
+	place api.ParseError
+}
+
+// Caret shows the place.
+func (p *pointedAt) Caret() string { return p.place.Caret() }
+
+// pointed is usagef with a caret at offset of the text of a flag, where problem is.
+func pointed(text string, offset int, problem, format string, args ...any) error {
+	return &usageError{&pointedAt{fmt.Errorf(format, args...), api.ParseError{Input: text, Offset: offset, Problem: problem}}}
 }
 
 // cores reads a number of cores in thousandths.

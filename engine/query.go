@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -165,6 +166,7 @@ func (e *Engine) Check(w Workload) error {
 	if err := validate(&w); err != nil {
 		return err
 	}
+	var models []string
 	most := struct {
 		devices, model, memory, serving int
 		largest                         api.Bytes
@@ -178,6 +180,9 @@ func (e *Engine) Check(w Workload) error {
 			}
 			most.devices++
 			if w.Model != "" && w.Model != dev.Model {
+				if !slices.Contains(models, dev.Model) {
+					models = append(models, dev.Model)
+				}
 				continue
 			}
 			most.model++
@@ -199,7 +204,8 @@ func (e *Engine) Check(w Workload) error {
 	case most.devices == 0:
 		return fmt.Errorf("there is no device that workload %s could run on: add a node with devices first", w.ID)
 	case most.model == 0:
-		return fmt.Errorf("workload %s wants a device of model %s and there is none: ask for one of the models there are, or for any", w.ID, w.Model)
+		slices.Sort(models)
+		return fmt.Errorf("workload %s wants a device of model %s and there is none: ask for one of the models there are (%s), or for any", w.ID, w.Model, strings.Join(models, ", "))
 	case most.memory == 0:
 		return fmt.Errorf("workload %s wants a memory floor of %s and no %s has more than %s: ask for less memory", w.ID, w.Share.Memory.Floor, kind, most.largest)
 	case most.serving == 0:

@@ -77,7 +77,8 @@ func byToken(names func(uint32) string, token string, next http.Handler) http.Ha
 			writeProblem(w, http.StatusForbidden, api.CodeForbidden, fmt.Sprintf("the host %q is not this machine: call 127.0.0.1 or localhost", r.Host))
 			return
 		}
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		scheme, given, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+		ok = ok && strings.EqualFold(scheme, "Bearer") // RFC 9110, 11.1: the scheme's case does not matter
 		got := sha256.Sum256([]byte(given))
 		if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="aliquot"`)

@@ -88,6 +88,9 @@ func (d *discarded) Header() http.Header            { return d.header }
 func (d *discarded) Write(text []byte) (int, error) { return len(text), nil }
 func (d *discarded) WriteHeader(status int)         { d.status = status }
 
+// tooLarge begins what encoding/json says of a number that fits in none of its types.
+const tooLarge = "json: cannot unmarshal number "
+
 // plain makes one sentence with a code of what huma says of a request that it could not read, and leaves out the request itself,
 // which may hold secrets.
 func plain(_ huma.Context, _ string, value any) (any, error) {
@@ -114,6 +117,9 @@ func plain(_ huma.Context, _ string, value any) (any, error) {
 		detail += ": send JSON, with the header `Content-Type: application/json`"
 	case strings.HasPrefix(detail, "invalid character "), detail == "unexpected end of JSON input":
 		detail = "the body is not JSON: " + detail
+	case strings.HasPrefix(detail, tooLarge):
+		number, _, _ := strings.Cut(strings.TrimPrefix(detail, tooLarge), " ")
+		detail = "the body has the number " + number + ", which is larger than any amount there is"
 	}
 	return newProblem(model.Status, code, detail), nil
 }

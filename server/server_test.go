@@ -362,6 +362,8 @@ func TestLoopbackWantsTheTokenAndALoopbackName(t *testing.T) {
 		{"", "Bearer " + token, 200},
 		{"localhost:8787", "Bearer " + token, 200},
 		{"[::1]:8787", "Bearer " + token, 200},
+		{"", "bearer " + token, 200},
+		{"", "Basic " + token, 401},
 		{"", "Bearer wrong", 401},
 		{"", "Bearer ", 401},
 		{"", token, 401},
@@ -521,6 +523,9 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 
 func TestBodyThatIsNotJSON(t *testing.T) {
 	s := newSite(t)
+	if _, body := s.call("POST", "/v1/workloads", `{"share":{"weight":1e400}}`); !strings.Contains(body, "the body has the number 1e400, which is larger than any amount there is") {
+		t.Errorf("a number that is too large: %s", body)
+	}
 	if status, body := s.call("POST", "/v1/workloads", "gpu=1"); status != 400 || !strings.Contains(body, "the body is not JSON: ") {
 		t.Errorf("%d %s", status, body)
 	}
