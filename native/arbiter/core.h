@@ -60,8 +60,9 @@
  *
  * THE LEDGER (enum rows of struct alq_split). Each grant's floor and the rest of the device fill accounts as time goes by; each
  * nanosecond of use or idleness is taken from one: use under an owner's lease from its own; use under a borrower's first from its own
- * idle floor, then from what nobody reserved, then from others' idle floors in proportion; idle time from idle floors and the unreserved in
- * proportion. Accounts are exact (ns/1000) and the rows add up to elapsed time to the nanosecond at each core_settle.
+ * idle floor (all of it, and into debt, where the ceiling leaves no burst), then from what nobody reserved, then from others' idle floors
+ * in proportion; idle time from idle floors and the unreserved in proportion. Accounts are exact (ns/1000) and the rows add up to elapsed
+ * time to the nanosecond at each core_settle.
  */
 #ifndef ALIQUOT_ARBITER_CORE_H
 #define ALIQUOT_ARBITER_CORE_H

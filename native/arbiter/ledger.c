@@ -58,7 +58,8 @@ static void settle_burst(struct core *core, struct core_device *d, int grant)
 	uint64_t left = g->burst_pending;
 	g->burst_pending = 0;
 	uint64_t own = available(g, IDLE_FLOORS);
-	own = own < left ? own : left;
+	/* A ceiling at the floor leaves no burst: what its bucket let it have ahead of its floor is its own, which the floor then owes. */
+	own = own < left && g->policy.ceiling > g->policy.floor ? own : left;
 	g->floor_account -= (int64_t)own * CORE_MILLI;
 	g->books.split.own_ns += own;
 	left -= own;

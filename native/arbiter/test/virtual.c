@@ -258,6 +258,27 @@ static void random_tenants(uint64_t seed)
 	world_free(w);
 }
 
+/* Shares whose ceiling is their floor, alone and beside a borrower: what they run before their floors have filled is theirs, never burst. */
+static void no_burst(bool beside)
+{
+	struct world *w = world_new(3, 1);
+	struct lane *fixed[] = {world_add(w, 100, 100, 100, 500 * US), world_add(w, 300, 300, 300, 5 * MS)};
+	struct lane *borrower = beside ? world_add(w, 200, 1000, 200, MS) : NULL;
+	for (int step = 0; step < 40; step++) { /* the first are those that count */
+		world_run(w, w->now + (step < 20 ? 5 * MS : 100 * MS));
+		check_rows(w, "no burst");
+		for (int i = 0; i < 2; i++) {
+			const struct core_books *b = &w->core->grant[fixed[i]->grant].books;
+			check(b->split.burst_free_ns + b->split.burst_lent_ns == 0 && b->split.own_ns == b->held_ns,
+				"no burst: share %d held %llu ns: %llu are its own, %llu burst", i, (unsigned long long)b->held_ns,
+				(unsigned long long)b->split.own_ns, (unsigned long long)(b->split.burst_free_ns + b->split.burst_lent_ns));
+		}
+	}
+	if (beside)
+		check(w->core->grant[borrower->grant].books.split.burst_free_ns > 0, "no burst: the borrower has none either");
+	world_free(w);
+}
+
 int main(int argc, char **argv)
 {
 	verbose = argc > 1 && !strcmp(argv[1], "-v");
@@ -270,6 +291,8 @@ int main(int argc, char **argv)
 	several();
 	ungated();
 	idle();
+	no_burst(false);
+	no_burst(true);
 	gangs();
 	for (uint64_t seed = 1; seed <= 40; seed++)
 		random_tenants(seed);
