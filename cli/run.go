@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,18 +20,12 @@ import (
 )
 
 const runLong = `Run a program with a share of a device, with this terminal, directory and environment, as if it were started here. It waits in
-line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, and the command ends as the
-program ended: with its status, or by its signal. A program that is not there ends it with 127 and one that cannot be run with 126,
-as in a shell; other refusals with 1.
+line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, all but
+CHLD, PIPE, PROF, TTIN, TTOU, URG and 32 to 34, and the command ends as the program ended: with its status, or by its signal. A program
+that is not there ends it with 127 and one that cannot be run with 126, as in a shell; other refusals with 1.
 
 The program has this terminal as its input and output, but not as its controlling terminal: what opens /dev/tty (a prompt for a
 password, a pager) fails there, and a shell has no job control. Inside "script -qec COMMAND /dev/null" it has a terminal of its own.`
-
-// passedOn are the signals that `run` hands to the program instead of obeying them.
-var passedOn = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-	syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT,
-}
 
 // live are the phases of a workload that has not ended, unstarted those of one whose program does not run yet.
 var (
@@ -76,7 +71,7 @@ type attached struct {
 func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	// Signals are taken before anything is submitted, so that none is lost between the two.
 	signals := make(chan os.Signal, 32)
-	c.notify(signals, passedOn...)
+	c.notify(signals, passedOn()...)
 	defer signal.Stop(signals)
 
 	server := c.client()
@@ -108,14 +103,6 @@ func (c *invocation) refusedProgram(err error) error {
 	}
 	c.complain(err)
 	return exitStatus(refused.ExitCode)
-}
-
-func (c *invocation) notify(to chan<- os.Signal, which ...os.Signal) {
-	if c.Notify != nil {
-		c.Notify(to, which...)
-		return
-	}
-	signal.Notify(to, which...)
 }
 
 func (a *attached) release() {
@@ -198,12 +185,12 @@ func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
 		// The program is in a session of its own, where no shell could let it go on: there the kernel throws a terminal's stop away.
 		handed = syscall.SIGSTOP
 	}
-	err := a.client.Signal(ctx, a.work.UID, unix.SignalName(handed))
+	err := a.client.Signal(ctx, a.work.UID, signalName(handed))
 	switch {
 	case err == nil:
 	case a.started && !isGone(err):
-		a.waiting.say(fmt.Sprintf("aliquot: %s was not passed on: %s", unix.SignalName(handed), err))
-	case !a.started && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT):
+		a.waiting.say(fmt.Sprintf("aliquot: signal %s was not passed on: %s", signalName(handed), err))
+	case !a.started && slices.Contains(ending, sig):
 		_, err := a.client.Stop(ctx, a.work.UID, 0)
 		if err != nil && !isGone(err) {
 			return err
@@ -217,16 +204,6 @@ func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// suspend stops this process as the terminal asked; it returns when the process goes on.
-func (a *attached) suspend() {
-	a.waiting.clear()
-	if a.Suspend != nil {
-		a.Suspend()
-		return
-	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-}
-
 // reconnect waits for a server that went away and hands the streams over again, or returns the workload if it has ended meanwhile.
 // The program runs on without a server.
 func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api.Workload, error) {
@@ -238,7 +215,7 @@ func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api
 		case <-ctx.Done():
 			return api.Workload{}, ctx.Err()
 		case sig := <-signals:
-			if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
+			if slices.Contains(ending, sig.(syscall.Signal)) {
 				return api.Workload{}, fmt.Errorf("%s goes on without this terminal: see `aliquot show %s` when the server is back", name, name)
 			}
 			continue

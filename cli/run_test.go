@@ -175,6 +175,24 @@ func TestRunWaits(t *testing.T) {
 	}
 }
 
+// What would end a program ends the command while it waits in line; what may mean something to the program alone does not.
+func TestRunInLineEndsBySignals(t *testing.T) {
+	for _, sig := range ending {
+		f := newFakeServer(t)
+		r := f.start(nil, "--", "./job")
+		<-f.attached
+		r.signals <- syscall.SIGUSR1
+		r.signals <- syscall.Signal(lastRealTime)
+		r.signals <- sig
+		if got := r.wait(); got.exit != (Exit{Status: 128 + int(sig), Signal: sig}) {
+			t.Errorf("%v: %v %q", sig, got.exit, got.err)
+		}
+		f.eventually("stop, and real-time signal before", func() bool {
+			return f.called("POST /v1/workloads/u1/stop") && f.called(`POST /v1/workloads/u1/signal {"signal":"64"}`)
+		})
+	}
+}
+
 // On a terminal the wait takes one line, in place, and leaves nothing behind.
 func TestWaitingLine(t *testing.T) {
 	from, to, err := os.Pipe()

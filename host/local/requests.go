@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/server"
@@ -251,9 +249,12 @@ func codeOf(code string) string {
 	}
 }
 
+// lastSignal is the kernel's last one, a real-time signal.
+const lastSignal = 64
+
 // Signal sends a signal to the workload's processes.
 func (h *Host) Signal(ctx context.Context, who server.Caller, name string, sig syscall.Signal) error {
-	if unix.SignalName(sig) == "" {
+	if sig < 1 || sig > lastSignal {
 		return api.Invalid("signal %d is not known: name one, for example SIGUSR1", int(sig))
 	}
 	var failed error
