@@ -94,7 +94,7 @@ func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Fl
 		return refuse(errors.New("it is not prepared; prepare it first"))
 	}
 	if have.broken != nil {
-		return refuse(have.broken)
+		return have.broken // which is a sentence of its own
 	}
 	changed := Task{UID: uid, UserID: have.Task.UserID, Grants: slices.Clone(grants), Flags: flags}
 	order := make(map[string]int, len(have.Task.Grants))
