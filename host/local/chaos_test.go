@@ -61,7 +61,7 @@ func TestChaos(t *testing.T) {
 	defer c.cleanUp()
 	points := c.points()
 	end := time.Now().Add(*chaosFor)
-	for tries := 0; tries < 12**chaosEach && !t.Failed(); tries++ {
+	for tries := 0; tries < 48+12**chaosEach && !t.Failed(); tries++ {
 		open := slices.DeleteFunc(slices.Clone(points), func(point string) bool { return c.deaths[point] >= *chaosEach })
 		if len(open) == 0 || time.Now().After(end) {
 			break
