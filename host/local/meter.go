@@ -13,7 +13,7 @@ import (
 const (
 	meanSpan   = 10 * time.Second       // what rates are means over, as far as it was watched: a ceiling holds over any 10 s
 	sampleAge  = 900 * time.Millisecond // a sample as old as this is taken again for who looks
-	firstPause = 200 * time.Millisecond // between the two samples of one who looks before there is any
+	firstPause = 200 * time.Millisecond // between the two samples of one who looks before there is any of a grant
 )
 
 // meter keeps the samples of the last meanSpan, of which rates are made. They are taken when someone looks, and at a slow pace while
@@ -29,12 +29,13 @@ type meter struct {
 
 func newMeter(agent Agent, now func() time.Time) *meter { return &meter{agent: agent, now: now} }
 
-// read returns the samples to judge by, oldest first. It waits, the first time, until there are two.
+// read returns the samples to judge by, oldest first. It waits until there are two of each grant: one that began just now is not
+// shown as one of which nothing is known.
 func (m *meter) read(ctx context.Context) ([]node.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh(ctx)
-	if m.err == nil && len(m.seen) == 1 && len(m.seen[0].Tasks) > 0 {
+	if m.err == nil && m.begun() {
 		select {
 		case <-time.After(firstPause):
 			m.take(ctx)
@@ -43,6 +44,22 @@ func (m *meter) read(ctx context.Context) ([]node.Sample, error) {
 		}
 	}
 	return slices.Clone(m.seen), m.err
+}
+
+// begun says that the latest sample has a grant, as it is now, that the one before it has not.
+func (m *meter) begun() bool {
+	var before map[grantKey]node.Usage
+	last := len(m.seen) - 1
+	if last < 0 {
+		return false
+	}
+	if last > 0 {
+		before = byGrant(m.seen[last-1])
+	}
+	return slices.ContainsFunc(m.seen[last].Tasks, func(now node.Usage) bool {
+		earlier, known := before[grantKey{now.Task, now.Grant.Device}]
+		return !known || earlier.Grant != now.Grant
+	})
 }
 
 // watch takes samples at a pace while tasks hold grants, until ctx ends.

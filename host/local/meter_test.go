@@ -72,6 +72,33 @@ func TestUseIsTheMeanOfTenSeconds(t *testing.T) {
 	}
 }
 
+// Who looks at a task that began after the last look sees what it uses, not that nothing is known of it.
+func TestUseOfATaskThatBeganJustNow(t *testing.T) {
+	m := newMetered()
+	m.after(t, 0, 0)
+	m.after(t, time.Second, 0)
+	begun := node.Usage{Task: "w2", Grant: node.Grant{UID: "w2.0", Device: "GPU-0", Ceiling: 500}}
+	m.at = m.at.Add(time.Second)
+	later := begun
+	later.Held = 100 * time.Millisecond
+	m.agent.samples = []node.Sample{
+		{At: m.at, Tasks: []node.Usage{m.next, begun}},
+		{At: m.at.Add(200 * time.Millisecond), Tasks: []node.Usage{m.next, later}},
+	}
+	samples, err := m.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read meters
+	for _, sample := range samples {
+		read.seen, read.at = append(read.seen, byGrant(sample)), append(read.at, sample.At)
+	}
+	now, before, over := read.find(grantKey{"w2", "GPU-0"})
+	if before == nil || now.Held-before.Held != 100*time.Millisecond || over != 200*time.Millisecond {
+		t.Errorf("%+v after %+v, over %s", now, before, over)
+	}
+}
+
 // While a task holds grants the meters are looked at, so that who looks once sees the last seconds; without tasks they are not.
 func TestMetersAreLookedAtWhileTasksHoldGrants(t *testing.T) {
 	looked := make(chan struct{}, 100)
