@@ -172,20 +172,20 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 	}
 	now, kept := n.full(), n.kept(w, head)
 	if !r.known {
-		spots, _ := now.fit(&w.Workload, func(node string, d Device) bool {
-			if kept != nil && kept(node, d) {
+		spots, _ := now.fit(&w.Workload, func(node string, d Device, l left) bool {
+			if kept != nil && kept(node, d, l) {
 				return true
 			}
 			shared := len(w.Resources) > 0 && len(head.Resources) > 0
 			alone := head.Workload
 			alone.Tasks = 1
 			there := n.empty()
-			_, ok := there.fit(&alone, func(other string, _ Device) bool { return other != node })
+			_, ok := there.fit(&alone, func(other string, _ Device, _ left) bool { return other != node })
 			if !ok || !shared && !n.serves(&head.Workload, node, d) {
 				return false
 			}
 			// Where all of the head fits beside it, it keeps nothing from the head.
-			l, tasks := now.left[d.UUID], head.Tasks
+			tasks := head.Tasks
 			compute := min(api.Milli(tasks)*head.Share.Compute.Floor, api.WholeDevice)
 			memory := min(api.Bytes(tasks)*head.Share.Memory.Floor.Of(d.Memory), d.Memory)
 			return shared || l.compute-w.Share.Compute.Floor < compute || l.memory-w.Share.Memory.Floor.Of(d.Memory) < memory

@@ -135,11 +135,11 @@ func (n *naive) depends(w *naiveWork) bool {
 }
 
 // kept rules out the devices on which a workload would pass a bound.
-func (n *naive) kept(w, beside *naiveWork) func(string, Device) bool {
+func (n *naive) kept(w, beside *naiveWork) func(string, Device, left) bool {
 	if !n.depends(w) {
 		return nil
 	}
-	return func(_ string, d Device) bool { return n.refusal(w, d.Model, d.Memory, beside, false) != nil }
+	return func(_ string, d Device, _ left) bool { return n.refusal(w, d.Model, d.Memory, beside, false) != nil }
 }
 
 // children are the queues right under one; of "" those under none.

@@ -97,7 +97,7 @@ type candidate struct {
 }
 
 // candidates are the devices with room, best first.
-func (r room) candidates(w *Workload, avoid func(string, Device) bool) []candidate {
+func (r room) candidates(w *Workload, avoid func(string, Device, left) bool) []candidate {
 	var all []candidate
 	for name, node := range r.n.nodes {
 		if len(w.Resources) > 0 && r.cpu[name] < w.Resources[0].Amount {
@@ -106,7 +106,7 @@ func (r room) candidates(w *Workload, avoid func(string, Device) bool) []candida
 		for _, d := range node.devices {
 			l := r.left[d.UUID]
 			if r.n.serves(w, name, d) && l.compute >= w.Share.Compute.Floor && l.memory >= w.Share.Memory.Floor.Of(d.Memory) &&
-				(avoid == nil || !avoid(name, d)) {
+				(avoid == nil || !avoid(name, d, l)) {
 				all = append(all, candidate{name, d, l})
 			}
 		}
@@ -141,7 +141,7 @@ type naiveSpot struct {
 	devices []string
 }
 
-func (r room) one(w *Workload, avoid func(string, Device) bool) (naiveSpot, bool) {
+func (r room) one(w *Workload, avoid func(string, Device, left) bool) (naiveSpot, bool) {
 	all := r.candidates(w, avoid)
 	byNode := map[string][]candidate{}
 	if w.Share.Compute.Floor == api.WholeDevice && w.Devices > 1 {
@@ -182,7 +182,7 @@ func spotOf(chosen []candidate) naiveSpot {
 }
 
 // fit finds a spot for each task and takes them, or nothing.
-func (r room) fit(w *Workload, avoid func(string, Device) bool) ([]naiveSpot, bool) {
+func (r room) fit(w *Workload, avoid func(string, Device, left) bool) ([]naiveSpot, bool) {
 	try := r.copy()
 	var spots []naiveSpot
 	for range w.Tasks {
@@ -205,7 +205,7 @@ func (r room) fit(w *Workload, avoid func(string, Device) bool) ([]naiveSpot, bo
 }
 
 // spread takes for each task the devices of a node that could hold most more tasks.
-func (r room) spread(w *Workload, avoid func(string, Device) bool) []naiveSpot {
+func (r room) spread(w *Workload, avoid func(string, Device, left) bool) []naiveSpot {
 	var spots []naiveSpot
 	for _, name := range slices.Sorted(maps.Keys(r.n.nodes)) {
 		for len(spots) < w.Tasks {
