@@ -55,6 +55,9 @@ func (g *generator) share() api.Share {
 	if g.int("part", 0, 4) == 0 {
 		s.Memory.Floor = api.Amount{Part: 500}
 		s.Memory.Ceiling = api.Amount{Part: 1000}
+		if g.int("ceiling in bytes", 0, 2) == 0 {
+			s.Memory.Ceiling = api.Amount{Bytes: 3 * gi} // under the floor on a large device
+		}
 	}
 	return s
 }
