@@ -216,7 +216,7 @@ func TestSubmit(t *testing.T) {
 			Compute: api.Compute{Floor: 500, Ceiling: 1000}, Weight: 3,
 			Memory: api.Memory{Floor: api.Amount{Bytes: 4 * gib}, Ceiling: api.Amount{Bytes: 8 * gib}},
 		},
-		TimeLimit: api.Duration(2 * time.Hour), CPU: 2500, Memory: 8 * gib, Command: []string{"./job", "--gpu", "mine", "-o", "json"}, Dir: "/work",
+		TimeLimit: api.Duration(2 * time.Hour), CPU: 2500, Memory: 8 * gib, Command: []string{"./job", "--gpu", "mine", "-o", "json"}, Dir: "/srv/job",
 		Env: spec.Env,
 	}
 	if !reflect.DeepEqual(spec, want) {

@@ -63,14 +63,14 @@ func TestDownAsData(t *testing.T) {
 // A replay as data, and in words.
 func TestReplay(t *testing.T) {
 	program := Program{Replay: func(path string) (*engine.Replayed, error) {
-		if path != "/work/log.events" {
+		if path != "/srv/job/log.events" {
 			return nil, errors.New(path)
 		}
 		return &engine.Replayed{Engine: engine.New(engine.Config{}), Steps: 12, Torn: 3}, nil
 	}}
 	command := func(line ...string) result { return invoke(t, program, line...) }
 	queues := engine.New(engine.Config{}).Queues()
-	checkAsData(t, command, "debug replay log.events", replayed{"/work/log.events", 12, 3, 0, queues})
+	checkAsData(t, command, "debug replay log.events", replayed{"/srv/job/log.events", 12, 3, 0, queues})
 	for _, want := range []string{"12 events", "came out the same", "torn (3 bytes)", "0 workloads wait"} {
 		if got := command("debug", "replay", "log.events"); !strings.Contains(got.out, want) {
 			t.Errorf("%q is not in %q (%s)", want, got.out, got.err)

@@ -357,7 +357,7 @@ func invoke(t *testing.T, program Program, line ...string) result {
 	if program.Env == nil {
 		program.Env = []string{"HOME=" + folder, "PATH=/bin", "LANG=C.UTF-8"}
 	}
-	program.Dir = "/work"
+	program.Dir = "/srv/job"
 	if program.Now == nil {
 		program.Now = func() time.Time { return now }
 	}

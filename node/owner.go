@@ -1,12 +1,10 @@
 package node
 
 import (
-	"fmt"
 	"maps"
-	"os"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/aliquot-dev/aliquot/internal/proc"
 )
 
 // owners says which task a process belongs to that is not held to a share.
@@ -22,8 +20,10 @@ type marked struct {
 	user uint32
 }
 
-// ancestors is how far up a process' owner is looked for.
-const ancestors = 64
+const (
+	ancestors         = 64          // so far up a process' owner is looked for
+	environmentWithin = time.Second // so long its memory may take to be read
+)
 
 func (a *Agent) owners(known registered) owners {
 	a.mu.Lock()
@@ -66,50 +66,18 @@ func (o owners) task(pid int, fact facts, byMark bool) string {
 	if !byMark {
 		return ""
 	}
-	user, err := realUser(pid)
+	user, err := proc.RealUser(pid)
 	if err != nil {
 		return ""
 	}
-	for _, variable := range environmentOf(pid) {
+	environment, err := proc.Environment(pid, environmentWithin)
+	if err != nil {
+		return ""
+	}
+	for _, variable := range environment {
 		if found, ok := o.marks[variable]; ok && found.user == user {
 			return found.task
 		}
 	}
 	return ""
-}
-
-// environmentWithin is how long the memory of a process may take to be read: it can lie in a file of its user's own making, which
-// never answers.
-const environmentWithin = time.Second
-
-// environmentOf is what a process was started with; nil where that cannot be read.
-func environmentOf(pid int) []string {
-	read := make(chan []byte, 1)
-	go func() {
-		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		read <- data
-	}()
-	patience := time.NewTimer(environmentWithin)
-	defer patience.Stop()
-	select {
-	case data := <-read:
-		return strings.Split(string(data), "\x00")
-	case <-patience.C:
-		return nil
-	}
-}
-
-// realUser is who started a process: a program that is another user's by its file is still of the one who runs it.
-func realUser(pid int) (uint32, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) > 0 {
-			user, err := strconv.ParseUint(strings.Fields(ids)[0], 10, 32)
-			return uint32(user), err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/status has an unknown form", pid)
 }

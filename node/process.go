@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/aliquot-dev/aliquot/internal/pidfd"
+	"github.com/aliquot-dev/aliquot/internal/proc"
 )
 
 // process is another process, held by its pidfd so that it cannot be mistaken for a later one of the same pid.
@@ -26,7 +26,7 @@ type process struct {
 
 // hold takes a process by its pid.
 func hold(pid int) (*process, error) {
-	fd, err := pidfd.Open(pid)
+	fd, err := proc.Open(pid)
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}

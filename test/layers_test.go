@@ -17,7 +17,7 @@ const module = "github.com/aliquot-dev/aliquot"
 
 // layers are the folders from the lowest up, as docs/architecture.md tells them. A folder stands for everything in it.
 var layers = [][]string{
-	{"api", "internal/pidfd", "internal/point", "native"},
+	{"api", "internal/proc", "internal/point", "native"},
 	{"divide", "engine"},
 	{"node", "ledger", "store"},
 	{"server", "host"},

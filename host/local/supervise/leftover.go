@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/internal/proc"
 )
 
 // Ended blocks until the process has ended, or ctx has.
@@ -90,7 +92,7 @@ func Leftover(task Task) ([]Process, error) {
 		if one.PID == self || one.PID == 1 {
 			return false
 		}
-		if user, err := realUser(one.PID); err != nil || user != task.User {
+		if user, err := proc.RealUser(one.PID); err != nil || user != task.User {
 			return false
 		}
 		return one.session == session && one.Start >= task.Child.Start || marked(one.PID, task.UID)
@@ -109,7 +111,7 @@ func First(task Task, supervisor Process) (*Child, error) {
 		if one.PID != one.session || one.Start < supervisor.Start || one.state == 'Z' || one.state == 'X' {
 			continue
 		}
-		if user, err := realUser(one.PID); err != nil || user != task.User || !marked(one.PID, task.UID) {
+		if user, err := proc.RealUser(one.PID); err != nil || user != task.User || !marked(one.PID, task.UID) {
 			continue
 		}
 		if found != nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/aliquot-dev/aliquot/internal/pidfd"
+	"github.com/aliquot-dev/aliquot/internal/proc"
 )
 
 // Process is one process, told apart from a later one with the same number by when it started.
@@ -87,7 +87,7 @@ func (p Process) Open() (int, bool, error) {
 	if p.PID <= 0 {
 		return -1, false, nil
 	}
-	fd, err := pidfd.Open(p.PID)
+	fd, err := proc.Open(p.PID)
 	if errors.Is(err, unix.ESRCH) {
 		return -1, false, nil
 	}
@@ -170,57 +170,20 @@ const becoming = 2 * time.Second
 // none to show for a moment, also to whoever has started it and was told that this went well: that moment is waited out.
 func marked(pid int, uid string) bool {
 	folder := "/proc/" + strconv.Itoa(pid)
-	want := []byte(Marker + "=" + uid)
 	settled := false // it was seen to have a place for its environment, before that was read
 	for began := time.Now(); ; time.Sleep(50 * time.Microsecond) {
-		data, err := within(becoming, func() ([]byte, error) { return os.ReadFile(folder + "/environ") })
+		environment, err := proc.Environment(pid, becoming)
 		if err != nil {
 			return false
 		}
-		if len(data) > 0 || settled || time.Since(began) > becoming {
-			return slices.ContainsFunc(bytes.Split(data, []byte{0}), func(one []byte) bool { return bytes.Equal(one, want) })
+		if len(environment) > 0 || settled || time.Since(began) > becoming {
+			return slices.Contains(environment, Marker+"="+uid)
 		}
 		if _, err := os.Readlink(folder + "/exe"); err != nil {
 			return false // a thread of the kernel, or it has ended
 		}
 		settled = hasEnvironment(folder)
 	}
-}
-
-// within waits for an answer for a limited time. Memory of a process can lie in a file of its user's own making, which never answers.
-func within(limit time.Duration, read func() ([]byte, error)) ([]byte, error) {
-	type answer struct {
-		data []byte
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		data, err := read()
-		answered <- answer{data, err}
-	}()
-	patience := time.NewTimer(limit)
-	defer patience.Stop()
-	select {
-	case one := <-answered:
-		return one.data, one.err
-	case <-patience.C:
-		return nil, os.ErrDeadlineExceeded
-	}
-}
-
-// realUser is who started a process: a program that is another user's by its file is still of the one who runs it.
-func realUser(pid int) (uint32, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) > 0 {
-			user, err := strconv.ParseUint(strings.Fields(ids)[0], 10, 32)
-			return uint32(user), err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/status has an unknown form", pid)
 }
 
 // hasEnvironment says that a process has a place for its environment, be it empty. Between two programs it has none.

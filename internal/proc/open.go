@@ -1,6 +1,6 @@
-// Package pidfd opens processes as files that can be polled, on kernels old and new. It says nothing of whether the number still
-// belongs to the process that was meant: who opens it looks after that.
-package pidfd
+// Package proc looks at processes by their numbers, on kernels old and new. It says nothing of whether a number still belongs to the
+// process that was meant: who asks looks after that.
+package proc
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the process with a number, without blocking reads. Errors are those of pidfd_open(2): ESRCH where there is none.
+// Open opens the process with a number as a file that can be polled, without blocking reads. Errors are those of pidfd_open(2): ESRCH where there is none.
 func Open(pid int) (int, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.EINVAL) { // a kernel before 5.10
