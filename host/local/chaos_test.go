@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,9 +30,10 @@ import (
 // next one checks that everything is as it was promised. `make chaos` has it go on for hundreds of deaths at each point.
 
 var (
-	chaosEach = flag.Int("chaos.each", 1, "how often the test of chaos kills at each named point")
-	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the test of chaos")
-	chaosFor  = flag.Duration("chaos.for", time.Hour, "how long the test of chaos may go on: then it fails, and says how often each point was reached")
+	chaosEach    = flag.Int("chaos.each", 1, "how often the test of chaos kills at each named point")
+	chaosSeed    = flag.Uint64("chaos.seed", 1, "seed of the test of chaos")
+	chaosFor     = flag.Duration("chaos.for", time.Hour, "how long the test of chaos may go on: then it fails, and says how often each point was reached")
+	chaosAtATime = flag.Int("chaos.worlds", 1, "how many worlds of the test of chaos there are at a time; go test's -parallel bounds it too")
 )
 
 // What a life finds in its environment, beside what it is to die of.
@@ -40,15 +42,34 @@ const (
 	tenantSetting  = "ALIQUOT_TEST_TENANT_KILL_AT" // what some of its programs are to die of
 )
 
-// chaos is the test: one world after the other, each of many lives.
+// chaos is the test, as one line of worlds goes through it, one world after the other, each of many lives.
 type chaos struct {
 	*testing.T
 	dice    *rand.Rand
 	trainer string
+	toll    *toll // of all lines of worlds
 	root    string
-	lives   int            // in this world
-	deaths  map[string]int // by point, and by what was killed at any moment
-	past    []string       // what the lives of this world were to die of
+	lives   int      // in this world
+	past    []string // what the lives of this world were to die of
+}
+
+// toll is how often was killed what: by point, and by what was killed at any moment.
+type toll struct {
+	mu     sync.Mutex
+	deaths map[string]int
+}
+
+func (t *toll) add(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deaths[what]++
+}
+
+// open are the points at which was not killed often enough.
+func (t *toll) open(points []string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(points), func(point string) bool { return t.deaths[point] >= *chaosEach })
 }
 
 func TestChaos(t *testing.T) {
@@ -56,47 +77,61 @@ func TestChaos(t *testing.T) {
 	if _, missing := os.Stat(trainer); err != nil || missing != nil {
 		t.Fatal("the example programs are not built: run `make examples` first: ", errors.Join(err, missing))
 	}
-	c := &chaos{T: t, dice: rand.New(rand.NewPCG(*chaosSeed, 0)), trainer: trainer, deaths: map[string]int{}}
-	c.begin()
-	defer c.cleanUp()
-	points := c.points()
+	all := &toll{deaths: map[string]int{}}
+	points := chaosPoints(t)
 	end := time.Now().Add(*chaosFor)
-	for tries := 0; tries < 48+12**chaosEach && !t.Failed(); tries++ {
-		open := slices.DeleteFunc(slices.Clone(points), func(point string) bool { return c.deaths[point] >= *chaosEach })
-		if len(open) == 0 || time.Now().After(end) {
-			break
+	t.Run("worlds", func(group *testing.T) {
+		for i := range *chaosAtATime {
+			group.Run(fmt.Sprint(i), func(one *testing.T) {
+				one.Parallel()
+				c := &chaos{T: one, dice: rand.New(rand.NewPCG(*chaosSeed, uint64(i))), trainer: trainer, toll: all}
+				c.begin()
+				defer c.cleanUp()
+				c.aim(points, func() bool { return group.Failed() || time.Now().After(end) })
+				c.finish()
+			})
 		}
-		c.dice.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
-		for _, point := range open {
-			if time.Now().Before(end) && !t.Failed() {
-				c.aimAt(point, tries)
-			}
-		}
+	})
+	for _, point := range all.open(points) {
+		t.Errorf("%s was reached %d times, not %d: give it more time, or ask for less", point, all.deaths[point], *chaosEach)
 	}
-	c.finish()
-	for _, point := range points {
-		if dead := c.deaths[point]; dead < *chaosEach {
-			t.Errorf("%s was reached %d times, not %d: give it more time, or ask for less", point, dead, *chaosEach)
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(c.deaths)) {
-		t.Logf("%4d deaths: %s", c.deaths[what], what)
+	for _, what := range slices.Sorted(maps.Keys(all.deaths)) {
+		t.Logf("%4d deaths: %s", all.deaths[what], what)
 	}
 }
 
-// points are those of this package, the supervisor and the node; and those of arbiter and shim, if the ones in this binary have them.
-func (c *chaos) points() []string {
-	points := pointsIn(c.T, `point\.Here\("([^"]+)"\)`, "*.go", "supervise/*.go", "../../node/*.go", "../../node/page/*.go")
-	probe := filepath.Join(c.root, "probe")
+// aim has lives end at every point as often as asked for, until it is over.
+func (c *chaos) aim(points []string, over func() bool) {
+	for tries := 0; tries < 48+12**chaosEach; tries++ {
+		open := c.toll.open(points)
+		if len(open) == 0 {
+			return
+		}
+		c.Logf("round %d: %d of %d points are open", tries, len(open), len(points))
+		c.dice.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+		for _, point := range open {
+			if over() {
+				return
+			}
+			c.aimAt(point, tries)
+		}
+	}
+}
+
+// chaosPoints are those of this package, the supervisor and the node; and those of arbiter and shim, if the ones in this binary have them.
+func chaosPoints(t *testing.T) []string {
+	t.Helper()
+	points := pointsIn(t, `point\.Here\("([^"]+)"\)`, "*.go", "supervise/*.go", "../../node/*.go", "../../node/page/*.go")
+	probe := t.TempDir()
 	if err := native.Install(probe); err != nil {
-		c.Fatal(err)
+		t.Fatal(err)
 	}
 	arbiter, err := os.ReadFile(filepath.Join(probe, native.Arbiter))
 	if err != nil {
-		c.Fatal(err)
+		t.Fatal(err)
 	}
 	if strings.Contains(string(arbiter), "ALIQUOT_KILL_AT") {
-		points = append(points, pointsIn(c.T, `ALQ_POINT\("([^"]+)"\)`, "../../native/arbiter/*.c", "../../native/shim/*.c")...)
+		points = append(points, pointsIn(t, `ALQ_POINT\("([^"]+)"\)`, "../../native/arbiter/*.c", "../../native/shim/*.c")...)
 	}
 	return points
 }
@@ -193,7 +228,7 @@ func (c *chaos) live(f fate) {
 	c.listen(report, command.Process, f)
 	err = command.Wait()
 	for _, name := range recorded(c.root, "killed")[before:] {
-		c.deaths[name[0]]++
+		c.toll.add(name[0])
 	}
 	status := command.ProcessState.Sys().(syscall.WaitStatus)
 	if c.Failed() || err != nil && !(status.Signaled() && status.Signal() == unix.SIGKILL) {
@@ -279,7 +314,7 @@ func (c *chaos) carryOut(plan []blow, daemon *os.Process, over <-chan struct{}) 
 			hit = c.killOfTask(one)
 		}
 		if hit {
-			c.deaths[one.what]++
+			c.toll.add(one.what)
 		}
 	}
 }
