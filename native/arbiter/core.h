@@ -11,7 +11,9 @@
  * A device is held by one task at a time, under a lease of some milliseconds. Each grant g on it has
  *
  *   credit   what its floor still owes it.  credit += floor·dt, always; while g is idle it is cut to idle_cap, so that an idle
- *            owner keeps just enough to be served at once when it wakes. Use under an owner's lease is taken off. Negative
+ *            owner keeps just enough to be served at once when it wakes; of the latency class, enough for whole requests: what its
+ *            floor brings in latency_reach, latency_cap at most. So much later its neighbours have theirs when it comes in bursts:
+ *            within 10 s they miss 1 point of the device at most. Use under an owner's lease is taken off. Negative
  *            credit is debt, and is carried: the long-run error goes to zero. Credit and debt, the bucket's too, are kept up to 2 s
  *            of device time and forgiven beyond, so that one endless launch does not decide over a device for minutes: a kernel that
  *            runs for 10 s under a ceiling of 0.1 is followed by 20 s of pause and not by 90 s. When another arbiter takes over,
@@ -96,6 +98,8 @@ struct core_observation {
 struct core_config {
 	uint64_t lease_ns;    /* 4 ms */
 	uint64_t idle_cap_ns; /* 5 ms */
+	uint64_t latency_cap_ns;   /* 100 ms: idle_cap of the latency class, at most */
+	uint64_t latency_reach_ns; /* 400 ms of its floor */
 	uint64_t burst_ns;    /* 20 ms */
 	uint64_t ahead_ns;    /* 0.3 ms */
 	uint64_t early_ns;    /* 0.2 ms */

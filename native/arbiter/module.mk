@@ -30,6 +30,11 @@ $(OUT)/test/arbiter-shares: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBIT
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
+$(OUT)/test/arbiter-latency: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/judge.c $(ARBITER)/test/latency.c \
+		$(ARBITER_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
+
 # Reads tel pages as the arbiter does.
 ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(addprefix $(ARBITER)/test/,world.c judge.c tel.c payments.c admissions.c)
 $(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARBITER_HEADERS)
@@ -41,9 +46,10 @@ $(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(A
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: test-arbiter
-test-arbiter: $(OUT)/test/arbiter-shares $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
+test-arbiter: $(OUT)/test/arbiter-shares $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-latency $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-latency
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +194,11 @@ static void hear(struct world *w, struct lane *l)
 {
 	l->measured += lasts(w, l, l->heard++);
 	l->busy_until = w->now + lane_queued(l) * l->estimate;
+	if (l->took && l->heard == (l->done + 1) * l->batch) {
+		if (l->done < l->room)
+			l->took[l->done] = w->now - l->asked[l->done % QUEUE];
+		l->done++;
+	}
 	if (l->gap) {
 		l->backlog++;
 		l->pump_at = w->now + l->gap;
@@ -310,7 +316,12 @@ static void step_lane(struct world *w, struct lane *l)
 {
 	if (l->period && l->next_arrival <= w->now) {
 		l->backlog += l->off ? 0 : l->batch;
+		if (l->took && l->batches - l->done >= QUEUE)
+			abort();
+		l->asked[l->batches++ % QUEUE] = w->now;
 		l->next_arrival = w->now + l->period + world_random(w, l->jitter);
+		if (l->poisson)
+			l->next_arrival = w->now + 1 + (uint64_t)(-log(((double)world_random(w, 1u << 30) + 0.5) / (1u << 30)) * (double)l->period);
 		if (!l->pump_at)
 			pump(w, l);
 	}

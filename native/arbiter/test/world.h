@@ -24,6 +24,11 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t period;       /* >0: brings `batch` kernels each period, else it always has more */
 	uint64_t batch;
 	uint64_t jitter;       /* of the period */
+	bool poisson;          /* batches come at random, a period apart in the mean */
+	uint64_t asked[QUEUE]; /* when each batch came that is not done, by its count */
+	uint64_t batches, done; /* that came, and that were heard to have ended */
+	uint64_t *took;        /* of each batch that is done, from when it came, ns: room for `room` */
+	uint64_t room;
 	uint64_t notice;       /* how late its shim hears that a kernel has ended, ns */
 	uint64_t spread;       /* kernels last kernel × (1000 ± spread) / 1000 ns */
 	uint64_t tail;         /* one in tail_one_in lasts so much longer, ns */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * latency.c: how long requests take under virtual time, beside trainers and alone. Requests come at random (Poisson) and ask for 40 % of a
+ * share's floor; each is 40 kernels of 0.5 ms one behind the other. Trainers always have more kernels of 0.2 ms.
+ */
+#include "judge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KERNEL (500 * US)
+#define KERNELS 40
+#define LONG (1500 * SECOND)
+#define TRAINERS 2
+#define ROOM 100000
+
+struct figures {
+	uint64_t requests;
+	double p50, p99, most;   /* ms */
+	double trainers, served, switching; /* parts of the device */
+};
+
+static int by_length(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+static struct lane *add_latency(struct world *w, uint32_t floor, uint32_t ceiling, uint64_t kernel)
+{
+	struct lane *l = world_add(w, floor, ceiling, floor, kernel);
+	struct core_policy policy = {.flags = ALQ_POLICY_LATENCY, .floor = floor, .ceiling = ceiling, .weight = floor};
+	core_set_policy(w->core, l->grant, w->now, &policy);
+	return l;
+}
+
+static struct figures serve(uint32_t floor, uint32_t ceiling, int trainers, uint64_t switch_cost)
+{
+	static uint64_t took[ROOM];
+	struct world *w = world_new(17, 1);
+	w->switch_cost = switch_cost;
+	struct lane *l = add_latency(w, floor, ceiling, KERNEL);
+	l->batch = KERNELS;
+	l->period = KERNELS * KERNEL * 1000 / (floor * 4 / 10);
+	l->poisson = true;
+	l->next_arrival = w->now;
+	l->took = took;
+	l->room = ROOM;
+	for (int i = 0; i < trainers; i++)
+		world_add(w, (1000 - floor) / (uint32_t)trainers, 1000, (1000 - floor) / (uint32_t)trainers, 200 * US);
+	uint64_t start = w->now;
+	world_run(w, start + LONG);
+	struct figures f = {.requests = l->done < ROOM ? l->done : ROOM};
+	if (f.requests == 0)
+		abort();
+	qsort(took, f.requests, sizeof *took, by_length);
+	f.p50 = (double)took[f.requests / 2] / 1e6;
+	f.p99 = (double)took[f.requests * 99 / 100] / 1e6;
+	f.most = (double)took[f.requests - 1] / 1e6;
+	f.served = (double)l->truth / (double)LONG;
+	f.switching = (double)w->switching[0] / (double)LONG;
+	for (int i = 1; i <= trainers; i++)
+		f.trainers += (double)w->lane[i].truth / (double)LONG;
+	check_rows(w, "latency");
+	world_free(w);
+	return f;
+}
+
+static void beside(uint32_t floor, uint32_t ceiling, uint64_t switch_cost)
+{
+	struct figures alone = serve(floor, ceiling, 0, switch_cost), f = serve(floor, ceiling, TRAINERS, switch_cost);
+	double rest = 1 - f.served - f.switching;
+	char name[64];
+	snprintf(name, sizeof name, "%.2f..%.2f beside %d, switch %llu us", floor / 1e3, ceiling / 1e3, TRAINERS,
+		(unsigned long long)(switch_cost / US));
+	printf("%-36s %5llu requests, p50 %6.2f ms (alone %6.2f), p99 %6.2f (%6.2f, x %.3f), most %6.2f (%6.2f); trainers %5.1f %% of the rest\n",
+		name, (unsigned long long)f.requests, f.p50, alone.p50, f.p99, alone.p99, f.p99 / alone.p99, f.most, alone.most, 100 * f.trainers / rest);
+	/* Where a ceiling bars it within a request, it waits for what neighbours have on the device each time that it comes back. */
+	double most = ceiling < 1000 && ceiling > floor ? 1.06 : 1.05;
+	check(f.p99 <= most * alone.p99, "%s: p99 %.2f ms, alone %.2f", name, f.p99, alone.p99);
+	check(f.trainers >= 0.98 * rest, "%s: the trainers got %.3f of %.3f", name, f.trainers, rest);
+}
+
+/* Owners of the latency class that come back after a pause, with more than they can have, are ahead of their floors for a while: a neighbour
+ * is behind its own by so much and no more. */
+static void bursts(int owners)
+{
+	const uint32_t floor = 500 / (uint32_t)owners;
+	struct world *w = world_new(23, 1);
+	struct lane *neighbour = world_add(w, 500, 500, 500, 500 * US);
+	for (int i = 0; i < owners; i++) {
+		struct lane *l = add_latency(w, floor, 1000, 500 * US);
+		l->period = 20 * SECOND;
+		l->batch = 20000; /* 10 s */
+		l->next_arrival = w->now + 5 * SECOND;
+	}
+	world_run(w, w->now + 5 * SECOND);
+	uint64_t start = w->now, had = neighbour->truth;
+	double behind = 0;
+	while (w->now < start + 10 * SECOND) {
+		world_run(w, w->now + 50 * MS);
+		double due = 0.5 * (double)(w->now - start), got = (double)(neighbour->truth - had);
+		behind = due - got > behind ? due - got : behind;
+	}
+	double reach = (double)w->core->config.latency_reach_ns * 0.5, cap = (double)w->core->config.latency_cap_ns * owners;
+	double most = (reach < cap ? reach : cap) + 30e6; /* and what bursts of neighbours with a ceiling may wait for */
+	printf("%d of the latency class come back: the neighbour is %.0f ms behind its floor at worst\n", owners, behind / 1e6);
+	check(behind <= most, "bursts of %d: the neighbour is %.0f ms behind its floor, %.0f allowed", owners, behind / 1e6, most / 1e6);
+	check_rows(w, "bursts");
+	world_free(w);
+}
+
+int main(void)
+{
+	static const uint32_t shares[][2] = {{250, 1000}, {500, 1000}, {750, 1000}, {250, 500}, {500, 800}, {250, 250}, {500, 500}};
+	for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+		for (uint64_t switch_cost = 0; switch_cost <= 100 * US; switch_cost += 100 * US)
+			beside(shares[i][0], shares[i][1], switch_cost);
+	for (int owners = 1; owners <= 5; owners++)
+		bursts(owners);
+	if (check_failures())
+		fprintf(stderr, "%d checks failed\n", check_failures());
+	return check_failures() ? 1 : 0;
+}
