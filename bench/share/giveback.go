@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -60,35 +59,13 @@ func (b *bench) wakerLine() []string {
 	return []string{b.waker, "--wakes", fmt.Sprint(b.wakes), "--pause-ms", "15", "--kernel-us", "200"}
 }
 
-func (b *bench) wakeShared(ctx context.Context, kernel time.Duration) (w wakeUps, err error) {
-	var uids []string
-	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
-	var pids []int
-	for _, t := range borrowers(kernel) {
-		borrower, err := b.daemon.submit(ctx, t.share(), api.Training, t.line(b.trainer))
-		if err != nil {
-			return w, err
-		}
-		uids = append(uids, borrower.UID)
-		borrower, err = b.daemon.running(ctx, borrower.UID)
-		if err != nil {
-			return w, err
-		}
-		pids = append(pids, borrower.Status.PID)
-	}
-	if err := b.allWork(ctx, pids); err != nil {
-		return w, err
-	}
+func (b *bench) wakeShared(ctx context.Context, kernel time.Duration) (wakeUps, error) {
 	share := api.Share{Compute: api.Compute{Floor: 500, Ceiling: 1000}, Memory: memory}
-	owner, err := b.daemon.submit(ctx, share, api.Interactive, b.wakerLine())
+	ran, err := b.beside(ctx, borrowers(kernel), share, api.Interactive, b.wakerLine())
 	if err != nil {
-		return w, err
+		return wakeUps{}, err
 	}
-	printed, err := b.daemon.ended(ctx, owner.UID)
-	if err != nil {
-		return w, err
-	}
-	return parseWakeUps(printed, b.wakes)
+	return parseWakeUps(ran.printed, b.wakes)
 }
 
 // wakeBare is the same without Aliquot.

@@ -29,6 +29,7 @@ type bench struct {
 	daemon  *daemon
 	trainer string
 	waker   string
+	server  string
 
 	repeats int
 	wakes   int // of an owner, in each repeat
@@ -105,7 +106,8 @@ func run(ctx context.Context) (missed int, err error) {
 		return 0, err
 	}
 	b.trainer, b.waker = filepath.Join(folder, "examples", "trainer"), filepath.Join(folder, "bench", "waker")
-	for _, need := range []string{b.trainer, b.waker, filepath.Join(folder, "aliquot")} {
+	b.server = filepath.Join(folder, "examples", "inference")
+	for _, need := range []string{b.trainer, b.waker, b.server, filepath.Join(folder, "aliquot")} {
 		if _, err := os.Stat(need); err != nil {
 			return 0, fmt.Errorf("a program is missing: %w; make bench-share builds it", err)
 		}
@@ -145,6 +147,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) error {
 		{"give_back 20ms", func(ctx context.Context, r *report.Report) error {
 			return b.measureGiveBack(ctx, r, 20*time.Millisecond)
 		}},
+		{"inference", b.measureInference},
 		{"shares", b.measureAllShares},
 	} {
 		if step.name != "shares" && !b.only.MatchString(step.name) {

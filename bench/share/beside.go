@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// ran is a program that ran to its end beside others.
+type ran struct {
+	printed string
+	window  time.Duration // from before it was submitted until after it ended
+	others  time.Duration // device time that the others got in that window
+}
+
+// beside runs a program to its end in a share, beside tenants that run before it starts and until it has ended.
+func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, class api.Class, line []string) (r ran, err error) {
+	var uids []string
+	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
+	var pids []int
+	for _, t := range tenants {
+		other, err := b.daemon.submit(ctx, t.share(), api.Training, t.line(b.trainer))
+		if err != nil {
+			return r, err
+		}
+		uids = append(uids, other.UID)
+		if other, err = b.daemon.running(ctx, other.UID); err != nil {
+			return r, err
+		}
+		pids = append(pids, other.Status.PID)
+	}
+	if err := b.allWork(ctx, pids); err != nil {
+		return r, err
+	}
+	before, err := b.daemon.record.read(ctx, 0)
+	if err != nil {
+		return r, err
+	}
+	program, err := b.daemon.submit(ctx, share, class, line)
+	if err != nil {
+		return r, err
+	}
+	if r.printed, err = b.daemon.ended(ctx, program.UID); err != nil {
+		return r, err
+	}
+	after, err := b.daemon.record.read(ctx, 0)
+	if err != nil {
+		return r, err
+	}
+	r.window = after.at - before.at
+	for _, pid := range pids {
+		r.others += after.busy[pid] - before.busy[pid]
+	}
+	return r, nil
+}
