@@ -49,7 +49,7 @@ $(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(A
 test-arbiter: $(OUT)/test/arbiter-shares $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-latency $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
-	$(OUT)/test/arbiter-latency
+	$(OUT)/test/arbiter-latency $(if $(SAN),-n 100)
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * latency.c: how long requests take under virtual time, beside trainers and alone. Requests come at random (Poisson) and ask for 40 % of a
- * share's floor; each is 40 kernels of 0.5 ms one behind the other. Trainers always have more kernels of 0.2 ms.
+ * share's floor; each is 40 kernels of 0.5 ms one behind the other. Trainers always have more kernels of 0.2 ms. With -n SECONDS it is shorter
+ * than a percentile needs, which is not judged then: for sanitizers.
  */
 #include "judge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define KERNEL (500 * US)
 #define KERNELS 40
-#define LONG (1500 * SECOND)
+#define LONG 1500
 #define TRAINERS 2
 #define ROOM 100000
+
+static uint64_t seconds = LONG;
 
 struct figures {
 	uint64_t requests;
@@ -49,7 +53,7 @@ static struct figures serve(uint32_t floor, uint32_t ceiling, int trainers, uint
 	for (int i = 0; i < trainers; i++)
 		world_add(w, (1000 - floor) / (uint32_t)trainers, 1000, (1000 - floor) / (uint32_t)trainers, 200 * US);
 	uint64_t start = w->now;
-	world_run(w, start + LONG);
+	world_run(w, start + seconds * SECOND);
 	struct figures f = {.requests = l->done < ROOM ? l->done : ROOM};
 	if (f.requests == 0)
 		abort();
@@ -57,10 +61,10 @@ static struct figures serve(uint32_t floor, uint32_t ceiling, int trainers, uint
 	f.p50 = (double)took[f.requests / 2] / 1e6;
 	f.p99 = (double)took[f.requests * 99 / 100] / 1e6;
 	f.most = (double)took[f.requests - 1] / 1e6;
-	f.served = (double)l->truth / (double)LONG;
-	f.switching = (double)w->switching[0] / (double)LONG;
+	f.served = (double)l->truth / (double)(seconds * SECOND);
+	f.switching = (double)w->switching[0] / (double)(seconds * SECOND);
 	for (int i = 1; i <= trainers; i++)
-		f.trainers += (double)w->lane[i].truth / (double)LONG;
+		f.trainers += (double)w->lane[i].truth / (double)(seconds * SECOND);
 	check_rows(w, "latency");
 	world_free(w);
 	return f;
@@ -77,7 +81,7 @@ static void beside(uint32_t floor, uint32_t ceiling, uint64_t switch_cost)
 		name, (unsigned long long)f.requests, f.p50, alone.p50, f.p99, alone.p99, f.p99 / alone.p99, f.most, alone.most, 100 * f.trainers / rest);
 	/* Where a ceiling bars it within a request, it waits for what neighbours have on the device each time that it comes back. */
 	double most = ceiling < 1000 && ceiling > floor ? 1.06 : 1.05;
-	check(f.p99 <= most * alone.p99, "%s: p99 %.2f ms, alone %.2f", name, f.p99, alone.p99);
+	check(seconds < LONG || f.p99 <= most * alone.p99, "%s: p99 %.2f ms, alone %.2f", name, f.p99, alone.p99);
 	check(f.trainers >= 0.98 * rest, "%s: the trainers got %.3f of %.3f", name, f.trainers, rest);
 }
 
@@ -110,8 +114,10 @@ static void bursts(int owners)
 	world_free(w);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 2 && !strcmp(argv[1], "-n"))
+		seconds = strtoull(argv[2], NULL, 10);
 	static const uint32_t shares[][2] = {{250, 1000}, {500, 1000}, {750, 1000}, {250, 500}, {500, 800}, {250, 250}, {500, 500}};
 	for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
 		for (uint64_t switch_cost = 0; switch_cost <= 100 * US; switch_cost += 100 * US)
