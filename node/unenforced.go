@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,7 +32,8 @@ func (a *Agent) watchStrays(ctx context.Context, took []string) {
 		}
 		a.noticeUnknown(shares)
 		owners := a.owners(known)
-		for uuid, reading := range readings {
+		for _, uuid := range slices.Sorted(maps.Keys(readings)) {
+			reading := readings[uuid]
 			list, keys, tasks := strays(uuid, reading.Processes, known, owners)
 			a.noticeStrays(uuid, list, keys, tasks)
 			if reading.Busy != nil && len(list) == 0 { // else who used it is known
