@@ -164,13 +164,20 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 	case largerThanQuota, overQuota, overOnModel, behindInQueue:
 		p.explainQuota(w, v, r, why)
 	case noRoom:
+		first := "it is first in line for "
+		if why.Place > 1 {
+			first = "those in front wait for what it does not need; it is the first for "
+		}
 		why.Code = WhyNoRoom
-		why.Message = "it is first in line for " + asks + ", and not enough is free"
+		why.Message = first + asks + ", and not enough is free"
 		why.Unblock = "running work ending or getting smaller"
+		if w.queue.InQuota(w.demand()) {
+			why.Unblock += "; queue " + w.queue.Name + " is guaranteed as much, but only preemptible work of queues over their quota is taken back, and not enough of what runs is"
+		}
 		p.counts(w, false, why)
 		if above := p.heldFrom(w); len(above) > 0 {
 			why.Code = WhyHeld
-			why.Message = "it is first in line for " + asks + ", and the memory that it lacks is held above their floors by " + names(above)
+			why.Message = first + asks + ", and the memory that it lacks is held above their floors by " + names(above)
 			why.Unblock = "those that hold memory above their floors giving it back or ending, or a smaller memory floor"
 			for _, a := range above {
 				if !slices.ContainsFunc(why.Above, func(o Above) bool { return o.ID == a.ID }) {
