@@ -58,17 +58,19 @@ type WorkloadSpec struct {
 	Class    Class  `json:"class,omitempty"`
 	Priority int32  `json:"priority,omitempty"`
 	// Preemptible lets it hold what others are guaranteed and do not use; it is evicted when they want it.
-	Preemptible bool              `json:"preemptible,omitempty"`
-	Share       Share             `json:"share"`
-	Devices     int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
-	Model       string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
-	TimeLimit   Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
-	CPU         Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
-	Memory      Bytes             `json:"hostMemory,omitempty"`
-	Command     []string          `json:"command"`
-	Dir         string            `json:"dir"`
-	Env         map[string]string `json:"env,omitempty"`    // kept until it has ended
-	Attach      bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
+	Preemptible bool `json:"preemptible,omitempty"`
+	// Requeue puts it back into the line when it is evicted, as a new workload of the same name that starts from the beginning.
+	Requeue   bool              `json:"requeue,omitempty"`
+	Share     Share             `json:"share"`
+	Devices   int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
+	Model     string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
+	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
+	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
+	Memory    Bytes             `json:"hostMemory,omitempty"`
+	Command   []string          `json:"command"`
+	Dir       string            `json:"dir"`
+	Env       map[string]string `json:"env,omitempty"`    // kept until it has ended
+	Attach    bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
 }
 
 // Duration is a time.Duration that reads and prints as text, `2h30m`.
@@ -118,6 +120,7 @@ type WorkloadStatus struct {
 	Reason    string     `json:"reason,omitempty"` // one sentence, where phase or outcome needs one
 	Place     int        `json:"place,omitempty"`  // in line while waiting, from 1
 	Submitted time.Time  `json:"submitted"`
+	Requeued  int        `json:"requeued,omitempty"` // how often it was evicted and put back into the line before
 	Started   *time.Time `json:"started,omitempty"`
 	Ended     *time.Time `json:"ended,omitempty"`
 	Grants    []Grant    `json:"grants,omitempty"`

@@ -147,6 +147,8 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("a memory limit of %s is less than any program takes (%s); give for example 8Gi, or leave it out for none", s.Memory, LeastHostMemory)
 	case s.Share.Memory.Ceiling.Part == 0 && s.Share.Memory.Ceiling.Bytes < LeastMemory:
 		return Invalid("%s of memory is less than any context takes (%s); give for example --mem 1Gi", s.Share.Memory.Ceiling, LeastMemory)
+	case s.Requeue && s.Attach:
+		return Invalid("a program whose streams are a client's own cannot be put back into the line; submit it, or leave requeue out")
 	case len(s.Model) > MaxModelLength || !printable(s.Model):
 		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
 	}

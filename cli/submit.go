@@ -16,6 +16,7 @@ refused with status 1 like everything else that is refused; "run" ends with 127 
 
 func (c *invocation) submitCommand() *cobra.Command {
 	var flags workloadFlags
+	var requeue bool
 	cmd := &cobra.Command{
 		Use:   "submit [flags] -- COMMAND [ARG...]",
 		Short: "Hand a program in, to run when its share is free",
@@ -30,6 +31,7 @@ func (c *invocation) submitCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		spec.Requeue = requeue
 		server := c.client()
 		defer server.Close()
 		work, err := server.Submit(cmd.Context(), spec)
@@ -49,6 +51,7 @@ func (c *invocation) submitCommand() *cobra.Command {
 		return err
 	}
 	flags.define(c, cmd)
+	cmd.Flags().BoolVar(&requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
 	return cmd
 }
 

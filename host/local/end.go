@@ -275,6 +275,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
 	status.Ended, status.PID, status.Place = &at, 0, 0
+	spec := w.now.Spec
 	w.now.Spec.Env = nil // it may hold secrets, and is of no more use: what has ended is never started again
 	status.Usage = usageInAll(w.now, how.used, !w.evaded())
 	held := w.keep.Placing != nil
@@ -293,6 +294,9 @@ func (h *Host) conclude(w *work, how verdict) {
 		h.placed(w)
 		h.step(engine.Ended{At: h.time(), ID: w.now.UID})
 	}
+	if stop := w.keep.Stop; spec.Requeue && stop != nil && stop.Outcome == api.Evicted && (how.outcome == api.Evicted || how.outcome == api.Failed) {
+		h.requeue(w, spec)
+	}
 	waiting := w.resizing
 	w.resizing = nil
 	h.after(func() {
@@ -307,6 +311,22 @@ func (h *Host) conclude(w *work, how verdict) {
 			h.Log.Warn("a task's folder could not be removed; the next start removes it", "workload", w.now.UID, "error", err)
 		}
 	})
+}
+
+// requeue puts a workload that was evicted back into the line as a new one, stored together with the end of the old one: there is
+// always one of them, and never both.
+func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
+	h.seq++
+	w := newWork(h.seq, api.Workload{
+		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
+		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1},
+	}, keep{Program: old.keep.Program, User: old.keep.User})
+	h.work[w.now.UID], h.names[spec.Name] = w, w
+	h.touch(w)
+	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
+	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w)}); rejected != nil { // its queue may be gone
+		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
+	}
 }
 
 // sentence says how a workload ended.

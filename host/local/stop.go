@@ -60,10 +60,14 @@ func (h *Host) stopUnstored(ctx context.Context, uid string, cause error) error 
 	return cause
 }
 
-// stop ends a workload. Another order while it is being ended changes only its grace.
+// stop ends a workload. Another order while it is being ended changes only its grace, and that it is not put back into the line.
 func (h *Host) stop(w *work, how order) {
 	if w.keep.Stop != nil {
 		w.keep.Stop.Grace = how.Grace
+		if w.now.Spec.Requeue && how.Outcome == api.Stopped {
+			w.now.Spec.Requeue = false
+			h.note(w, "it does not go back into the line: "+how.Reason)
+		}
 		h.stopWork(w)
 		return
 	}
