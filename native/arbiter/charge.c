@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#define MEASURED_LATE_NS 10000000 /* a program measures its launches within so long */
+#define MEASURED_LATE_NS 50000000 /* a program measures its launches within so long, and hears of their ends */
 
 /* Takes use off what the lease it was under is paid from. */
 void core_use(struct core_grant *g, uint64_t use)
@@ -79,13 +79,13 @@ static uint64_t holder_part(struct core *core, struct core_grant *h, uint64_t pa
 
 enum rival { NOBODY, BORROWER, OWNER };
 
-/* Who waits for what the holder holds. */
-static enum rival rival_of(const struct core *core, const struct core_device *d)
+/* Who waits for what one grant has. */
+static enum rival rival_of(const struct core *core, const struct core_device *d, const struct core_grant *has)
 {
 	enum rival most = NOBODY;
 	for (int i = 0; i < d->grants; i++) {
 		const struct core_grant *g = &core->grant[d->grant[i]];
-		if (d->grant[i] == d->holder || !g->demand || g->barred)
+		if (g == has || !g->demand || g->barred)
 			continue;
 		if (g->policy.floor > 0 && g->credit > 0)
 			return OWNER;
@@ -94,8 +94,9 @@ static enum rival rival_of(const struct core *core, const struct core_device *d)
 	return most;
 }
 
-/* Charges the holder for what it held at nobody's cost, or at that of borrowers, by its word. */
-void core_settle_word(struct core *core, struct core_device *d, struct core_grant *g, const struct core_observation *seen)
+/* Charges a grant for what it held at nobody's cost, or at that of borrowers, by its word. Work that is late may have ended unheard, where
+ * its program has no CPU: for a while that time is kept for later, unless all is to be settled now. */
+void core_settle_word(struct core *core, struct core_device *d, struct core_grant *g, const struct core_observation *seen, bool all)
 {
 	uint64_t held = g->unsettled, wanted = g->unsettled_wanted;
 	g->unsettled = g->unsettled_wanted = 0;
@@ -116,10 +117,19 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 		said = held;
 	} else if (late) {
 		since = since > seen->busy_until_ns ? since : seen->busy_until_ns;
-		said = said > unpaid + (core->now - since) ? said : unpaid + (core->now - since);
+		uint64_t over = core->now - since;
+		if (!all && wanted == 0 && core->now < seen->busy_until_ns + MEASURED_LATE_NS) {
+			g->unsettled = over < held ? over : held;
+			g->settled_word_at = core->now - g->unsettled;
+			held -= g->unsettled;
+		} else {
+			said = said > unpaid + over ? said : unpaid + over;
+		}
 	}
 	uint64_t part = held < said ? held : said, rest = held - part;
-	g->paid_ns += part < unpaid ? part : unpaid;
+	g->paid_ns += late || part < unpaid ? part : unpaid; /* what is heard of late was paid for already */
+	if (g->paid_ns > seen->launched_ns + MEASURED_LATE_NS)
+		g->paid_ns = seen->launched_ns + MEASURED_LATE_NS;
 	g->measured += part;
 	if (!late && g->measured > seen->measured_ns + MEASURED_LATE_NS)
 		g->measured = seen->measured_ns + MEASURED_LATE_NS;
@@ -148,10 +158,11 @@ static void charge_span(struct core *core, struct core_device *d, uint64_t from,
 		d->shared = n > 1;
 		if (n == 0)
 			d->idle_pending += dt;
-		if (n == 1 && d->holder >= 0 && who[0] == &core->grant[d->holder]) {
-			enum rival rival = rival_of(core, d);
+		bool holds = n == 1 && d->holder >= 0 && who[0] == &core->grant[d->holder];
+		if (holds || (n == 1 && d->holder < 0 && who[0]->phase == CORE_DRAINING)) {
+			enum rival rival = rival_of(core, d, who[0]);
 			bool believed = !(who[0]->policy.flags & ALQ_POLICY_CLOCK);
-			if (believed && (rival == NOBODY || (rival == BORROWER && who[0]->owner))) {
+			if (believed && (rival == NOBODY || (holds && rival == BORROWER && who[0]->owner))) {
 				d->idle_pending += dt;
 				who[0]->unsettled += dt;
 				who[0]->unsettled_wanted += rival == BORROWER ? dt : 0;

@@ -49,7 +49,8 @@
  * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; at once, if another waits and it is
  * not worth holding (worth_holding). Time that a program spends between its launches is not use: while nobody waits the holder
  * is charged by its own word (launches at their learned durations), never more than the clock; likewise while only borrowers wait and it is
- * an owner, but pauses of more than half its work are charged then. Where an owner waits, holding is charged by the clock. So a program
+ * an owner, but pauses of more than half its work are charged then. Work that is later than its word may have ended unheard, where its program has
+ * no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. Where an owner waits, holding is charged by the clock. So a program
  * that waits after each launch gets its floor, at nobody's cost or at that of borrowers, and one that lies gets idle time at most, until the
  * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
  *
@@ -261,8 +262,8 @@ void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
 bool core_idle(const struct core_grant *grant);
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);
-void core_word(struct core *core, int grant);
-void core_settle_word(struct core *core, struct core_device *device, struct core_grant *grant, const struct core_observation *seen);
+void core_word(struct core *core, int grant, bool all);
+void core_settle_word(struct core *core, struct core_device *device, struct core_grant *grant, const struct core_observation *seen, bool all);
 /* Compares what the grants of a device say they used with what they were charged. */
 void core_admit(struct core *core, struct core_device *device);
 /* What of `use` the device took to switch; none where the grant's word is not taken. */

@@ -24,7 +24,7 @@ static void end_one(struct core *core, int grant)
 	struct core_grant *g = &core->grant[grant];
 	struct core_device *d = core_device_of(core, grant);
 	core_charge(core, d, core->now);
-	core_word(core, grant);
+	core_word(core, grant, false);
 	core_accrue(core, g, core->now);
 	bool early = core->now < g->gate.end_ns;
 	g->gate.open = g->gate.ungated = g->gate.extended = false;

@@ -105,8 +105,9 @@ void core_settle(struct core *core, int device, uint64_t now)
 {
 	struct core_device *d = &core->device[device];
 	core_charge(core, d, now);
-	if (d->holder >= 0)
-		core_word(core, d->holder); /* what is settled as idle is not charged later */
+	for (int i = 0; i < d->grants; i++)
+		if (core->grant[d->grant[i]].unsettled > 0)
+			core_word(core, d->grant[i], true); /* what is settled as idle is not charged later */
 	uint64_t dt = now > d->settled_at ? now - d->settled_at : 0;
 	if (dt == 0)
 		return;

@@ -75,13 +75,13 @@ void core_handoff(struct core *core, struct core_device *d)
 	h->busy_until += h->late;
 }
 
-/* Charges the holder of a device for what it held by its word, before that changes. */
-void core_word(struct core *core, int grant)
+/* Charges a grant for what it held by its word, before that changes; all of it, or but what may turn out to have ended. */
+void core_word(struct core *core, int grant, bool all)
 {
 	struct core_grant *g = &core->grant[grant];
 	struct core_observation seen = {0};
 	core->config.observe(core->config.context, grant, core->now, &seen);
-	core_settle_word(core, &core->device[g->device], g, &seen);
+	core_settle_word(core, &core->device[g->device], g, &seen, all);
 }
 
 /* Reads what the grant's processes say and draws the conclusions that need no decision. */
@@ -93,10 +93,10 @@ void core_observe(struct core *core, int grant)
 	core->config.observe(core->config.context, grant, core->now, &seen);
 	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
 		g->used = true;
-	if (g->phase == CORE_OPEN) {
-		core_settle_word(core, &core->device[g->device], g, &seen);
+	if (g->phase == CORE_OPEN || g->phase == CORE_DRAINING)
+		core_settle_word(core, &core->device[g->device], g, &seen, false);
+	if (g->phase == CORE_OPEN)
 		observe_holder(core, g, &seen);
-	}
 	if (seen.waiting && (!g->demand || seen.wait_since_ns != g->demand_since))
 		observe_wait(core, g, &seen);
 	if (!seen.waiting)
@@ -120,7 +120,7 @@ void core_observe(struct core *core, int grant)
 	g->completed = seen.completed;
 	g->outstanding_ns = seen.outstanding_ns;
 	uint64_t ended = seen.launched_ns - seen.outstanding_ns;
-	if (g->phase != CORE_OPEN || g->paid_ns < ended)
+	if (g->paid_ns < ended)
 		g->paid_ns = ended;
 	if (g->phase == CORE_IDLE) {
 		/* What ran within its lease and was measured after it is charged in the next; no more than that. */
