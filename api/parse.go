@@ -102,12 +102,14 @@ type number struct {
 // mostPlaces is how many decimals a number may have: 10^mostPlaces still fits in 64 bits.
 const mostPlaces = 18
 
-// number reads digits with an optional fraction. No sign, no exponent: an amount is never negative, and what is written is what
+// number reads digits with an optional fraction, or a fraction alone. No sign, no exponent: an amount is never negative, and what is written is what
 // is meant.
 func (s *scanner) number(advice string) (number, error) {
 	n := number{offset: s.at}
 	digit := func() bool { return s.at < s.end && s.input[s.at] >= '0' && s.input[s.at] <= '9' }
-	if !digit() {
+	// `.25` is 0.25, but not after a dot: `0.1...25` is a slip of the finger.
+	bare := s.at+1 < s.end && s.input[s.at] == '.' && s.input[s.at+1] >= '0' && s.input[s.at+1] <= '9' && (s.at == 0 || s.input[s.at-1] != '.')
+	if !digit() && !bare {
 		return n, s.noDigit(advice)
 	}
 	take := func() error {

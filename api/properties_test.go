@@ -147,6 +147,31 @@ func TestMemoryOnADevice(t *testing.T) {
 	}
 }
 
+// The zero before a fraction may be left out, in floor and unit alike, and changes nothing.
+func TestAFractionNeedsNoZero(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fraction := rapid.StringMatching(`\.[0-9]{1,3}`).Draw(t, "fraction")
+		unit := rapid.SampledFrom([]string{"", "Gi", "M", "h"}).Draw(t, "unit")
+		same(t, api.ParseCompute, fraction+unit)
+		same(t, api.ParseMemory, fraction+unit)
+		same(t, api.ParseQuota, fraction+unit)
+		same(t, api.ParseDuration, fraction+unit)
+		same(t, api.ParseCompute, fraction+"..")
+		if _, err := api.ParseCompute("0.001.." + fraction); err == nil {
+			t.Fatalf("three dots before %s are taken", fraction)
+		}
+	})
+}
+
+// same holds a text that begins with a dot to what it means with a zero before it.
+func same[T comparable](t *rapid.T, parse func(string) (T, error), text string) {
+	short, shortErr := parse(text)
+	long, longErr := parse("0" + text)
+	if short != long || (shortErr == nil) != (longErr == nil) {
+		t.Fatalf("%s reads as %+v (%v), 0%s as %+v (%v)", text, short, shortErr, text, long, longErr)
+	}
+}
+
 // fuzz holds one parser to this: what it takes it prints, and reads back as the same; what it refuses it explains.
 func fuzz[T comparable](f *testing.F, parse func(string) (T, error), print func(T) string, seeds ...string) {
 	for _, seed := range append(seeds, "", "0", "-1", "NaN", "0.0.0", "½", "\xff", "9999999999999999999999", "0.0000000000000000000000001", "..") {
@@ -171,11 +196,11 @@ func fuzz[T comparable](f *testing.F, parse func(string) (T, error), print func(
 }
 
 func FuzzCompute(f *testing.F) {
-	fuzz(f, api.ParseCompute, api.Compute.String, "0.25..0.80", "25%..", "0..12.5%", "1")
+	fuzz(f, api.ParseCompute, api.Compute.String, "0.25..0.80", "25%..", "0..12.5%", "1", ".25", ".25...5", ".25..0.5")
 }
 
 func FuzzMemory(f *testing.F) {
-	fuzz(f, api.ParseMemory, api.Memory.String, "10Gi..20Gi", "80%", "1.5G..", "0%..10Ki", "10Gi..0.1%")
+	fuzz(f, api.ParseMemory, api.Memory.String, "10Gi..20Gi", "80%", "1.5G..", "0%..10Ki", "10Gi..0.1%", ".5Gi..")
 }
 
 func FuzzMilli(f *testing.F) {
@@ -183,11 +208,11 @@ func FuzzMilli(f *testing.F) {
 }
 
 func FuzzBytes(f *testing.F) {
-	fuzz(f, api.ParseBytes, api.Bytes.String, "10Gi", "1.3T", "8388607.9Ti")
+	fuzz(f, api.ParseBytes, api.Bytes.String, "10Gi", ".5Gi", "1.3T", "8388607.9Ti")
 }
 
-func FuzzQuota(f *testing.F) { fuzz(f, api.ParseQuota, api.Quota.String, "none", "2", "0.125") }
+func FuzzQuota(f *testing.F) { fuzz(f, api.ParseQuota, api.Quota.String, "none", "2", "0.125", ".5") }
 
 func FuzzDuration(f *testing.F) {
-	fuzz(f, api.ParseDuration, api.Duration.String, "2h30m", "1.5d", "0", "1µs1μs1us", "2562047h47m16.854775807s")
+	fuzz(f, api.ParseDuration, api.Duration.String, "2h30m", "1.5d", ".5h", "0", "1µs1μs1us", "2562047h47m16.854775807s")
 }

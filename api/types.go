@@ -63,7 +63,7 @@ type WorkloadSpec struct {
 	Requeue   bool              `json:"requeue,omitempty"`
 	Share     Share             `json:"share"`
 	Devices   int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
-	Model     string            `json:"model,omitempty"`     // device model wanted, as `aliquot devices` prints it; empty: any
+	Model     string            `json:"model,omitempty"`     // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
 	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
 	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
 	Memory    Bytes             `json:"hostMemory,omitempty"`

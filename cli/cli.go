@@ -96,7 +96,10 @@ func (p *Program) Main(ctx context.Context, args []string) Exit {
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
-	err := root.ExecuteContext(ctx)
+	err := unknownFirst(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	return call.report(err)
 }
 
@@ -182,6 +185,8 @@ func (c *invocation) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see `%s --help`)", flagError(err), cmd.CommandPath())
 	})
+	root.Version = c.Version // gives it --version
+	root.SetVersionTemplate("aliquot {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.runFlag, "run", "", "the server's RUN folder (default: your own, else the machine's)")
 	must(root.MarkPersistentFlagDirname("run"))
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -201,6 +206,8 @@ func (c *invocation) root() *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
+	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultHelpCmd()
 	return root
 }
 
@@ -242,23 +249,6 @@ const (
 	groupSee    = "see"
 	groupServer = "server"
 )
-
-// unknownCommand refuses a first word that is no command, and says what it may have been meant for.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := "see `" + cmd.CommandPath() + " --help`"
-	cmd.SuggestionsMinimumDistance = 2
-	if len(args[0]) <= 5 { // two other letters make another word of a short one
-		cmd.SuggestionsMinimumDistance = 1
-	}
-	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-		path := cmd.CommandPath() + " "
-		hint = "did you mean `" + path + strings.Join(like, "` or `"+path) + "`?"
-	}
-	return usagef("there is no command %q: %s", args[0], hint)
-}
 
 // client is a client of the server that the flags and the settings name.
 func (c *invocation) client() *client.Client { return client.New(c.clientRun()) }

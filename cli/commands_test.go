@@ -201,7 +201,7 @@ func TestSubmit(t *testing.T) {
 	f := newFakeServer(t)
 	f.why = api.Why{Phase: api.Waiting, Place: 1, Message: "no device has 0.50 of its compute free"}
 	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 " +
-		"--queue vision --class batch --priority 7 --weight 3 ./job --gpu mine -o json")...)
+		"--queue vision --class batch --priority 7 --weight 3 -- ./job --gpu mine -o json")...)
 	if got.exit != (Exit{}) || got.out != "night waits, 1st in line: no device has 0.50 of its compute free\n" {
 		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
 	}
@@ -305,7 +305,8 @@ func TestSettings(t *testing.T) {
 		t.Errorf("ALIQUOT_RUN is not heeded: %q", got.err)
 	}
 	write("rum: typo\n")
-	if got := invoke(t, Program{Env: env}, "ps"); got.exit.Status != ExitFailed || !strings.Contains(got.err, file) || !strings.Contains(got.err, "rum") {
+	if got := invoke(t, Program{Env: env}, "ps"); got.exit.Status != ExitFailed || !strings.Contains(got.err, file) || !strings.Contains(got.err, `"rum"`) ||
+		!strings.Contains(got.err, "state, run, simulate, http and queue") {
 		t.Errorf("a file that cannot be understood: %v %q", got.exit, got.err)
 	}
 }
@@ -346,6 +347,9 @@ func TestCompletion(t *testing.T) {
 func TestVersion(t *testing.T) {
 	f := newFakeServer(t)
 	var out versions
+	if got := f.command("--version"); got.out != "aliquot 1.0\n" || got.exit != (Exit{}) {
+		t.Errorf("--version: %v %q", got.exit, got.out)
+	}
 	got := f.command("version", "-o", "json")
 	if err := json.Unmarshal([]byte(got.out), &out); err != nil || out.Client != "1.0" || out.Server != "1.0" {
 		t.Errorf("%v %q", err, got.out)

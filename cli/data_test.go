@@ -78,9 +78,9 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Everything that prints takes -o, but for what prints not its own words: `run` prints the program's, `completion` a shell's.
+// Everything that prints takes -o, but for what prints not its own words, `run` the program's and `completion` a shell's, and `help`.
 func TestEverythingThatPrintsTakesAFormat(t *testing.T) {
-	exempt := map[string]bool{"aliquot run": true, "aliquot completion": true, "aliquot supervise": true}
+	exempt := map[string]bool{"aliquot run": true, "aliquot completion": true, "aliquot help": true, "aliquot supervise": true}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if !cmd.HasSubCommands() && cmd.Runnable() && exempt[cmd.CommandPath()] == (cmd.Flags().Lookup("output") != nil) {

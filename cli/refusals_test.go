@@ -21,6 +21,20 @@ func TestRefusals(t *testing.T) {
 		{"bogus", nil, ExitUsage, "there is no command \"bogus\": see `aliquot --help`"},
 		{"submitt", nil, ExitUsage, "did you mean `aliquot submit`?"},
 		{"queue lisst", nil, ExitUsage, "did you mean `aliquot queue list`?"},
+		{"sumbit --gpu 0.05 -- true", nil, ExitUsage, "there is no command \"sumbit\": did you mean `aliquot submit`?"},
+		{"statsu", nil, ExitUsage, "did you mean `aliquot ps` or `aliquot show`?"},
+		{"status -o json", nil, ExitUsage, "did you mean `aliquot ps` or `aliquot show`?"},
+		{"kill night", nil, ExitUsage, "did you mean `aliquot stop`?"},
+		{"cancel night", nil, ExitUsage, "did you mean `aliquot stop`?"},
+		{"queue delete q --force", nil, ExitUsage, "did you mean `aliquot queue remove`?"},
+		{"--nonsense", nil, ExitUsage, "unknown flag: --nonsense"},
+		{"help nope", nil, ExitUsage, "there is no command \"nope\": see `aliquot --help`"},
+		{"help queue lisst", nil, ExitUsage, "did you mean `aliquot queue list`?"},
+		{
+			"submit --name n ./trainer --gpu 0.1 -x", nil, ExitUsage, "--gpu stands after the program ./trainer, where it would be the program's, and is a flag of aliquot submit: " +
+				"write `aliquot submit --name n --run RUN --gpu 0.1 -- ./trainer -x` if it is for aliquot submit, `aliquot submit --name n --run RUN -- ./trainer --gpu 0.1 -x` if it is for the program",
+		},
+		{"run ./trainer --preemptible --mem=4Gi", nil, ExitUsage, "write `aliquot run --run RUN --preemptible --mem=4Gi -- ./trainer` if"},
 		{"ps extra", nil, ExitUsage, "takes no arguments"},
 		{"ps -o xml", nil, ExitUsage, "there is no such format"},
 		{"ps --nonsense", nil, ExitUsage, "unknown flag: --nonsense"},
@@ -102,7 +116,7 @@ func TestRefusals(t *testing.T) {
 		f.mu.Unlock()
 		got := f.command(strings.Fields(test.line)...)
 		first, _, _ := strings.Cut(got.err, "\n")
-		if got.exit.Status != test.status || got.out != "" || !strings.HasPrefix(first, "aliquot: ") || !strings.Contains(first, test.says) {
+		if got.exit.Status != test.status || got.out != "" || !strings.HasPrefix(first, "aliquot: ") || !strings.Contains(first, strings.ReplaceAll(test.says, "RUN", f.run)) {
 			t.Errorf("%s: status %d, out %q, error %q; want status %d and %q", test.line, got.exit.Status, got.out, got.err, test.status, test.says)
 		}
 	}

@@ -195,7 +195,7 @@ func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
 		if err != nil && !isGone(err) {
 			return err
 		}
-		a.waiting.clear()
+		a.waiting.say(fmt.Sprintf("aliquot: %s left the line", a.work.Spec.Name))
 		return endBy(sig)
 	}
 	if sig == syscall.SIGTSTP {
@@ -254,7 +254,11 @@ func (a *attached) conclude(ended api.Workload) error {
 	status := ended.Status
 	name := ended.Spec.Name
 	switch status.Outcome {
-	case api.Succeeded, api.Failed:
+	case api.Succeeded:
+	case api.Failed:
+		if status.Reason != "" { // its status alone does not say it: what the kernel or a device did to it
+			a.complain(fmt.Errorf("%s failed: %s", name, status.Reason))
+		}
 	case api.Refused:
 		a.complain(errors.New(orText(status.Reason, name+" could not be started")))
 	case api.Stopped:

@@ -54,6 +54,7 @@ func TestRunEndsAsTheProgram(t *testing.T) {
 		exit   Exit
 		says   string
 	}{
+		{"killed", api.WorkloadStatus{Outcome: api.Failed, Signal: "SIGKILL", Reason: "it passed its limit of host memory and was killed by the kernel"}, Exit{Status: 137, Signal: syscall.SIGKILL}, "aliquot: job-1 failed: it passed its limit of host memory and was killed by the kernel\n"},
 		{"done", api.WorkloadStatus{Outcome: api.Succeeded, ExitCode: code(0)}, Exit{}, ""},
 		{"status", api.WorkloadStatus{Outcome: api.Failed, ExitCode: code(7)}, Exit{Status: 7}, ""},
 		{"signal", api.WorkloadStatus{Outcome: api.Failed, Signal: "SIGSEGV"}, Exit{Status: 139, Signal: syscall.SIGSEGV}, ""},
@@ -160,7 +161,11 @@ func TestRunWaits(t *testing.T) {
 		t.Errorf("exit %v", got.exit)
 	}
 	// Which answers were shown before the signal is a matter of time; that what was shown is in order and whole is not.
-	lines := strings.Split(strings.TrimSpace(got.err), "\n")
+	waits, left := strings.CutSuffix(got.err, "aliquot: night left the line\n")
+	if !left {
+		t.Errorf("what became of it is not said: %q", got.err)
+	}
+	lines := strings.Split(strings.TrimSpace(waits), "\n")
 	for i, line := range lines {
 		want := []string{
 			"aliquot: night waits, 2nd in line: no device has 0.50 of its compute free",

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,9 @@ func loadSettings(env []string) (settings, error) {
 		if err == nil {
 			err = yaml.UnmarshalStrict(text, &out)
 		}
+		if wrong := wrongKeys(text); len(wrong) > 0 {
+			return out, fmt.Errorf("the settings in %s have the key %s, and the keys there are state, run, simulate, http and queue: correct it, or leave it out", file, strings.Join(wrong, ", "))
+		}
 		if err != nil {
 			return out, fmt.Errorf("the settings in %s cannot be read: %w", file, err)
 		}
@@ -57,6 +61,23 @@ func loadSettings(env []string) (settings, error) {
 		}
 	}
 	return out, nil
+}
+
+// wrongKeys are the keys in a file of settings that mean nothing, in order.
+func wrongKeys(text []byte) []string {
+	var said map[string]any
+	if yaml.Unmarshal(text, &said) != nil {
+		return nil
+	}
+	for _, key := range []string{"state", "run", "simulate", "http", "queue"} {
+		delete(said, key)
+	}
+	wrong := make([]string, 0, len(said))
+	for key := range said {
+		wrong = append(wrong, strconv.Quote(key))
+	}
+	slices.Sort(wrong)
+	return wrong
 }
 
 func configHome(env []string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.SetInterspersed(false)
 	defineShare(flags, &f.gpu, &f.memory, &f.weight)
 	flags.IntVar(&f.devices, "devices", 1, "how many devices, each with this share")
-	flags.StringVar(&f.model, "model", "", "only devices of this model, as aliquot devices names it")
+	flags.StringVar(&f.model, "model", "", "only devices of this model: a name that aliquot devices prints, or a part that fits one alone")
 	flags.StringVar(&f.name, "name", "", "a name; one is made up without it")
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
@@ -243,12 +244,58 @@ func environment(env []string) map[string]string {
 	return out
 }
 
-// command is the rule for a program and its arguments.
+// command is the rule for a program and its arguments. What follows the program is the program's; where nothing set it off, a word
+// there that names a flag of ours may have been meant for us, and the two readings differ by a whole device.
 func command(cmd *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return usagef("%s needs a program: `%s --gpu 0.25..0.80 -- python train.py`", cmd.CommandPath(), cmd.CommandPath())
 	}
+	if cmd.ArgsLenAtDash() == 0 {
+		return nil
+	}
+	if ours, program := oursAmong(cmd.Flags(), given); len(ours) > 0 {
+		path := cmd.CommandPath()
+		before := flagsGiven(cmd.Flags())
+		return usagef("%s stands after the program %s, where it would be the program's, and is a flag of %s: write `%s` if it is for %s, `%s` if it is for the program",
+			ours[0], given[0], path, commandText(slices.Concat(strings.Fields(path), before, ours, []string{"--"}, program)), path,
+			commandText(slices.Concat(strings.Fields(path), before, []string{"--"}, given)))
+	}
 	return nil
+}
+
+// oursAmong finds the words that name a flag of ours, each with its value, up to a `--` of the program's own, and what is left of
+// the program without them.
+func oursAmong(flags *pflag.FlagSet, words []string) (ours, program []string) {
+	for i := 0; i < len(words); i++ {
+		if words[i] == "--" {
+			return ours, append(program, words[i+1:]...)
+		}
+		name, isLong := strings.CutPrefix(words[i], "--")
+		name, _, hasValue := strings.Cut(name, "=")
+		flag := flags.Lookup(name)
+		if !isLong || flag == nil || name == "help" {
+			program = append(program, words[i])
+			continue
+		}
+		ours = append(ours, words[i])
+		if !hasValue && flag.NoOptDefVal == "" && i+1 < len(words) {
+			i++
+			ours = append(ours, words[i])
+		}
+	}
+	return ours, program
+}
+
+// flagsGiven are the flags that were given, as words.
+func flagsGiven(flags *pflag.FlagSet) (words []string) {
+	flags.Visit(func(flag *pflag.Flag) {
+		if flag.NoOptDefVal != "" {
+			words = append(words, "--"+flag.Name+"="+flag.Value.String())
+			return
+		}
+		words = append(words, "--"+flag.Name, flag.Value.String())
+	})
+	return words
 }
 
 // shareText prints what was asked for: `0.25..0.80`, with the number of devices where there are several.

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -331,8 +332,14 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 
 // sentence says how a workload ended.
 func sentence(status api.WorkloadStatus) string {
-	if status.Outcome == api.Unknown && status.Reason != "" {
+	switch {
+	case status.Outcome == api.Unknown && status.Reason != "":
 		return "ended: " + status.Reason // which says what is unknown
+	case status.Outcome == api.Stopped && strings.HasPrefix(status.Reason, stoppedBy):
+		if status.Signal != "" {
+			return "ended: " + status.Reason + ", with " + status.Signal
+		}
+		return "ended: " + status.Reason
 	}
 	text := "ended: " + string(status.Outcome)
 	switch {

@@ -13,6 +13,9 @@ import (
 // maxGrace bounds how long a workload may take to end.
 const maxGrace = 24 * time.Hour
 
+// stoppedBy begins the reason of a workload that a user stopped.
+const stoppedBy = "stopped by "
+
 // Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL. One that waits leaves the line. While
 // nothing can be stored it is decided and its processes are ended all the same, and the error says that the rest follows.
 func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace api.Duration) (api.Workload, error) {
@@ -26,7 +29,7 @@ func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace a
 			return err
 		}
 		uid = w.now.UID
-		h.stop(w, order{Outcome: api.Stopped, Reason: "stopped by " + who.Name, Grace: time.Duration(grace)})
+		h.stop(w, order{Outcome: api.Stopped, Reason: stoppedBy + who.Name, Grace: time.Duration(grace)})
 		return nil
 	}})
 	if err != nil && uid != "" {

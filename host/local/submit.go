@@ -49,6 +49,9 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		if err := h.checkName(&one); err != nil {
 			return nil, err
 		}
+		if err := h.nameModel(&one.Spec); err != nil {
+			return nil, err
+		}
 		w := newWork(h.seq+1, one, keep{Program: path, User: as})
 		if err := h.checkFit(w); err != nil {
 			if given.Spec.Name == "" { // nobody has seen the name that was made up
@@ -73,6 +76,34 @@ func (h *Host) checkName(one *api.Workload) error {
 	}
 	if other := h.names[one.Spec.Name]; other != nil {
 		return refuse(api.CodeConflict, "a workload named %s lives already (%s): choose another name, or stop that one", one.Spec.Name, other.now.Status.Phase)
+	}
+	return nil
+}
+
+// nameModel puts a model's whole name where a part of it was given, or other letters in size, or the words that `aliquot devices`
+// prints behind the name of a simulated one. A part that fits several models is refused; one that fits none stays as it is, and is
+// the engine's to refuse.
+func (h *Host) nameModel(spec *api.WorkloadSpec) error {
+	asked := strings.TrimSpace(strings.TrimSuffix(strings.ToLower(spec.Model), "(simulated)"))
+	if asked == "" {
+		return nil
+	}
+	var like []string
+	for _, device := range h.devices {
+		switch has := strings.ToLower(device.Model); {
+		case has == asked:
+			spec.Model = device.Model
+			return nil
+		case strings.Contains(has, asked) && !slices.Contains(like, device.Model):
+			like = append(like, device.Model)
+		}
+	}
+	if len(like) > 1 {
+		slices.Sort(like)
+		return api.Invalid("a device of model %s was asked for, and that is a part of several names: write one of them, %s", spec.Model, strings.Join(like, " or "))
+	}
+	if len(like) == 1 {
+		spec.Model = like[0]
 	}
 	return nil
 }

@@ -1,0 +1,53 @@
+package local
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// What `aliquot devices` prints names a model, in letters of any size, and so does a part of a name that fits one model alone.
+func TestModelsAreNamedAsTheyArePrinted(t *testing.T) {
+	s := newSite(t, func(config *Config) {
+		devices := config.Agent.(*fakeAgent).devices
+		devices[0].Model, devices[1].Model = "NVIDIA H200", "NVIDIA H200 NVL"
+	})
+	asking := func(model string) api.WorkloadSpec {
+		asked := spec("0.1", "sleep 1000")
+		asked.Model = model
+		return asked
+	}
+	for model, want := range map[string]string{
+		"NVIDIA H200 NVL": "NVIDIA H200 NVL", "nvidia h200": "NVIDIA H200", "nvl": "NVIDIA H200 NVL", "NVIDIA H200 (simulated)": "NVIDIA H200", "": "",
+	} {
+		if got := s.submit(asking(model)).Spec.Model; got != want {
+			t.Errorf("--model %q is taken for %q, want %q", model, got, want)
+		}
+	}
+	for model, want := range map[string]string{
+		"h200": "a device of model h200 was asked for, and that is a part of several names: write one of them, NVIDIA H200 or NVIDIA H200 NVL",
+		"A100": "wants a device of model A100 and there is none: ask for one of the models there are (NVIDIA H200, NVIDIA H200 NVL), or for any",
+	} {
+		if _, err := s.Submit(context.Background(), me, asking(model)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--model %q: %v", model, err)
+		}
+	}
+}
+
+// How a workload ended is said once, whoever stopped it.
+func TestAStopIsSaidOnce(t *testing.T) {
+	for _, test := range []struct {
+		status api.WorkloadStatus
+		want   string
+	}{
+		{api.WorkloadStatus{Outcome: api.Stopped, Reason: "stopped by ann"}, "ended: stopped by ann"},
+		{api.WorkloadStatus{Outcome: api.Stopped, Reason: "stopped by ann", Signal: "SIGTERM"}, "ended: stopped by ann, with SIGTERM"},
+		{api.WorkloadStatus{Outcome: api.Failed, Reason: "device 0 is down", Signal: "SIGKILL"}, "ended: failed by SIGKILL: device 0 is down"},
+	} {
+		if got := sentence(test.status); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
