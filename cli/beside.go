@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,16 +17,41 @@ func (c *invocation) beside(ctx context.Context, flags upFlags, config ServeConf
 	defer server.Close()
 	info, err := server.Info(ctx)
 	if err != nil {
-		return false, nil // whatever is wrong there, starting one says
+		return c.servedByRoot(ctx, flags, config) // whatever is wrong with one's own, starting one says
 	}
 	if other := c.otherwise(flags, config, info); other != "" {
-		return true, fmt.Errorf("%s, and the server that runs at %s has %s: stop that one first with `aliquot down`, or start another beside it with --run",
-			other, server.Socket(), settingsOf(info))
+		down := "stop that one first with `aliquot down`"
+		if info.Simulated && strings.TrimSpace(config.Simulate) != info.Simulate {
+			down = "simulated devices outlive their server, so end it with them and all that runs on them with `aliquot down --all`"
+		}
+		return true, fmt.Errorf("%s, and the server that runs at %s has %s: %s, or start another beside it with --run and --state",
+			other, server.Socket(), settingsOf(info), down)
 	}
 	if !flags.detach {
 		return true, fmt.Errorf("a server runs at %s already (version %s, %s): use it, or stop it first with `aliquot down`", server.Socket(), info.Version, settingsOf(info))
 	}
 	return true, c.say(flags.format, info, fmt.Sprintf("A server answers at %s already (version %s).", server.Socket(), info.Version))
+}
+
+// servedByRoot answers `up` of a user whom root's server serves already: a second one would hide from that user what runs on the first.
+// Whoever names a RUN folder wants one of their own.
+func (c *invocation) servedByRoot(ctx context.Context, flags upFlags, config ServeConfig) (answered bool, err error) {
+	run := c.otherRun(config.Run)
+	if run == "" {
+		return false, nil
+	}
+	server := client.New(run)
+	defer server.Close()
+	info, err := server.Info(ctx)
+	if err != nil || !info.AllUsers {
+		return false, nil // it serves nobody now
+	}
+	said := fmt.Sprintf("root's server at %s serves all users, %s too (version %s, %s): every command talks to it. One of your own beside it: `aliquot up --run FOLDER`, and --run FOLDER or ALIQUOT_RUN=FOLDER with every command that means it",
+		server.Socket(), orText(info.User, "you"), info.Version, settingsOf(info))
+	if flags.simulate != "" || flags.http != "" || flags.state != "" {
+		return true, errors.New(said)
+	}
+	return true, c.say(flags.format, info, said)
 }
 
 // otherwise says what was asked for, in flags or settings, that the server that runs does not have; empty: nothing.

@@ -1,6 +1,6 @@
 // Package cli is the commands of aliquot. What comes in are arguments, the environment and three streams; what goes out is text,
 // JSON or YAML on standard output, one sentence on standard error when something cannot be done, and an exit status: 0 done,
-// 1 refused or failed, 2 not understood; `run` ends as its program ended. The commands are thin clients of the HTTP API and decide
+// 1 refused or failed, 2 not understood; `run` and `wait` end as the program ended. The commands are thin clients of the HTTP API and decide
 // nothing; the daemon's own work is passed in as functions.
 package cli
 
@@ -50,6 +50,10 @@ type Program struct {
 	Driver func() error
 	// Supervise is the hidden command that a daemon starts for each task.
 	Supervise func(args []string) int
+
+	// What a test puts in place of the machine's own.
+	machineRun string // the RUN folder of a server that root runs for everyone
+	asUser     bool   // whoever runs this is taken for a user who is not root
 }
 
 // HaltConfig says what `aliquot down --all` ends when no daemon runs.
@@ -196,7 +200,7 @@ func (c *invocation) root() *cobra.Command {
 		&cobra.Group{ID: groupServer, Title: "Server:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		groupWork:   {c.runCommand(), c.submitCommand(), c.stopCommand(), c.resizeCommand(), c.queueCommand()},
+		groupWork:   {c.runCommand(), c.submitCommand(), c.stopCommand(), c.waitCommand(), c.resizeCommand(), c.queueCommand()},
 		groupSee:    {c.devicesCommand(), c.psCommand(), c.showCommand(), c.whyCommand(), c.logsCommand(), c.topCommand(), c.simCommand()},
 		groupServer: {c.upCommand(), c.downCommand(), c.doctorCommand()},
 		"":          {c.versionCommand(), c.completionCommand(root), c.debugCommand(), c.superviseCommand()},

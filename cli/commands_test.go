@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -391,11 +390,4 @@ func TestRoomCanBeAskedFor(t *testing.T) {
 			t.Fatalf("%d bytes are shown as %s, which is %d", free, room(free), floor)
 		}
 	})
-}
-
-func TestExitOfSignal(t *testing.T) {
-	call := &invocation{Program: &Program{}}
-	if got := call.report(endBy(syscall.SIGTERM)); got != (Exit{Status: 143, Signal: syscall.SIGTERM}) {
-		t.Errorf("%v", got)
-	}
 }

@@ -56,6 +56,7 @@ func (c *invocation) facts(ctx context.Context, server *client.Client, run, stat
 		facts.Driver = c.Driver()
 	}
 	facts.Info, facts.Server = server.Info(ctx)
+	facts.Socket, facts.OtherRun = server.Socket(), c.otherRun(run)
 	if facts.Server != nil {
 		return facts
 	}

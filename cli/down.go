@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type downed struct {
 	Run     string         `json:"run"`     // folder of the server
 	Server  bool           `json:"server"`  // one answered and has ended; else it was killed before
 	GoOn    int            `json:"goOn"`    // workloads that run on
+	InLine  int            `json:"inLine"`  // workloads that wait, and go on waiting with the next server
 	Stopped []api.Workload `json:"stopped"` // by --all
 	Ended   int            `json:"ended"`   // tasks that a killed server had left behind, ended by --all
 }
@@ -77,7 +79,7 @@ func (c *invocation) down(ctx context.Context, flags downFlags) (downed, string,
 		return out, "", err
 	}
 	if !flags.all {
-		out.GoOn = c.goOn(ctx, server)
+		out.GoOn, out.InLine = c.goOn(ctx, server)
 	}
 	pid, err := server.ServerPID(ctx)
 	if err != nil {
@@ -99,25 +101,46 @@ func (c *invocation) down(ctx context.Context, flags downFlags) (downed, string,
 		}
 	}
 	said := "aliquot is down"
-	if out.GoOn > 0 {
-		said += "; " + plural(out.GoOn, "workload") + " will go on: `aliquot up` finds them again, `aliquot down --all` ends them"
-	}
-	return out, said, nil
+	return out, said + out.left(), nil
 }
 
-// goOn counts the workloads that run on without the server; 0 where that cannot be had.
-func (c *invocation) goOn(ctx context.Context, server *client.Client) int {
+// left says what outlives the server that has ended.
+func (d downed) left() string {
+	var parts []string
+	if d.GoOn > 0 {
+		parts = append(parts, plural(d.GoOn, "workload")+" will go on")
+	}
+	if d.InLine > 0 {
+		parts = append(parts, fmt.Sprintf("%d in line will start no sooner than with the next `aliquot up`", d.InLine))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	them := "them"
+	if d.GoOn+d.InLine == 1 {
+		them = "it"
+	}
+	text := "; " + strings.Join(parts, ", ") + ": `aliquot up` finds " + them + " again"
+	if d.GoOn > 0 {
+		text += ", `aliquot down --all` ends what runs"
+	}
+	return text
+}
+
+// goOn counts the workloads that run on without the server, and those that stay in line; 0 where that cannot be had.
+func (c *invocation) goOn(ctx context.Context, server *client.Client) (run, wait int) {
 	works, err := server.Workloads(ctx, false)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	count := 0
 	for _, work := range works {
-		if work.Status.Phase == api.Running || work.Status.Phase == api.Starting || work.Status.Phase == api.Stopping {
-			count++
+		if work.Status.Phase == api.Waiting {
+			wait++
+		} else {
+			run++
 		}
 	}
-	return count
+	return run, wait
 }
 
 // ended stands for the process of a server that has ended.

@@ -279,6 +279,9 @@ func (f *fakeServer) stop(r *http.Request) (any, *api.Error) {
 	if work == nil {
 		return nil, &api.Error{Code: "not_found", Message: "there is no workload " + r.PathValue("name") + ": see `aliquot ps`"}
 	}
+	if work.Status.Phase == api.Ended {
+		return nil, &api.Error{Code: "conflict", Message: work.Spec.Name + " has ended: there is nothing left to stop"}
+	}
 	work.Status.Phase, work.Status.Outcome = api.Ended, api.Stopped
 	f.changed.Broadcast()
 	return *work, nil
@@ -299,6 +302,9 @@ func (f *fakeServer) resize(r *http.Request) (any, *api.Error) {
 	}
 	if change.Compute != nil {
 		work.Spec.Share.Compute = *change.Compute
+	}
+	if change.Weight != nil {
+		work.Spec.Share.Weight = *change.Weight
 	}
 	return *work, nil
 }

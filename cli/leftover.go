@@ -65,7 +65,7 @@ func (c *invocation) haltWithoutServer(ctx context.Context, out downed, flags do
 
 // stateOf is the STATE folder that belongs to a RUN folder; flag is --state.
 func (c *invocation) stateOf(run, flag string) (string, error) {
-	if run == machineRun && flag == "" {
+	if run == c.allUsersRun() && flag == "" {
 		return machineState, nil
 	}
 	return c.ownState(flag)

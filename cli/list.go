@@ -286,8 +286,18 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 	if all {
 		out.head = append(out.head, ">ENDED")
 	}
+	// Columns for what hardly anyone asks for come where someone did.
+	weights := slices.ContainsFunc(works, func(work api.Workload) bool { return work.Spec.Share.Weight > 0 })
+	preemptible := slices.ContainsFunc(works, func(work api.Workload) bool { return work.Spec.Preemptible })
 	if wide {
-		out.head = append(out.head, "CLASS", ">PRIORITY", ">PID", "UID", "COMMAND", "REASON")
+		out.head = append(out.head, "CLASS", ">PRIORITY")
+		if weights {
+			out.head = append(out.head, ">WEIGHT")
+		}
+		if preemptible {
+			out.head = append(out.head, "PREEMPTIBLE")
+		}
+		out.head = append(out.head, ">PID", "UID", "COMMAND", "REASON")
 	}
 	for _, work := range works {
 		word, colour := state(work.Status)
@@ -306,16 +316,30 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 			row = append(row, text(ended))
 		}
 		if wide {
+			row = append(row, text(orUnknown(string(work.Spec.Class))), text(strconv.Itoa(int(work.Spec.Priority))))
+			if weights {
+				row = append(row, text(weightText(work.Spec.Share)))
+			}
+			if preemptible {
+				row = append(row, text(map[bool]string{true: "yes", false: "no"}[work.Spec.Preemptible]))
+			}
 			pid := unknown
 			if work.Status.PID != 0 {
 				pid = strconv.Itoa(work.Status.PID)
 			}
-			row = append(row, text(orUnknown(string(work.Spec.Class))), text(strconv.Itoa(int(work.Spec.Priority))), text(pid),
-				text(work.UID), text(commandText(work.Spec.Command)), text(orUnknown(work.Status.Reason)))
+			row = append(row, text(pid), text(work.UID), text(commandText(work.Spec.Command)), text(orUnknown(work.Status.Reason)))
 		}
 		out.rows = append(out.rows, row)
 	}
 	return out
+}
+
+// weightText is by what a share is given of what is over the floors: its floor in thousandths where nothing else was asked for.
+func weightText(share api.Share) string {
+	if share.Weight > 0 {
+		return strconv.Itoa(int(share.Weight))
+	}
+	return strconv.Itoa(int(max(share.Compute.Floor, 1)))
 }
 
 // memoryText is the memory of a workload: in bytes once it is placed, else as it was asked for.

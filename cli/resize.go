@@ -66,7 +66,11 @@ func (c *invocation) resizeCommand() *cobra.Command {
 		if *format == formatJSON || *format == formatYAML {
 			return encode(c.Out, *format, work)
 		}
-		_, err = fmt.Fprintf(c.Out, "%s has %s of compute and %s of memory\n", work.Spec.Name, shareText(work.Spec), memoryText(work))
+		has := fmt.Sprintf("%s has %s of compute and %s of memory", work.Spec.Name, shareText(work.Spec), memoryText(work))
+		if work.Spec.Share.Weight > 0 {
+			has += ", with a weight of " + weightText(work.Spec.Share)
+		}
+		_, err = fmt.Fprintln(c.Out, has)
 		return err
 	}
 	return cmd

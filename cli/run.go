@@ -262,7 +262,11 @@ func (a *attached) conclude(ended api.Workload) error {
 	case api.Refused:
 		a.complain(errors.New(orText(status.Reason, name+" could not be started")))
 	case api.Stopped:
-		a.complain(fmt.Errorf("%s was stopped%s", name, because(status.Reason)))
+		said := " was stopped" + because(status.Reason)
+		if strings.HasPrefix(status.Reason, "stopped ") {
+			said = " was " + status.Reason
+		}
+		a.complain(errors.New(name + said))
 	case api.Unknown:
 		reason := orText(status.Reason, "nothing more is known")
 		if !strings.Contains(reason, "unknown") {
@@ -275,14 +279,7 @@ func (a *attached) conclude(ended api.Workload) error {
 	if number := unix.SignalNum(status.Signal); number != 0 {
 		return endBy(number)
 	}
-	switch {
-	case status.ExitCode != nil:
-		return exitStatus(*status.ExitCode)
-	case status.Outcome == api.Succeeded:
-		return nil
-	default:
-		return exitStatus(ExitFailed)
-	}
+	return exitStatus(statusOf(status))
 }
 
 func because(reason string) string {

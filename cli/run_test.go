@@ -59,6 +59,7 @@ func TestRunEndsAsTheProgram(t *testing.T) {
 		{"status", api.WorkloadStatus{Outcome: api.Failed, ExitCode: code(7)}, Exit{Status: 7}, ""},
 		{"signal", api.WorkloadStatus{Outcome: api.Failed, Signal: "SIGSEGV"}, Exit{Status: 139, Signal: syscall.SIGSEGV}, ""},
 		{"stopped", api.WorkloadStatus{Outcome: api.Stopped, Signal: "SIGTERM"}, Exit{Status: 143, Signal: syscall.SIGTERM}, "aliquot: job-1 was stopped\n"},
+		{"stopped by", api.WorkloadStatus{Outcome: api.Stopped, Reason: "stopped by root"}, Exit{Status: ExitFailed}, "aliquot: job-1 was stopped by root\n"},
 		{"no program", api.WorkloadStatus{Outcome: api.Refused, ExitCode: code(127), Reason: "the program ./x cannot be run: no such file"}, Exit{Status: 127}, "aliquot: the program ./x cannot be run: no such file\n"},
 		{"late", api.WorkloadStatus{Outcome: api.TimedOut, Signal: "SIGKILL", Reason: "its 2h are over"}, Exit{Status: 137, Signal: syscall.SIGKILL}, "aliquot: job-1: timed out: its 2h are over\n"},
 		{"evicted", api.WorkloadStatus{Outcome: api.Evicted, Reason: "device 0 is down"}, Exit{Status: ExitFailed}, "aliquot: job-1: evicted: device 0 is down\n"},
@@ -265,5 +266,12 @@ func TestRunLearnsAnEndThatItMissed(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("it did not end within a minute")
+	}
+}
+
+func TestExitOfSignal(t *testing.T) {
+	call := &invocation{Program: &Program{}}
+	if got := call.report(endBy(syscall.SIGTERM)); got != (Exit{Status: 143, Signal: syscall.SIGTERM}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -100,11 +100,14 @@ func lookup(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// machineRun and machineState are the folders of a server that root runs for everyone.
+// theMachineRun and machineState are the folders of a server that root runs for everyone.
 const (
-	machineRun   = "/run/aliquot"
-	machineState = "/var/lib/aliquot"
+	theMachineRun = "/run/aliquot"
+	machineState  = "/var/lib/aliquot"
 )
+
+func (c *invocation) allUsersRun() string { return orText(c.machineRun, theMachineRun) }
+func (c *invocation) isRoot() bool        { return os.Geteuid() == 0 && !c.asUser }
 
 // ownRun is the RUN folder of a server that this user starts.
 func (c *invocation) ownRun() string {
@@ -113,8 +116,8 @@ func (c *invocation) ownRun() string {
 		return c.absolute(c.runFlag)
 	case c.settings.Run != "":
 		return c.absolute(c.settings.Run)
-	case os.Geteuid() == 0:
-		return machineRun
+	case c.isRoot():
+		return c.allUsersRun()
 	case folder != "":
 		return filepath.Join(folder, "aliquot")
 	default:
@@ -129,7 +132,7 @@ func (c *invocation) ownState(flag string) (string, error) {
 		return c.absolute(flag), nil
 	case c.settings.State != "":
 		return c.absolute(c.settings.State), nil
-	case os.Geteuid() == 0:
+	case c.isRoot():
 		return machineState, nil
 	}
 	if folder, _ := lookup(c.Env, "XDG_STATE_HOME"); folder != "" {
@@ -145,10 +148,19 @@ func (c *invocation) ownState(flag string) (string, error) {
 // machine's if there is one in that, else the user's own. A folder that another user made or can write to has none.
 func (c *invocation) clientRun() string {
 	own := c.ownRun()
-	if c.runFlag != "" || c.settings.Run != "" || client.HasServer(own) || !client.HasServer(machineRun) {
+	if c.runFlag != "" || c.settings.Run != "" || client.HasServer(own) || !client.HasServer(c.allUsersRun()) {
 		return own
 	}
-	return machineRun
+	return c.allUsersRun()
+}
+
+// otherRun is the RUN folder of the machine's server where the user's own, which answers first, hides it; empty: it does not.
+func (c *invocation) otherRun(run string) string {
+	all := c.allUsersRun()
+	if c.runFlag != "" || c.settings.Run != "" || run == all || !client.HasServer(all) {
+		return ""
+	}
+	return all
 }
 
 func (c *invocation) absolute(path string) string {

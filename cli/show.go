@@ -52,6 +52,12 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 	out.add("Queue", spec.Queue)
 	out.add("Class", string(spec.Class))
 	out.add("Priority", strconv.Itoa(int(spec.Priority)))
+	if spec.Preemptible {
+		out.add("Preemptible", "yes: it is ended when others want what they are guaranteed")
+	}
+	if spec.Share.Weight > 0 {
+		out.add("Weight", strconv.Itoa(int(spec.Share.Weight)))
+	}
 	out.add("Share", fmt.Sprintf("%s of compute, %s of memory", shareText(spec), memoryText(work)))
 	out.add("Model", spec.Model)
 	out.add("Limits", limits(spec))

@@ -15,18 +15,17 @@ import (
 // defaultGrace is how long a program has after SIGTERM before it gets SIGKILL.
 const defaultGrace = 10 * time.Second
 
+const stopLong = `End workloads: SIGTERM to all their processes and, when the grace is over, SIGKILL. One that waits is taken out of the line. One that
+has ended already is as it was asked to be: that is said, and is no failure. A name that there is not is one, whatever becomes of the
+others.`
+
 func (c *invocation) stopCommand() *cobra.Command {
 	grace, wait := defaultGrace, true
 	cmd := &cobra.Command{
-		Use:   "stop NAME... [flags]",
-		Short: "End workloads, or take them out of the line",
-		Long:  "End workloads: SIGTERM to all their processes and, when the grace is over, SIGKILL. One that waits is taken out of the line.",
-		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) == 0 {
-				return usagef("%s needs the name of a workload: `%s`", cmd.CommandPath(), cmd.UseLine())
-			}
-			return nil
-		},
+		Use:               "stop NAME... [flags]",
+		Short:             "End workloads, or take them out of the line",
+		Long:              stopLong,
+		Args:              workloadArgs,
 		ValidArgsFunction: c.completion(workloadNames),
 	}
 	cmd.Flags().DurationVar(&grace, "grace", grace, "time between SIGTERM and SIGKILL")
@@ -56,6 +55,14 @@ func (c *invocation) stopAll(
 	asked := []api.Workload{}
 	for _, name := range names {
 		work, err := server.Stop(ctx, name, api.Duration(grace))
+		if err != nil && isGone(err) { // it may have ended before it was asked to
+			if was, found := server.Workload(ctx, name); found == nil && was.Status.Phase == api.Ended {
+				work, err = was, nil
+				if format == formatTable || format == formatWide {
+					_, _ = fmt.Fprintf(c.Err, "aliquot: %s had ended already\n", was.Spec.Name)
+				}
+			}
+		}
 		if err != nil {
 			failed = append(failed, err)
 			continue

@@ -28,7 +28,8 @@ const (
 	off             = "off"
 )
 
-const upLong = `Start the server of this machine. As root it serves every user, else the one who starts it. Without an NVIDIA driver it
+const upLong = `Start the server of this machine. As root it serves every user, else the one who starts it; where root's serves that user already, it is left at that,
+and --run names a folder for one of one's own. Without an NVIDIA driver it
 simulates devices, and says so; --simulate does so in any case. Tasks outlive the server, and so do simulated devices: a new server
 finds both again.`
 

@@ -37,8 +37,12 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 		}
 		defer p.close()
 		if prepared > 0 {
-			return nil, fmt.Errorf("start simulated devices %s: %s run already and %d tasks are prepared on them; end these first, or start with --simulate %s",
-				devices, strings.TrimSpace(string(have)), prepared, strings.TrimSpace(string(have)))
+			tasks := fmt.Sprintf("%d tasks are", prepared)
+			if prepared == 1 {
+				tasks = "1 task is"
+			}
+			return nil, fmt.Errorf("start simulated devices %s: %s run already and %s prepared on them: end these with `aliquot down --all`, or start with --simulate %s",
+				devices, strings.TrimSpace(string(have)), tasks, strings.TrimSpace(string(have)))
 		}
 		log.Info("the simulated devices that run are replaced", "pid", p.pid, "were", strings.TrimSpace(string(have)), "become", devices)
 		if err := (&simulator{process: p}).end(ctx); err != nil {

@@ -49,6 +49,7 @@ func poor() Facts {
 				Grants: []api.Usage{{Workload: "pair", UnknownCalls: 3, Enforced: true}, {Workload: "other", Enforced: true}, {Workload: "pair", UnknownCalls: 3, Enforced: true}},
 			},
 		},
+		Socket: "/tmp/aliquot-1000/aliquot.sock", OtherRun: "/run/aliquot",
 		Arbiter: errors.New("connection refused"), Driver: errors.New("no libcuda.so.1 was found"),
 		Probed: true, Probe: errors.New("the probe saw 8 devices with 140 GiB of memory, and its share is 1 with 1 GiB: it does not find the shim"),
 	}
@@ -77,7 +78,7 @@ func TestJudge(t *testing.T) {
 	another := poor() // what this user may not do is no fault of root's server
 	another.Version, another.Arbiter, another.ArbiterHidden, another.Probe, another.ProbeSays = "1.0", nil, true, nil, "1 device with 1 GiB"
 	another.Info, another.Devices, another.Kernel, another.TimerLate = fine().Info, fine().Devices, "6.1.0", 0
-	another.Info.AllUsers, another.Info.User, another.Driver, another.NVMLDevices = true, "ann", nil, 8
+	another.Info.AllUsers, another.Info.User, another.Driver, another.NVMLDevices, another.OtherRun = true, "ann", nil, 8, ""
 	down := simulated
 	down.Probed, down.ProbeSkipped = false, "no device has room for it"
 	down.Devices = []api.Device{

@@ -31,7 +31,9 @@ type Facts struct {
 	NVML        error
 	NVMLDevices int
 
-	Server        error // why none answers
+	Server        error  // why none answers
+	Socket        string // that it was asked at
+	OtherRun      string // RUN folder of root's server, which the user's own hides; empty: it does not
 	Info          api.Info
 	Devices       []api.Device // nil: not known
 	Arbiter       error

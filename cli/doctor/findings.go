@@ -175,6 +175,10 @@ func judgeServer(f Facts, add adder) {
 	default:
 		add("server", "Server", OK, fmt.Sprintf("version %s answers as %s", f.Info.Version, cmp.Or(f.Info.User, "-")), "")
 	}
+	if f.OtherRun != "" {
+		add("server.other", "Another server", Warn, fmt.Sprintf("commands talk to your own at %s, and root's at %s serves this user too: what runs there is not seen here", f.Socket, f.OtherRun),
+			fmt.Sprintf("Name root's with --run %s, or end your own with `aliquot down --all` and have root's alone.", f.OtherRun))
+	}
 	judgeArbiter(f, add)
 	judgeShim(f, add)
 	judgeDevices(f, add)

@@ -120,7 +120,7 @@ func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err
 			w.now.Spec.Share = known.Share
 		}
 		h.touch(w)
-		h.note(w, "resized to "+describeGrants(w.now.Spec.Share, action.Grants))
+		h.note(w, "resized to "+describeGrants(w.now.Spec.Share, action.Grants)+describeWeight(w.now.Spec.Share))
 	}
 	for _, answer := range waiting {
 		h.after(func() { answer(err) })

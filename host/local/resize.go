@@ -75,7 +75,7 @@ func (h *Host) resize(w *work, share api.Share, answer chan<- error) error {
 		w.resizing = nil
 		w.now.Spec.Share = share
 		h.touch(w)
-		h.note(w, "now asks for "+describe(share))
+		h.note(w, "now asks for "+describe(share)+describeWeight(share))
 		h.after(func() { answer <- nil })
 	}
 	return nil
@@ -110,6 +110,14 @@ func (h *Host) checkHeld(w *work, share api.Share) error {
 		}
 	}
 	return nil
+}
+
+// describeWeight is the weight at the end of what is said of a share, if one was asked for.
+func describeWeight(share api.Share) string {
+	if share.Weight == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with a weight of %d", share.Weight)
 }
 
 // describeGrants says what a workload has, which is what it asked for in whole steps of memory.
