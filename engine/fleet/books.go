@@ -100,14 +100,16 @@ func (f *Fleet) given() {
 	f.gave = true
 }
 
-// write sets a device's book and moves the device to where it now belongs in the index.
+// write sets a device's book. The index moves the device when it is next read.
 func (f *Fleet) write(d DeviceID, b Book) {
 	dev := &f.devices[d]
 	if dev.book == b {
 		return
 	}
-	f.unindex(d)
 	dev.book = b
-	f.index(d)
+	if !dev.stale {
+		dev.stale = true
+		f.stale = append(f.stale, d)
+	}
 	f.touch(dev.node)
 }

@@ -17,6 +17,12 @@ func (f *Fleet) CheckIndex() error {
 	if f.depth != 0 || len(f.undo) != 0 || f.gave {
 		return fmt.Errorf("a mark is open: depth %d, %d images, gave %v", f.depth, len(f.undo), f.gave)
 	}
+	for id := range f.devices {
+		if dev := &f.devices[id]; dev.indexed && !dev.stale && dev.at != dev.book {
+			return fmt.Errorf("device %s is indexed by %+v, holds %+v and is not to be moved", dev.UUID, dev.at, dev.book)
+		}
+	}
+	f.freshen()
 	entries := 0
 	for _, g := range f.groups {
 		entries += g.untouched.Len()
@@ -45,6 +51,9 @@ func (f *Fleet) CheckIndex() error {
 		want := f.Placeable(d) && book.Compute <= api.WholeDevice && book.Memory <= dev.Memory
 		if want != dev.indexed {
 			return fmt.Errorf("device %s: indexed is %v, want %v", dev.UUID, dev.indexed, want)
+		}
+		if dev.takes != f.Placeable(d) {
+			return fmt.Errorf("device %s: that it takes grants is %v, want %v", dev.UUID, dev.takes, !dev.takes)
 		}
 		if !want {
 			continue

@@ -62,8 +62,11 @@ type device struct {
 	group   int32
 	gone    bool // no longer on its node, and still held
 	used    bool // this slot names a device
+	takes   bool // it takes grants
 	indexed bool
+	stale   bool // in the list of those whose books changed since they were indexed
 	book    Book
+	at      Book // by which it is indexed
 }
 
 type node struct {
@@ -74,7 +77,7 @@ type node struct {
 	devices   []DeviceID // by index, then UUID; with those that are gone
 	capacity  []int64    // by ResourceID
 	taken     []int64    // by ResourceID
-	untouched int        // devices that are indexed and have no grant
+	untouched int        // devices that are indexed as without a grant
 	listed    bool       // in byUntouched
 }
 
@@ -96,6 +99,7 @@ type Fleet struct {
 	groups      []*group
 	byGroup     map[groupKey]int32
 	byUntouched []*ordered.List[NodeID] // by the number of untouched devices
+	stale       []DeviceID              // whose books changed since they were indexed
 	walk        []ordered.Cursor[DeviceID]
 
 	undo  []image

@@ -32,12 +32,17 @@ func (f *Fleet) groupOf(model string, memory api.Bytes) int32 {
 	return g
 }
 
-// deviceBefore orders devices with the same compute left: least memory left first, then by node name, index and UUID.
+// deviceBefore orders devices that are indexed with the same compute left: least memory left first, then by node name, index and
+// UUID.
 func (f *Fleet) deviceBefore(a, b DeviceID) bool {
 	x, y := &f.devices[a], &f.devices[b]
-	if l, r := x.Memory-x.book.Memory, y.Memory-y.book.Memory; l != r {
+	if l, r := x.Memory-x.at.Memory, y.Memory-y.at.Memory; l != r {
 		return l < r
 	}
+	return f.namedBefore(x, y)
+}
+
+func (f *Fleet) namedBefore(x, y *device) bool {
 	if x.node != y.node {
 		return f.nodes[x.node].label < f.nodes[y.node].label
 	}
@@ -50,38 +55,67 @@ func (f *Fleet) deviceBefore(a, b DeviceID) bool {
 // Fits says whether a placeable device has so much free.
 func (f *Fleet) Fits(d DeviceID, compute api.Milli, memory api.Bytes) bool {
 	c, m := f.Free(d)
-	return f.devices[d].indexed && c >= compute && m >= memory
+	return f.devices[d].takes && c >= compute && m >= memory
 }
 
 // LessLeft orders devices as Walk does: touched before untouched, or the other way round for whole devices; then least compute
 // left, least memory left, node name, index.
 func (f *Fleet) LessLeft(a, b DeviceID, whole bool) bool {
-	x, y := &f.devices[a].book, &f.devices[b].book
-	if (x.Grants == 0) != (y.Grants == 0) {
-		return (x.Grants == 0) == whole
+	x, y := &f.devices[a], &f.devices[b]
+	if (x.book.Grants == 0) != (y.book.Grants == 0) {
+		return (x.book.Grants == 0) == whole
 	}
-	if x.Compute != y.Compute {
-		return x.Compute > y.Compute
+	if x.book.Compute != y.book.Compute {
+		return x.book.Compute > y.book.Compute
 	}
-	return f.deviceBefore(a, b)
+	if l, r := x.Memory-x.book.Memory, y.Memory-y.book.Memory; l != r {
+		return l < r
+	}
+	return f.namedBefore(x, y)
 }
 
 // index enters a device where it belongs, if it takes grants at all and has not less than nothing left.
 func (f *Fleet) index(d DeviceID) {
+	f.devices[d].takes = f.Placeable(d)
+	f.enter(d)
+}
+
+// unindex takes a device out. It must come before any change of what the index rests on, but for the book.
+func (f *Fleet) unindex(d DeviceID) {
+	f.devices[d].takes = false
+	f.leave(d)
+}
+
+// freshen moves the devices whose books changed to where they now belong. So many changes of a device, and changes that are taken
+// back, cost one move or none.
+func (f *Fleet) freshen() {
+	for _, d := range f.stale {
+		dev := &f.devices[d]
+		dev.stale = false
+		if dev.indexed && dev.at == dev.book {
+			continue
+		}
+		f.leave(d)
+		f.enter(d)
+	}
+	f.stale = f.stale[:0]
+}
+
+func (f *Fleet) enter(d DeviceID) {
 	dev := &f.devices[d]
-	if dev.indexed || !f.Placeable(d) || dev.book.Compute > api.WholeDevice || dev.book.Memory > dev.Memory {
+	if dev.indexed || !dev.takes || dev.book.Compute > api.WholeDevice || dev.book.Memory > dev.Memory {
 		return
 	}
-	dev.indexed = true
+	dev.indexed, dev.at = true, dev.book
 	g := f.groups[dev.group]
-	if dev.book.Grants == 0 {
+	if dev.at.Grants == 0 {
 		g.untouched.Insert(d)
 		f.unlist(dev.node)
 		f.nodes[dev.node].untouched++
 		f.list(dev.node)
 		return
 	}
-	left := api.WholeDevice - dev.book.Compute
+	left := api.WholeDevice - dev.at.Compute
 	if g.touched[left] == nil {
 		g.touched[left] = ordered.New(f.deviceBefore)
 	}
@@ -89,22 +123,21 @@ func (f *Fleet) index(d DeviceID) {
 	g.filled[left/64] |= 1 << (left % 64)
 }
 
-// unindex takes a device out. It must come before any change of what the index rests on.
-func (f *Fleet) unindex(d DeviceID) {
+func (f *Fleet) leave(d DeviceID) {
 	dev := &f.devices[d]
 	if !dev.indexed {
 		return
 	}
 	dev.indexed = false
 	g := f.groups[dev.group]
-	if dev.book.Grants == 0 {
+	if dev.at.Grants == 0 {
 		g.untouched.Delete(d)
 		f.unlist(dev.node)
 		f.nodes[dev.node].untouched--
 		f.list(dev.node)
 		return
 	}
-	left := api.WholeDevice - dev.book.Compute
+	left := api.WholeDevice - dev.at.Compute
 	g.touched[left].Delete(d)
 	if g.touched[left].Len() == 0 {
 		g.filled[left/64] &^= 1 << (left % 64)
@@ -132,6 +165,7 @@ func (f *Fleet) unlist(n NodeID) {
 
 // WithUntouched calls yield for each node with at least so many untouched devices, those with the fewest first, then by name.
 func (f *Fleet) WithUntouched(least int, yield func(NodeID) bool) {
+	f.freshen()
 	for k := max(1, least); k < len(f.byUntouched); k++ {
 		for c := f.byUntouched[k].Begin(); c.Valid(); c.Next() {
 			if !yield(c.Value()) {
@@ -163,6 +197,7 @@ func (f *Fleet) Needs(to []Need, model string, floor api.Amount) []Need {
 // Walk calls yield for each device that has so much free, in the order of LessLeft, until it returns false. The books must not
 // change while it walks.
 func (f *Fleet) Walk(needs []Need, compute api.Milli, whole bool, yield func(DeviceID) bool) {
+	f.freshen()
 	if whole && !f.walkUntouched(needs, yield) {
 		return
 	}

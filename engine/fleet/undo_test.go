@@ -31,6 +31,7 @@ func draw(t *rapid.T) *Fleet {
 
 // dump writes everything that can be read of a fleet, in the order in which it is read.
 func dump(f *Fleet) string {
+	f.freshen()
 	var b strings.Builder
 	for n := range f.Nodes {
 		fmt.Fprintf(&b, "%s gone %v cpu %d of %d:", f.NodeName(n), f.NodeGone(n), f.Taken(n, f.Resource("cpu")), f.Capacity(n, f.Resource("cpu")))
