@@ -24,6 +24,9 @@ func (f *Fleet) Begin() Mark {
 	return Mark{len(f.undo), f.gave}
 }
 
+// Trying says that a mark is open: what the books hold may yet be taken back.
+func (f *Fleet) Trying() bool { return f.depth > 0 }
+
 // Rollback puts back every row changed since the mark, last first, and closes the mark.
 func (f *Fleet) Rollback(m Mark) {
 	for i := len(f.undo) - 1; i >= m.at; i-- {

@@ -1,5 +1,5 @@
-// Package fleet holds the nodes, their devices and what is taken of them: exact integer books, indices that are kept up to date
-// as the books change, and an undo log, so that a plan can be tried on the live state and taken back at the cost of what it
+// Package fleet holds the nodes, their devices and what is taken of them: exact integer books, indices that follow the books
+// when they are read, and an undo log, so that a plan can be tried on the live state and taken back at the cost of what it
 // touched. What comes in are nodes, classes and amounts; what goes out are devices in the order in which they should be tried.
 // It never decides what goes where, and knows nothing of workloads and queues.
 //
@@ -176,6 +176,9 @@ func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
 
 // ModelOf is a device's model.
 func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
+
+// GroupOf numbers a device's model and memory: devices have the same number exactly if both are the same.
+func (f *Fleet) GroupOf(d DeviceID) int32 { return f.devices[d].group }
 
 // Health is a device's health, as last told.
 func (f *Fleet) Health(d DeviceID) api.DeviceHealth { return f.devices[d].Health }

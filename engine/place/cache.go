@@ -24,40 +24,37 @@ type scored struct {
 	stale    bool // the terrain is older than the last look
 
 	terrain *terrain
-	changes uint64 // of the fleet, at which the terrain was worked out
-	views   []view
+	changes uint64         // of the fleet, at which the terrain was worked out
 	order   []fleet.NodeID // by rank
 	rank    []int32        // by node
-	briefs  []brief        // by rank
+	views   []view         // by rank
+	units   []unit         // of all views
 	recent  recent
-	at      uint64 // Touches up to which briefs and recent are up to date
+	at      uint64 // Touches up to which views and recent are up to date
 	caches  map[string]*cache
+	pages   []*page
 	epoch   uint64 // counts terrains
+	shared  uint64 // of recent, up to which every kind asked for lately was scored anew
 
-	fits  []int
-	rest  []int16
-	draws uint64
-}
-
-// brief is what rules most nodes out, kept close together.
-type brief struct {
-	cpu, memory int64
-	most        int16
+	steps   ladder
+	touched []int32
+	fits    []int
+	rest    []unit
+	draws   uint64
 }
 
 // cache is the best score of each node for one kind of request.
 type cache struct {
-	epoch       uint64
-	at          uint64 // of recent, up to which it is up to date
-	cpu, memory int64  // that the kind wants of the node
-	compute     int16  // of each device
-	best        peaks
-	in          []uint64 // by rank, one bit each: the kind fits there
+	want  want
+	epoch uint64
+	at    uint64 // of recent, up to which it is up to date
+	asked uint64 // of recent, when it was last asked for
+	best  peaks
 }
 
 // UsePolicy makes the placer go by a policy's score.
 func (p *Placer) UsePolicy(policy *Policy) {
-	s := &scored{fleet: p.fleet, policy: policy, kinds: map[string]*kind{}, caches: map[string]*cache{}, stale: true, nextLook: firstLook}
+	s := &scored{fleet: p.fleet, policy: policy, kinds: map[string]*kind{}, caches: map[string]*cache{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
 	p.scored = s
 	for i := range policy.Workload {
 		k := p.kindOf(&policy.Workload[i])
@@ -75,18 +72,11 @@ func (s *scored) prepare() {
 	s.terrain = s.survey()
 	s.changes, s.stale = s.fleet.Changes(), false
 	s.epoch++
-	s.views = slices.Grow(s.views[:0], s.fleet.Slots())[:s.fleet.Slots()]
-	for n := range s.views {
-		s.views[n] = view{version: s.fleet.Version(fleet.NodeID(n)) - 1}
-	}
 	if !ordered {
 		s.arrange()
 	}
 	s.recent.reset(len(s.order))
-	s.briefs = slices.Grow(s.briefs[:0], len(s.order))[:len(s.order)]
-	for _, n := range s.order {
-		s.renewBrief(n)
-	}
+	s.lay()
 	s.at = s.fleet.Touches()
 }
 
@@ -95,25 +85,24 @@ func (s *scored) catchUp() {
 	if s.at == s.fleet.Touches() {
 		return
 	}
-	if !s.fleet.TouchedSince(s.at, s.renewBrief) {
+	if !s.fleet.TouchedSince(s.at, s.noteTouched) {
 		for _, n := range s.order {
-			s.renewBrief(n)
+			s.noteTouched(n)
 		}
 	}
 	s.at = s.fleet.Touches()
 }
 
-// renewBrief notes that a node was touched, if it was.
-func (s *scored) renewBrief(n fleet.NodeID) {
+// noteTouched notes that a node was touched, if it was.
+func (s *scored) noteTouched(n fleet.NodeID) {
 	if int(n) >= len(s.rank) || s.rank[n] < 0 {
 		return // a node that nobody told of since: it is entered as gone
 	}
-	if s.views[n].version == s.fleet.Version(n) {
-		return
+	rank := s.rank[n]
+	if v := &s.views[rank]; v.version != s.fleet.Version(n) {
+		s.renew(v)
+		s.recent.touch(rank)
 	}
-	v, rank := s.viewOf(n), s.rank[n]
-	s.briefs[rank] = brief{v.cpu, v.memory, v.most}
-	s.recent.touch(rank)
 }
 
 // arrange makes the fixed random order of the nodes: by a hash of name and seed.
@@ -157,43 +146,43 @@ func (s *scored) one(p *Placer, r *Request) (Spot, bool) {
 		return s.drawn(p, r)
 	}
 	c := s.cacheOf(r)
-	s.refresh(r, c)
+	s.refresh(c)
 	rank, ok := c.best.first()
 	if !ok {
 		return Spot{}, false
 	}
-	n := s.order[rank]
-	_, at, _ := s.choose(r, n)
-	return s.spotAt(p, n, at), true
+	v := &s.views[rank]
+	s.choose(&c.want, v)
+	return s.spotAt(p, v, s.fits), true
 }
 
-func (s *scored) spotAt(p *Placer, n fleet.NodeID, at []int) Spot {
+func (s *scored) spotAt(p *Placer, v *view, at []int) Spot {
 	p.near = p.near[:0]
 	for _, i := range at {
-		p.near = append(p.near, s.views[n].ids[i])
+		p.near = append(p.near, v.units[i].device)
 	}
 	if len(p.near) == 1 {
-		return Spot{n, []fleet.DeviceID{p.near[0]}}
+		return Spot{v.node, []fleet.DeviceID{p.near[0]}}
 	}
-	return p.spot(n, p.near)
+	return p.spot(v.node, p.near)
 }
 
 // drawn draws one of the nodes that fit, and devices on it.
 func (s *scored) drawn(p *Placer, r *Request) (Spot, bool) {
-	var fit []fleet.NodeID
-	for _, n := range s.order {
-		if _, _, ok := s.choose(r, n); ok {
-			fit = append(fit, n)
+	w := s.wantOf(r)
+	var fit []*view
+	for i := range s.views {
+		if _, ok := s.choose(&w, &s.views[i]); ok {
+			fit = append(fit, &s.views[i])
 		}
 	}
 	if len(fit) == 0 {
 		return Spot{}, false
 	}
-	n := fit[s.draw(len(fit))]
-	v := s.viewOf(n)
+	v := fit[s.draw(len(fit))]
 	var at []int
-	for i, d := range v.ids {
-		if p.fits(r, d) {
+	for i := range v.units {
+		if p.fits(r, v.units[i].device) {
 			at = append(at, i)
 		}
 	}
@@ -201,7 +190,7 @@ func (s *scored) drawn(p *Placer, r *Request) (Spot, bool) {
 		k := i + s.draw(len(at)-i)
 		at[i], at[k] = at[k], at[i]
 	}
-	return s.spotAt(p, n, at[:r.Devices]), true
+	return s.spotAt(p, v, at[:r.Devices]), true
 }
 
 func (s *scored) draw(n int) int {
@@ -219,8 +208,9 @@ func (s *scored) cacheOf(r *Request) *cache {
 	if !ok {
 		if len(s.caches) >= maxCaches {
 			clear(s.caches)
+			s.pages = nil
 		}
-		c = &cache{}
+		c = s.newCache()
 		s.caches[key] = c
 	}
 	if c.epoch != s.epoch {
@@ -230,66 +220,78 @@ func (s *scored) cacheOf(r *Request) *cache {
 	return c
 }
 
+// newCache makes room for the scores of one more kind.
+func (s *scored) newCache() *cache {
+	last := len(s.pages) - 1
+	if last < 0 || len(s.pages[last].kinds) == width {
+		s.pages = append(s.pages, &page{})
+		last++
+	}
+	p := s.pages[last]
+	c := &cache{best: peaks{page: p, column: len(p.kinds)}}
+	p.kinds = append(p.kinds, c)
+	return c
+}
+
 // fill scores every node.
 func (s *scored) fill(r *Request, c *cache) {
-	c.epoch, c.at = s.epoch, s.recent.clock
-	// Of what is not wanted a node may have less than nothing free.
-	c.compute, c.cpu, c.memory = int16(r.Compute), math.MinInt64, math.MinInt64
-	for _, w := range r.Resources {
-		switch w.Resource {
-		case s.terrain.cpu:
-			c.cpu = w.Amount
-		case s.terrain.memory:
-			c.memory = w.Amount
-		}
+	c.want = s.wantOf(r)
+	c.epoch, c.at, c.asked = s.epoch, s.recent.clock, s.recent.clock
+	if c.best.page.epoch != s.epoch {
+		c.best.page.reset(len(s.views), s.epoch)
 	}
-	c.best.reset(len(s.order))
-	c.in = slices.Grow(c.in[:0], len(s.order)/64+1)[:len(s.order)/64+1]
-	clear(c.in)
-	for rank, n := range s.order {
-		if c.mayFit(&s.briefs[rank]) {
-			if score := s.scoreOf(r, n); score != barred {
-				c.in[rank/64] |= 1 << (rank % 64)
-				c.best.leaves()[rank] = score
-			}
+	c.best.reset(len(s.views))
+	for rank := range s.views {
+		if score, ok := s.choose(&c.want, &s.views[rank]); ok {
+			*c.best.score(rank) = score
 		}
 	}
 	c.best.build()
 }
 
-// mayFit is false where the kind does not fit on a node for sure.
-func (c *cache) mayFit(b *brief) bool {
-	return b.most >= c.compute && b.cpu >= c.cpu && b.memory >= c.memory
-}
-
-func (s *scored) scoreOf(r *Request, n fleet.NodeID) int64 {
-	if score, _, ok := s.choose(r, n); ok {
-		return score
-	}
-	return barred
-}
-
 // refresh scores anew the nodes that were touched since.
-func (s *scored) refresh(r *Request, c *cache) {
+func (s *scored) refresh(c *cache) {
 	for rank := s.recent.newest; rank != none && s.recent.stamp[rank] > c.at; rank = s.recent.links[rank].older {
-		s.rescore(r, c, rank)
+		s.rescore(c, rank)
 	}
-	c.at = s.recent.clock
+	c.at, c.asked = s.recent.clock, s.recent.clock
 }
 
-func (s *scored) rescore(r *Request, c *cache, rank int32) {
-	word, bit := &c.in[rank/64], uint64(1)<<(rank%64)
-	score := int64(barred)
-	if c.mayFit(&s.briefs[rank]) {
-		score = s.scoreOf(r, s.order[rank])
-	}
-	switch {
-	case score != barred:
-		*word |= bit
-	case *word&bit == 0:
-		return
-	default:
-		*word &^= bit
+func (s *scored) rescore(c *cache, rank int32) {
+	score, ok := s.choose(&c.want, &s.views[rank])
+	if !ok {
+		score = barred
 	}
 	c.best.set(int(rank), score)
+}
+
+const (
+	fewTouched = 64   // nodes that are scored anew for all kinds at once
+	dormant    = 2048 // touches after which a kind that nobody asked for is left out of that
+)
+
+// share scores the few nodes that were touched since the last time anew for all kinds that were asked for lately: what is looked at
+// of a node, and the scores of it, are then at hand. Where many were touched, each kind comes to them when it is asked for.
+func (s *scored) share() {
+	s.prepare()
+	s.touched = s.touched[:0]
+	for rank := s.recent.newest; rank != none && s.recent.stamp[rank] > s.shared; rank = s.recent.links[rank].older {
+		if s.touched = append(s.touched, rank); len(s.touched) > fewTouched {
+			s.shared = s.recent.clock
+			return
+		}
+	}
+	now := s.recent.clock
+	for _, p := range s.pages {
+		for _, c := range p.kinds {
+			if c.epoch != s.epoch || c.at < s.shared || now-c.asked > dormant {
+				continue
+			}
+			for _, rank := range s.touched {
+				s.rescore(c, rank)
+			}
+			c.at = now
+		}
+	}
+	s.shared = now
 }

@@ -61,6 +61,9 @@ func (p *Placer) Place(r *Request) ([]Spot, bool) {
 	if r.Tasks > 1 && !p.enough(r) {
 		return nil, false
 	}
+	if p.scored != nil && r.Tasks == 1 && !p.fleet.Trying() {
+		p.scored.share()
+	}
 	spots := make([]Spot, 0, r.Tasks)
 	mark := p.fleet.Begin()
 	for range r.Tasks {

@@ -1,9 +1,5 @@
 package place
 
-import (
-	"github.com/aliquot-dev/aliquot/engine/fleet"
-)
-
 // steps are 1,000,000 × ln(k/(100-k)) for k from 51 to 99: from which decrease of fragmentation on, in millionths of a device, the
 // sigmoid 100/(1+exp(-x)) is at least k.
 var steps = [49]int64{
@@ -13,13 +9,13 @@ var steps = [49]int64{
 	3178054, 3476099, 3891820, 4595120,
 }
 
-// step presses a decrease of fragmentation (in milli times one) into 0..100.
-func step(decrease int64) int64 {
+// step presses a decrease of fragmentation (in milli times one) into 0..100; the ladder is that of steps.
+func step(ladder *ladder, decrease int64) int64 {
 	x := decrease * 1000 / one // millionths of a device
 	if x >= 0 {
-		return 50 + int64(rankOf(steps[:], x))
+		return 50 + int64(ladder.rank(x))
 	}
-	return 49 - int64(rankOf(steps[:], -x-1))
+	return 49 - int64(ladder.rank(-x-1))
 }
 
 // ofDevice is the part of the score that rests on one device: what it has free before and after, in milli.
@@ -40,24 +36,31 @@ func (s *scored) ofChange(decrease int64, wholes int) int64 {
 	w := &s.policy.Weights
 	score := int64(w[Fragmentation])*(decrease>>12) - int64(w[Whole])*int64(wholes)
 	if w[FragmentationStep] != 0 {
-		score += int64(w[FragmentationStep]) * step(decrease)
+		score += int64(w[FragmentationStep]) * step(&s.steps, decrease)
 	}
 	return score
 }
 
 // ofNode is the part that rests on what the node has left in all, whichever device is chosen.
-func (s *scored) ofNode(r *Request, n fleet.NodeID, v *view, a *after) int64 {
+func (s *scored) ofNode(r *want, v *view, a *after) int64 {
 	w, t := &s.policy.Weights, s.terrain
-	left := v.total - int64(r.Compute)*int64(r.Devices)
+	left := v.total - r.total
 	score := -int64(w[NodeDevices])*(left*1000/t.maxDevices) - int64(w[NodeCPU])*(a.cpu*1000/t.maxCPU)
 	if w[NodeMemory] != 0 {
 		score -= int64(w[NodeMemory]) * (a.memory / max(1, t.maxMemory/1000))
 	}
 	if (w[StrandedDevice] != 0 || w[StrandedCPU] != 0) && t.cpuWanted > 0 && t.gpuWanted > 0 {
-		// What the CPU could feed, in milli of devices, before and after.
-		fed, feeds := v.cpu*t.gpuWanted/t.cpuWanted, a.cpu*t.gpuWanted/t.cpuWanted
+		fed, feeds := v.fed, t.feeds(a.cpu)
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
 	}
-	return score - int64(w[Fitness])*t.profiles[t.profile[n]].pull
+	return score - int64(w[Fitness])*t.profiles[v.profile].pull
+}
+
+// feeds is what so much CPU could feed, in milli of devices, at the ratio of the popular kinds.
+func (t *terrain) feeds(cpu int64) int64 {
+	if t.cpuWanted <= 0 {
+		return 0
+	}
+	return cpu * t.gpuWanted / t.cpuWanted
 }

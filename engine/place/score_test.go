@@ -155,7 +155,7 @@ func TestFragmentationIsItsDefinition(t *testing.T) {
 		s.look()
 		s.prepare()
 		for n := range f.Nodes {
-			if got, want := s.viewOf(n).frag, slowFragmentation(s, n); got != want {
+			if got, want := s.views[s.rank[n]].frag, slowFragmentation(s, n); got != want {
 				t.Fatalf("node %s: fragmentation %d, by its definition %d", f.NodeName(n), got, want)
 			}
 		}
@@ -188,9 +188,10 @@ func slowFragmentation(s *scored, n fleet.NodeID) int64 {
 }
 
 func TestStepIsTheSigmoid(t *testing.T) {
+	ladder := newLadder(steps[:])
 	for milli := int64(-9000); milli <= 9000; milli += 7 {
 		want := int64(100 / (1 + math.Exp(-float64(milli)/1000)))
-		if got := step(milli * one); got != want {
+		if got := step(&ladder, milli*one); got != want {
 			t.Errorf("a decrease of %d milli is step %d, want %d", milli, got, want)
 		}
 	}

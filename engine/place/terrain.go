@@ -26,7 +26,9 @@ type terrain struct {
 
 	ranked  []fleet.ResourceID
 	amounts [maxRanked][]int64 // distinct amounts that popular kinds want, rising
-	tables  []*table           // by profile and the rank of what is free of each ranked resource
+	ladders [maxRanked]ladder  // of amounts
+	tables  []int32            // by profile and the rank of what is free of each ranked resource: where the table is; 0: not made yet
+	laid    []int64            // all tables, one behind the other
 	stride  [maxRanked]int
 
 	cpu, memory          fleet.ResourceID
@@ -47,11 +49,14 @@ type profile struct {
 	size    int64                      // compute of all such nodes, in milli
 }
 
-// table is, for nodes of one profile with so much free of the ranked resources, which share of the popular kinds a device serves.
-type table struct {
-	gain  []int64 // by rank: of kinds that want a part of a device
-	whole [maxWhole + 1]int64
-}
+// table is, for nodes of one profile with so much free of the ranked resources, which share of the popular kinds a device serves:
+// first of those that want whole devices, by how many, then of those that want a part of a device, by rank.
+type table []int64
+
+// wholes is the share of kinds that want no more than so many whole devices.
+func (t table) wholes(n int) int64 { return t[min(n, maxWhole)] }
+
+func (t table) gain() []int64 { return t[maxWhole+1:] }
 
 // thousandths is a as thousandths of b, rounded up or down.
 func thousandths(a, b api.Bytes, up bool) int64 {
@@ -151,7 +156,10 @@ func (t *terrain) layTables() {
 			size *= len(t.amounts[i]) + 1
 		}
 		if size <= maxTables {
-			t.tables = make([]*table, size)
+			t.tables, t.laid = make([]int32, size), make([]int64, 1)
+			for i := range t.ranked {
+				t.ladders[i] = newLadder(t.amounts[i])
+			}
 			return
 		}
 		t.ranked = t.ranked[:len(t.ranked)-1]
@@ -195,52 +203,43 @@ func (t *terrain) profileOf(f *fleet.Fleet, n fleet.NodeID, first fleet.Device) 
 	return at
 }
 
-// tableOf is the table of a node of profile p that has so much free of the ranked resources.
-func (t *terrain) tableOf(p int32, free *[maxRanked]int64) *table {
+// tableOf is the table of a node of profile p that has so much free of the ranked resources. It is good until the next is asked for.
+func (t *terrain) tableOf(p int32, free *[maxRanked]int64) table {
 	at := int(p)
 	for i := range t.ranked {
-		at += t.stride[i] * rankOf(t.amounts[i], free[i])
+		at += t.stride[i] * t.ladders[i].rank(free[i])
 	}
-	if got := t.tables[at]; got != nil {
-		return got
+	from := int(t.tables[at])
+	if from == 0 {
+		from = len(t.laid)
+		t.tables[at] = int32(from)
+		t.layTable(t.profiles[p], free)
 	}
-	got := t.newTable(t.profiles[p], free)
-	t.tables[at] = got
-	return got
+	return t.laid[from : from+t.profiles[p].tableSize()]
 }
 
-// rankOf is how many amounts are no more than what is free.
-func rankOf(amounts []int64, free int64) int {
-	low, high := 0, len(amounts)
-	for low < high {
-		if mid := int(uint(low+high) >> 1); amounts[mid] <= free {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low
-}
+func (p *profile) tableSize() int { return maxWhole + 1 + len(p.needs) + 1 }
 
-func (t *terrain) newTable(p *profile, free *[maxRanked]int64) *table {
-	got := &table{gain: make([]int64, len(p.needs)+1)}
+func (t *terrain) layTable(p *profile, free *[maxRanked]int64) {
+	got := make(table, p.tableSize())
+	gain := got.gain()
 	for i, k := range t.popular {
 		if !p.may[i] || p.of[i] == 0 || !t.has(k, free) {
 			continue
 		}
 		if k.Compute == api.WholeDevice {
-			got.whole[min(k.Devices, maxWhole)] += t.share[i]
+			got[min(k.Devices, maxWhole)] += t.share[i]
 			continue
 		}
-		got.gain[p.rank[p.of[i]]] += t.share[i]
+		gain[p.rank[p.of[i]]] += t.share[i]
 	}
-	for i := 1; i < len(got.gain); i++ {
-		got.gain[i] += got.gain[i-1]
+	for i := 1; i < len(gain); i++ {
+		gain[i] += gain[i-1]
 	}
-	for i := 1; i < len(got.whole); i++ {
-		got.whole[i] += got.whole[i-1]
+	for i := 1; i <= maxWhole; i++ {
+		got[i] += got[i-1]
 	}
-	return got
+	t.laid = append(t.laid, got...)
 }
 
 // has says that what is free of the ranked resources serves a kind.
