@@ -151,6 +151,26 @@ func (b Bytes) String() string {
 	return "0"
 }
 
+// Short is the amount for people, with three digits at most and never more than there is, for what is shown may be typed back:
+// `11.9Gi`, `139Gi` of a device with 139.9.
+func (b Bytes) Short() string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+	// In tenths of a unit, rounded down.
+	tenths, unit := int64(b), 0
+	for scale := int64(1); unit < len(units)-1 && int64(b)/scale >= 1000; unit++ {
+		scale <<= 10
+		tenths = int64(b)/scale*10 + int64(b)%scale*10/scale
+	}
+	if unit == 0 {
+		return strconv.FormatInt(int64(b), 10)
+	}
+	whole, tenth := tenths/10, tenths%10
+	if whole >= 100 || tenth == 0 {
+		return strconv.FormatInt(whole, 10) + units[unit]
+	}
+	return fmt.Sprintf("%d.%d%s", whole, tenth, units[unit])
+}
+
 // MarshalText is String.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 

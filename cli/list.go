@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,11 +16,15 @@ import (
 	"github.com/aliquot-dev/aliquot/cli/top"
 )
 
+// useMeans says what stands under USE.
+const useMeans = "USE is the mean of the last 10 s, or of as long as it was watched since the share last changed."
+
 func (c *invocation) devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "devices",
 		Aliases: []string{"device"},
 		Short:   "The devices: what is free, what is granted, what is used",
+		Long:    "The devices: what is free, what is granted, what is used.\n" + useMeans,
 		Args:    none,
 	}
 	format := outputFlag(cmd)
@@ -42,7 +45,7 @@ func (c *invocation) devicesCommand() *cobra.Command {
 
 func deviceTable(devices []api.Device, wide bool) table {
 	out := table{
-		head:  []string{">INDEX", "MODEL", "HEALTH", useHead(top.Over(devices)), ">GPU FREE", ">MEM USED", ">MEM FREE", ">MEMORY", "SHARES"},
+		head:  []string{">INDEX", "MODEL", "HEALTH", ">USE", ">GPU FREE", ">MEM USED", ">MEM FREE", ">MEMORY", "SHARES"},
 		empty: "No devices: `aliquot doctor` says why, `aliquot up --simulate h200x2` simulates some.",
 	}
 	noted := slices.ContainsFunc(devices, func(one api.Device) bool { return deviceNote(one) != unknown })
@@ -131,6 +134,7 @@ func (c *invocation) psCommand() *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"list"},
 		Short:   "The workloads: running, waiting and, with -a, ended",
+		Long:    "The workloads: running, waiting and, with -a, ended.\n" + useMeans,
 		Args:    none,
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
@@ -231,31 +235,6 @@ func (c *invocation) list(ctx context.Context, server *client.Client, all bool, 
 	return works, nil
 }
 
-// useHead is the heading of what is used now, with what it is the mean over.
-func useHead(over time.Duration) string {
-	if over <= 0 {
-		return ">USE"
-	}
-	return ">USE/" + top.Span(over)
-}
-
-// overAll is the longest time that rates of these workloads are means over.
-func overAll(works []api.Workload) time.Duration {
-	var over time.Duration
-	for _, work := range works {
-		over = max(over, overOf(work.Status.Usage))
-	}
-	return over
-}
-
-func overOf(used []api.Usage) time.Duration {
-	var over time.Duration
-	for _, one := range used {
-		over = max(over, one.Over)
-	}
-	return over
-}
-
 // usedNow sums what a workload uses over its grants; nil where any part of it is not known.
 func usedNow(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
 	grants := work.Status.Usage
@@ -280,7 +259,7 @@ func usedNow(work api.Workload) (compute *api.Milli, memory *api.Bytes) {
 
 func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 	out := table{
-		head:  []string{"NAME", "STATE", "GPU", useHead(overAll(works)), "MEMORY", ">HELD", "DEVICE", "QUEUE", "USER", ">AGE"},
+		head:  []string{"NAME", "STATE", "GPU", ">USE", "MEMORY", ">HELD", "DEVICE", "QUEUE", "USER", ">AGE"},
 		empty: "No workloads: `aliquot run --gpu 0.25..0.80 -- COMMAND` starts one; `aliquot ps -a` shows those that have ended.",
 	}
 	if all {

@@ -122,7 +122,7 @@ func limits(spec api.WorkloadSpec) string {
 // grantTable shows the grants of one workload with what each uses and has used.
 func grantTable(grants []api.Grant, used []api.Usage) table {
 	out := table{head: []string{
-		">DEVICE", "GPU", useHead(overOf(used)), ">BORROWS", ">LENDS", "MEMORY", ">HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES", "ENFORCED",
+		">DEVICE", "GPU", ">USE", ">BORROWS", ">LENDS", "MEMORY", ">HELD", ">DEVICE TIME", ">OWN", ">BURST", ">LAUNCHES", "ENFORCED",
 	}}
 	for _, grant := range grants {
 		row := []cell{text(strconv.Itoa(grant.DeviceIndex)), text(computeText(grant))}

@@ -90,7 +90,7 @@ func (l Look) stack(device api.Device, hue map[string]string, width int) string 
 		// Without colours neighbours differ in their characters.
 		fill := glyph.own
 		if !l.Colour && turn%2 == 1 {
-			fill = glyph.over
+			fill = glyph.next
 		}
 		for i := from; i < to; i++ {
 			cells[i] = run{hue[one.Workload], fill}

@@ -42,6 +42,7 @@ var hues = [...]string{"38;5;75", "38;5;215", "38;5;114", "38;5;176", "38;5;80",
 // glyphs are the characters of a bar.
 type glyphs struct {
 	own, over, lent, idle, reach string // filled to the floor, above it, floor lent, floor idle, what may still be taken
+	next                         string // every second share of a device's row, where colours do not tell them apart
 	floor, ceiling               string
 	parts                        []string // the last cell of a fill, from empty to full
 	dot, dash, cursor, arrow     string
@@ -50,12 +51,12 @@ type glyphs struct {
 
 var (
 	blocks = glyphs{
-		own: "█", over: "▓", lent: "▒", idle: "░", reach: "·", floor: "│", ceiling: "┤",
+		own: "█", over: "▓", lent: "▒", idle: "░", reach: "·", next: "▞", floor: "│", ceiling: "┤",
 		parts: []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"},
 		dot:   "·", dash: "─", cursor: "▸", arrow: "↑↓", more: "…",
 	}
 	letters = glyphs{
-		own: "#", over: "+", lent: "~", idle: "_", reach: ".", floor: "|", ceiling: "]",
+		own: "#", over: "+", lent: "~", idle: "_", reach: ".", next: "=", floor: "|", ceiling: "]",
 		dot: "-", dash: "-", cursor: ">", arrow: "up/down", more: "~",
 	}
 )

@@ -76,7 +76,7 @@ func (l Look) body(s Snapshot) []row {
 	}
 	for i, device := range s.Devices {
 		if i == 0 {
-			out = append(out, row{text: l.headings(s)})
+			out = append(out, row{text: l.headings()})
 		} else {
 			out = append(out, row{})
 		}
@@ -92,13 +92,10 @@ func (l Look) body(s Snapshot) []row {
 	return out
 }
 
-// headings names the columns, and over what time the rates in them are.
-func (l Look) headings(s Snapshot) string {
+// headings names the columns. Rates are means over the last 10 s, or over as long as they were watched.
+func (l Look) headings() string {
 	at := l.layout()
-	title := "COMPUTE"
-	if over := Span(Over(s.Devices)); over != "" {
-		title += ", MEAN OF " + over
-	}
+	const title = "COMPUTE, LAST 10s"
 	return l.paint(dim, "   "+l.pad("DEVICE, SHARES", at.name)+" "+l.pad(title, at.compute+1)+l.right("USE", useWidth)+
 		l.right("FLOW", flowWidth)+"  "+l.pad("MEMORY", at.memory+1)+l.right("HELD", sizeWidth))
 }
@@ -251,25 +248,8 @@ func held(b *api.Bytes) string {
 	return Memory(*b)
 }
 
-// Memory prints an amount of memory for reading, with three digits at most and never more than there is, for what is shown may be
-// typed back: `11.9Gi`, `139Gi` of a device with 139.9.
-func Memory(b api.Bytes) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
-	// In tenths of a unit, rounded down.
-	tenths, unit := int64(b), 0
-	for scale := int64(1); unit < len(units)-1 && int64(b)/scale >= 1000; unit++ {
-		scale <<= 10
-		tenths = int64(b)/scale*10 + int64(b)%scale*10/scale
-	}
-	if unit == 0 {
-		return strconv.FormatInt(int64(b), 10)
-	}
-	whole, tenth := tenths/10, tenths%10
-	if whole >= 100 || tenth == 0 {
-		return strconv.FormatInt(whole, 10) + units[unit]
-	}
-	return fmt.Sprintf("%d.%d%s", whole, tenth, units[unit])
-}
+// Memory prints an amount of memory for reading.
+func Memory(b api.Bytes) string { return b.Short() }
 
 func plural(n int, one string) string {
 	if n == 1 {

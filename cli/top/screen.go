@@ -2,7 +2,9 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -228,6 +230,7 @@ func (s *screen) scroll(body []row, room int) []row {
 		s.offset = 0
 		return body
 	}
+	room = max(room-1, 1) // a row says how many more there are
 	for i, line := range body {
 		if line.workload == "" || line.workload != s.look.Cursor {
 			continue
@@ -238,7 +241,19 @@ func (s *screen) scroll(body []row, room int) []row {
 		break
 	}
 	s.offset = min(max(s.offset, 0), len(body)-room)
-	return body[s.offset : s.offset+room]
+	return append(slices.Clone(body[s.offset:s.offset+room]), row{text: s.look.paint(dim, more(s.offset, len(body)-room-s.offset))})
+}
+
+// more says how many rows do not fit, above and below those that are shown.
+func more(above, below int) string {
+	switch {
+	case above == 0:
+		return fmt.Sprintf(" +%d more below", below)
+	case below == 0:
+		return fmt.Sprintf(" +%d more above", above)
+	default:
+		return fmt.Sprintf(" +%d more above, +%d below", above, below)
+	}
 }
 
 // keys is the last line: what can be pressed.

@@ -90,17 +90,6 @@ func (s Snapshot) count(phases ...api.Phase) int {
 	return n
 }
 
-// Over is the longest time that rates of these devices are means over; 0: there are none.
-func Over(devices []api.Device) time.Duration {
-	var over time.Duration
-	for _, device := range devices {
-		for _, one := range device.Grants {
-			over = max(over, one.Over)
-		}
-	}
-	return over
-}
-
 // Span prints what rates are means over, for a heading: `10s`, `0.2s`; nothing where it is not known.
 func Span(over time.Duration) string {
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,7 +128,7 @@ func TestColoursChangeNoCharacter(t *testing.T) {
 	look.Colour = true
 	got := ansi.Strip(Text(busy(), look))
 	// Without colours neighbours in a device's bar differ in their characters instead.
-	same := strings.NewReplacer("▓", "█")
+	same := strings.NewReplacer("▞", "█")
 	if same.Replace(got) != same.Replace(without) {
 		t.Errorf("with colours:\n%s\nwithout:\n%s", got, without)
 	}
@@ -227,6 +228,33 @@ func TestScreen(t *testing.T) {
 			}
 			golden(t, test.name, strings.Join(lines, "\n")+"\n")
 		})
+	}
+}
+
+// What does not fit is announced, and nothing of it is lost.
+func TestRowsThatDoNotFitAreAnnounced(t *testing.T) {
+	s := drive(t, fixed(busy()), tea.WindowSizeMsg{Width: 80, Height: 12})
+	all := len(s.look.body(s.snapshot))
+	for offset, want := range map[int]string{0: fmt.Sprintf(" +%d more below", all-7), 3: fmt.Sprintf(" +3 more above, +%d below", all-10), all: fmt.Sprintf(" +%d more above", all-7)} {
+		s.offset = offset
+		lines := s.lines()
+		if len(lines) != 12 || strings.TrimRight(lines[9], " ") != want {
+			t.Errorf("from row %d on: %q, want %q in\n%s", offset, lines[9], want, strings.Join(lines, "\n"))
+		}
+	}
+	s.Update(tea.WindowSizeMsg{Width: 80, Height: 60})
+	if text := strings.Join(s.lines(), "\n"); strings.Contains(text, " more ") {
+		t.Errorf("everything fits:\n%s", text)
+	}
+}
+
+// Without colours the shares of a device's row are told apart by signs that mean nothing else.
+func TestDeviceRowBorrowsNoSign(t *testing.T) {
+	for _, look := range []Look{{Width: 80}, {Width: 80, ASCII: true}} {
+		row := look.stack(busy().Devices[0], nil, 40)
+		if glyph := look.glyphs(); strings.Contains(row, glyph.over) || !strings.Contains(row, glyph.next) {
+			t.Errorf("%q", row)
+		}
 	}
 }
 

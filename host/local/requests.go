@@ -230,12 +230,12 @@ func (h *Host) holding(work api.Workload) string {
 		each = " of each"
 	}
 	one := grants[0]
-	text := fmt.Sprintf("on %s, with %s of compute and %s of memory%s as its own", strings.Join(names, " and "), one.ComputeFloor, one.MemoryFloor, each)
+	text := fmt.Sprintf("on %s, with %s of compute and %s of memory%s as its own", strings.Join(names, " and "), one.ComputeFloor, one.MemoryFloor.Short(), each)
 	if one.ComputeLimit > one.ComputeFloor {
 		text += fmt.Sprintf("; up to %s of compute while others leave it idle", one.ComputeLimit)
 	}
 	if one.MemoryCeiling > one.MemoryFloor {
-		text += fmt.Sprintf("; up to %s of memory while it is free", one.MemoryCeiling)
+		text += fmt.Sprintf("; up to %s of memory while it is free", one.MemoryCeiling.Short())
 	}
 	return text
 }

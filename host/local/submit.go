@@ -156,7 +156,7 @@ func checkMachine(spec api.WorkloadSpec, has machine) error {
 		return api.Invalid("a limit of %s cores was asked for, and this machine has %s; ask for at most that with --cpu, or leave it out", spec.CPU, has.cores)
 	case has.memory > 0 && spec.Memory > has.memory:
 		whole := has.memory / (1 << 20) * (1 << 20)
-		return api.Invalid("a limit of %s of the machine's memory was asked for, and it has %s; ask for at most that with --host-memory, or leave it out", spec.Memory, whole)
+		return api.Invalid("a limit of %s of the machine's memory was asked for, and it has %s; ask for at most that with --host-memory, or leave it out", spec.Memory, whole.Short())
 	}
 	return nil
 }
