@@ -280,9 +280,66 @@ type Why struct {
 	Message  string      `json:"message"` // the same in one sentence
 	Counts   []WhyCount  `json:"counts,omitempty"`
 	Unblock  string      `json:"unblock,omitempty"` // what would let it start
-	Estimate *time.Time  `json:"estimate,omitempty"`
-	Ahead    []string    `json:"ahead,omitempty"` // names of those in front that hold it back
+	Estimate *time.Time  `json:"estimate,omitempty"` // Start.Latest
+	Start    *Start      `json:"start,omitempty"`    // of one that waits: when
+	Ahead    []string    `json:"ahead,omitempty"`   // names of those in front that hold it back
 	History  []WhyRecord `json:"history,omitempty"`
+}
+
+// Start is when a workload that waits is expected to start.
+type Start struct {
+	// Earliest and Latest are the interval. Latest is when it starts if all that runs takes its whole time limit and nothing goes
+	// before it that does not now; nil: not known, see Unknown. Work may end at any moment, so Earliest is now, or when it is tried again.
+	Earliest *time.Time `json:"earliest,omitempty"`
+	Latest   *time.Time `json:"latest,omitempty"`
+	Unknown  string     `json:"unknown,omitempty"` // why Latest is not known, as half a sentence
+	InWay    []string   `json:"inWay,omitempty"`   // names of running work without a time limit that is in its way
+	Past     *PastStart `json:"past,omitempty"`    // how past estimates fared; nil: there are none
+}
+
+// PastStart is how the estimates fared that were given to the last workloads before they started. An error is how far the start was
+// from the first Latest that was given of it, sooner or later.
+type PastStart struct {
+	Starts int      `json:"starts"` // how many are counted, the last 256 at most
+	Median Duration `json:"median"` // of the errors
+	P90    Duration `json:"p90"`
+	Late   int      `json:"late"` // of Starts, those that started later than was said
+}
+
+// Plan is what would happen if a workload were submitted now. Nothing is changed by asking.
+type Plan struct {
+	Phase   Phase   `json:"phase"`            // Starting: it would start at once; Waiting: it would wait
+	Message string  `json:"message"`          // the same in one sentence, with where or why
+	Node    string  `json:"node,omitempty"`   // where it would start
+	Grants  []Grant `json:"grants,omitempty"` // that it would have there
+
+	// Of one that would wait:
+	Place   int        `json:"place,omitempty"` // in line, from 1
+	Code    string     `json:"code,omitempty"`  // the dominant reason, as in Why
+	Counts  []WhyCount `json:"counts,omitempty"`
+	Unblock string     `json:"unblock,omitempty"` // what would let it start
+	Start   *Start     `json:"start,omitempty"`
+	Ahead   []string   `json:"ahead,omitempty"`  // names of those in front that would hold it back
+	Behind  int        `json:"behind,omitempty"` // how many would come after it in line
+
+	Evict   []PlanEvict `json:"evict,omitempty"` // who would be evicted, so that its queue has what it is guaranteed
+	Promise string      `json:"promise"`         // why nobody in front of it starts later by it, in one sentence
+	Delays  []PlanDelay `json:"delays,omitempty"`
+	Delayed int         `json:"delayed,omitempty"` // how many are delayed; the first 16 of them are in Delays
+	Notes   []string    `json:"notes,omitempty"`   // limits that this server does not hold
+}
+
+// PlanEvict is a workload that would be evicted.
+type PlanEvict struct {
+	Workload string `json:"workload"`
+	Reason   string `json:"reason"`
+}
+
+// PlanDelay is a workload that waits and would start later, by forecast.
+type PlanDelay struct {
+	Workload string     `json:"workload"`
+	From     time.Time  `json:"from"`
+	To       *time.Time `json:"to,omitempty"` // nil: not known any more
 }
 
 // WhyCount is how many devices are ruled out for one reason.

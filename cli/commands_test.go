@@ -70,6 +70,10 @@ func furnish(f *fakeServer) {
 		Workload: "night", Phase: api.Waiting, Place: 2, Code: "compute", Message: "no device has 0.50 of its compute free",
 		Counts: []api.WhyCount{{Code: "compute", Message: "floors of others are in the way", Devices: 1}, {Code: "down", Message: "down", Devices: 2}},
 		Ahead:  []string{"big"}, Unblock: "big starting and train ending", Estimate: ptr(now.Add(90 * time.Minute)),
+		Start: &api.Start{
+			Earliest: ptr(now), Latest: ptr(now.Add(90 * time.Minute)),
+			Past: &api.PastStart{Starts: 40, Median: api.Duration(2 * time.Minute), P90: api.Duration(25 * time.Minute), Late: 3},
+		},
 		History: []api.WhyRecord{{At: now.Add(-time.Minute), Message: "submitted"}, {At: now, Message: "overtaken by none"}},
 	}
 	f.log = "line 1\nline 2\n"
@@ -82,7 +86,7 @@ func TestTables(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
 		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
-		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-runs": "why train", "queues": "queue list", "queues-wide": "queue list -o wide", "queue": "queue show vision", "logs": "logs train",
+		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-wide": "why night -o wide", "why-runs": "why train", "plan": "plan --gpu 0.5 --mem 10Gi", "plan-waits": "plan --gpu 0.5 -- true", "queues": "queue list", "queues-wide": "queue list -o wide", "queue": "queue show vision", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +96,12 @@ func TestTables(t *testing.T) {
 				f.why = api.Why{
 					Workload: "train", Phase: api.Running, Message: "on device 0 (H200), with 0.25 of compute and 4Gi of memory as its own",
 					History: []api.WhyRecord{{At: now, Message: "started as process 4711"}},
+				}
+			}
+			if name == "plan" {
+				f.plan = api.Plan{
+					Phase: api.Starting, Message: "on device 0 (H200), with 0.50 of compute and 10Gi of memory as its own", Node: "here",
+					Promise: "its time limit is over before big, the first in line, starts at the latest (2026-11-20 15:30:00)",
 				}
 			}
 			got := f.command(strings.Fields(line)...)

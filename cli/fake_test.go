@@ -43,6 +43,7 @@ type fakeServer struct {
 	queues   []api.Queue
 	notes    []string // on what is submitted
 	why      api.Why
+	plan     api.Plan
 	log      string
 	calls    []string // METHOD PATH BODY
 	events   []api.Event
@@ -218,6 +219,17 @@ func (f *fakeServer) routes() http.Handler {
 	handle("GET /v1/workloads", f.list)
 	handle("POST /v1/workloads", f.submit)
 	handle("GET /v1/workloads/{name}", f.wait)
+	handle("POST /v1/plan", func(*http.Request) (any, *api.Error) {
+		if f.plan.Phase == "" {
+			return api.Plan{
+				Phase: f.why.Phase, Place: f.why.Place, Message: f.why.Message, Counts: f.why.Counts, Unblock: f.why.Unblock, Ahead: f.why.Ahead,
+				Start: f.why.Start, Behind: 1, Promise: "it takes its place in line, and nothing before its turn",
+				Evict:  []api.PlanEvict{{Workload: "train", Reason: "queue default would take back what it is guaranteed"}},
+				Delays: []api.PlanDelay{{Workload: "late", From: now.Add(time.Hour), To: ptr(now.Add(2 * time.Hour))}, {Workload: "lost", From: now.Add(time.Hour)}}, Delayed: 3,
+			}, nil
+		}
+		return f.plan, nil
+	})
 	handle("GET /v1/workloads/{name}/why", func(*http.Request) (any, *api.Error) { return f.why, nil })
 	handle("POST /v1/workloads/{name}/stop", f.stop)
 	handle("POST /v1/workloads/{name}/signal", f.signal)

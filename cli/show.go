@@ -197,13 +197,14 @@ func (c *invocation) whyCommand() *cobra.Command {
 				since, used = work.Status.Started, work.Status.Usage
 			}
 		}
-		return c.showWhy(why, since, used)
+		return c.showWhy(why, since, used, *format == formatWide)
 	}
 	return cmd
 }
 
-// showWhy prints an answer; for one that runs also since when, and what it uses now, as far as that is known.
-func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage) error {
+// showWhy prints an answer; for one that runs also since when, and what it uses now, as far as that is known. Wide says how past
+// estimates fared.
+func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage, wide bool) error {
 	var out fields
 	if _, err := fmt.Fprintln(c.Out, standing(why.Workload, why)); err != nil {
 		return err
@@ -224,9 +225,7 @@ func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage) er
 		out.add("  Ahead", strings.Join(why.Ahead, ", "))
 	}
 	out.add("  To start", why.Unblock)
-	if why.Estimate != nil {
-		out.add("  About", why.Estimate.Local().Format("2006-01-02 15:04:05")+", in "+age(why.Estimate.Sub(c.Now())))
-	}
+	c.addStart(&out, why.Start, wide)
 	for i, record := range why.History {
 		name := "  "
 		if i == 0 {

@@ -99,7 +99,11 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return out, err
 	}
 	// What the server would refuse whatever its state is as little understood as what does not parse.
-	if err := out.Default().Validate(); err != nil {
+	checked := out.Default()
+	if len(command) == 0 { // of a plan
+		checked.Command = []string{"none"}
+	}
+	if err := checked.Validate(); err != nil {
 		return out, &usageError{err}
 	}
 	return out, nil

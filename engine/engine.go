@@ -55,6 +55,8 @@ type Engine struct {
 	sizedAt uint64             // Changes, plus 1
 
 	out []Action
+
+	ahead *ahead // what is done is taken back; nil: it is done
 }
 
 // New returns an engine with no nodes, no work and the default queue.

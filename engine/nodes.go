@@ -99,6 +99,9 @@ func (e *Engine) evict(t *task, code, reason string) {
 	if t.evicting {
 		return
 	}
+	if e.ahead != nil {
+		e.ahead.evicting(t)
+	}
 	t.evicting, t.evict = true, e.id()
 	t.evictCode, t.evictReason = code, reason
 	e.pending[t.evict] = &proposal{w: t.w, task: t.index, kind: evictProposal}

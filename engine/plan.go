@@ -17,16 +17,19 @@ type plan struct {
 func (p *pass) carryOut(w *workload, victims []*workload) {
 	pl := &plan{id: p.nextID, w: w}
 	p.plans[pl.id] = pl
-	w.plan = pl.id
+	p.setPlan(w, pl.id)
 	for _, v := range victims {
 		reason := fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
 		for _, t := range v.tasks {
 			if t.live() {
+				p.evict(t, EvictReclaim, reason)
 				t.plan = pl.id
 				pl.tasks = append(pl.tasks, t)
-				p.evict(t, EvictReclaim, reason)
 			}
 		}
+	}
+	if p.ahead != nil {
+		p.ahead.later(func() { delete(p.plans, pl.id) })
 	}
 }
 

@@ -28,7 +28,7 @@ func (p *pass) reclaim(w *workload) {
 	if p.plans[w.plan] != nil || w.noPlanAt == p.moves+1 {
 		return
 	}
-	w.plan = 0 // one that was carried out, and was not enough
+	p.setPlan(w, 0) // one that was carried out, and was not enough
 	if len(p.plans) == 0 && len(entitled(w)) == 0 {
 		return
 	}

@@ -54,6 +54,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	spots, ok := p.fit(w)
 	if !ok || w.shape.nothing() {
 		p.fleet.Commit(mark)
+		p.promise(w, PromiseNothing)
 		return spots, ok
 	}
 	if p.reserve == nil {
@@ -65,10 +66,23 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	}
 	if p.reserve.known && w.TimeLimit > 0 && after(p.now, w.TimeLimit) <= p.reserve.at {
 		p.fleet.Commit(mark)
+		p.promise(w, PromiseEnds)
 		return spots, true
 	}
 	p.fleet.Rollback(mark)
 	return p.besideHead(w, g)
+}
+
+// promise notes, in a look ahead, what the head is promised of a workload should it start behind it.
+func (p *pass) promise(w *workload, code string) {
+	if p.ahead == nil {
+		return
+	}
+	at := Never
+	if p.reserve != nil && p.reserve.known {
+		at = p.reserve.at
+	}
+	p.ahead.promises[w] = Promise{code, p.head.ID, at}
 }
 
 // besideHead places a workload so that quotas and devices have room for the head, too.
@@ -80,8 +94,10 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	if p.reserve.known {
+		p.promise(w, PromiseBeside)
 		return p.beside(w)
 	}
+	p.promise(w, PromiseApart)
 	request, serves := *p.request(w), p.serves(p.head, w)
 	over := request.Avoid
 	request.Avoid = func(d fleet.DeviceID) bool {

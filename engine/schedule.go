@@ -115,6 +115,9 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		return p.backfill(w, g)
 	}
 	spots, ok := p.fit(w)
+	if p.ahead != nil {
+		delete(p.ahead.promises, w) // of an earlier pass, in which it was behind another
+	}
 	if !ok && !p.closedByModel(w) {
 		p.head = w
 		p.reclaim(w)
@@ -192,7 +195,7 @@ func (e *Engine) possible(s *shape) bool {
 func (e *Engine) start(w *workload, spots []place.Spot) {
 	e.dequeue(w)
 	e.moves++
-	w.plan = 0
+	e.setPlan(w, 0)
 	w.queue.Holds++
 	w.tasks = make([]*task, len(spots))
 	tasks := make([]task, len(spots))
@@ -210,6 +213,9 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 	w.placing = action.ID
 	e.pending[action.ID] = &proposal{w: w, kind: placeProposal}
 	e.out = append(e.out, action)
+	if e.ahead != nil {
+		e.ahead.started(w)
+	}
 }
 
 // grantOn is the grant of a workload's share on a device.

@@ -83,8 +83,16 @@ func (e *Engine) submit(ev Submit) bool {
 	if !e.join(w) {
 		return false
 	}
-	e.placer.Saw(&w.shape.Request)
+	if e.ahead != nil {
+		request := w.shape.Request // which is marked as one that came
+		e.placer.Saw(&request)
+	} else {
+		e.placer.Saw(&w.shape.Request)
+	}
 	e.enqueue(w)
+	if e.ahead != nil {
+		e.ahead.submitted(w)
+	}
 	return true
 }
 

@@ -31,6 +31,9 @@ func (e *Engine) usage(ev Usage) bool {
 		}
 		g := &at.t.grants[at.i]
 		before := g.taken()
+		if e.ahead != nil {
+			e.ahead.using(g)
+		}
 		e.countAbove(g, -1)
 		g.used = u.Memory
 		e.countAbove(g, 1)

@@ -228,6 +228,11 @@ func (e *Engine) dequeue(w *workload) {
 		w.retryAt = 0
 		return
 	}
+	e.ungroup(w)
+}
+
+// ungroup takes a workload out of its group.
+func (e *Engine) ungroup(w *workload) {
 	key := w.groupKey()
 	g := e.groups[key]
 	i, _ := slices.BinarySearchFunc(g.members, w, compare)
@@ -257,6 +262,9 @@ func (e *Engine) unpark() {
 	for c := e.parked.Begin(); c.Valid() && c.Value().retryAt <= e.now; c = e.parked.Begin() {
 		w := c.Value()
 		e.parked.Delete(w)
+		if e.ahead != nil {
+			e.ahead.unparked(w, w.retryAt)
+		}
 		e.regroup(w)
 	}
 }
@@ -281,24 +289,21 @@ func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes
 
 // release gives everything back that a task holds.
 func (e *Engine) release(t *task) {
-	if t.w.TimeLimit > 0 {
-		e.ends.Delete(t)
-	}
+	e.unlist(t)
+	e.giveBack(t)
+	e.fleet.Collect(t.node)
+}
+
+// giveBack takes a task that is in no list any more out of the books and the queues.
+func (e *Engine) giveBack(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
-		delete(e.grants, g.UID)
-		e.countAbove(g, -1)
 		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, -1)
-		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
-		if len(e.held[g.device]) == 0 {
-			delete(e.held, g.device)
-		}
 	}
 	e.fleet.Give(t.node, t.w.shape.Resources)
 	t.grants = nil
 	e.leavePlan(t)
-	e.fleet.Collect(t.node)
 }
 
 // settle enters a task, whose grants the fleet's books hold already, everywhere else.
@@ -307,11 +312,6 @@ func (e *Engine) settle(t *task) {
 		g := &t.grants[i]
 		g.model = e.fleet.Device(g.device).Model
 		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
-		e.held[g.device] = append(e.held[g.device], t)
-		e.grants[g.UID] = grantAt{t, i}
-		e.countAbove(g, 1)
 	}
-	if t.w.TimeLimit > 0 {
-		e.ends.Insert(t)
-	}
+	e.list(t)
 }

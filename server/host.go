@@ -23,6 +23,11 @@ type Host interface {
 
 	// Submit takes a workload in, or refuses it and changes nothing. It returns as soon as the workload is stored.
 	Submit(ctx context.Context, who Caller, spec api.WorkloadSpec) (api.Workload, error)
+	// Plan says what would happen if a workload were submitted now, or refuses it as Submit would. It changes nothing. The command may be
+	// left out.
+	Plan(ctx context.Context, who Caller, spec api.WorkloadSpec) (api.Plan, error)
+	// Starts says how the estimates fared that were given of the last starts; nil: none was given.
+	Starts(ctx context.Context) (*api.PastStart, error)
 	// Workloads lists those that are live and, with ended, those that are over, oldest first.
 	Workloads(ctx context.Context, ended bool) ([]api.Workload, error)
 	// Workload finds by name (the live one, else the latest) or UID.

@@ -64,6 +64,10 @@ var (
 	workloadUnknown  = describe("workload_unknown_calls", "How often the workload's processes looked up functions of the driver that the shim does not know: calls of those are not held to the share; absent when its meters are not known.", "workload")
 	oldestWaiting    = describe("oldest_waiting_seconds", "How long the oldest workload that waits has waited; absent when none does.")
 
+	estimatesCounted = describe("start_estimates", "How many of the last starts, 256 at the most, an estimate had been given of; absent when none.")
+	estimatesLate    = describe("start_estimates_late", "How many of these started later than was said.")
+	estimateError    = describe("start_estimate_error_seconds", "How far these starts were from what was said, sooner or later, by quantile.", "quantile")
+
 	queueHeld    = describe("queue_held_devices", "Compute floors held by the queue, in devices, subtree included.", queueLabels...)
 	queueQuota   = describe("queue_quota_devices", "The queue's quota in devices; absent when none is set.", queueLabels...)
 	queueWaiting = describe("queue_waiting", "Workloads of the queue that wait.", queueLabels...)
@@ -97,6 +101,13 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		if queue.Quota != api.Unlimited {
 			gauge(to, queueQuota, float64(queue.Quota)/float64(api.WholeDevice), queue.Name)
 		}
+	}
+	past, err := c.host.Starts(ctx)
+	if answered = answered && err == nil; past != nil {
+		gauge(to, estimatesCounted, float64(past.Starts))
+		gauge(to, estimatesLate, float64(past.Late))
+		gauge(to, estimateError, time.Duration(past.Median).Seconds(), "0.5")
+		gauge(to, estimateError, time.Duration(past.P90).Seconds(), "0.9")
 	}
 	gauge(to, upMetric, yes(answered))
 }

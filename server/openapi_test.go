@@ -32,7 +32,7 @@ func described(t *testing.T) map[string][]string {
 // The document describes the calls of docs/architecture.md, all of them and no others.
 func TestOpenAPIDescribesEveryPath(t *testing.T) {
 	want := map[string][]string{
-		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/workloads/{name}": {"get"},
+		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/plan": {"post"}, "/v1/workloads/{name}": {"get"},
 		"/v1/workloads/{name}/why": {"get"}, "/v1/workloads/{name}/logs": {"get"}, "/v1/workloads/{name}/stop": {"post"},
 		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"}, "/v1/queues": {"get"},
 		"/v1/queues/{name}": {"delete", "put"}, "/v1/events": {"get"},

@@ -103,6 +103,9 @@ func (r *routes) workloads(service huma.API) {
 	operation(service, http.MethodPost, "/v1/workloads", "submit", "Submit a workload", submitLimit, func(ctx context.Context, in *Body[api.WorkloadSpec]) (*Body[api.Workload], error) {
 		return answerWork(r.host.Submit(ctx, callerOf(ctx), in.Body))
 	})
+	operation(service, http.MethodPost, "/v1/plan", "plan", "What would happen if a workload were submitted now; changes nothing", submitLimit, func(ctx context.Context, in *Body[api.WorkloadSpec]) (*Body[api.Plan], error) {
+		return answer(r.host.Plan(ctx, callerOf(ctx), in.Body))
+	})
 	operation(service, http.MethodGet, "/v1/workloads/{name}", "workload", "One workload; with while once its phase is none of these", 0, func(ctx context.Context, in *struct {
 		Named
 		While []api.Phase `query:"while" doc:"phases to wait through"`

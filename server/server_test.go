@@ -59,6 +59,15 @@ func (f *fakeHost) Submit(_ context.Context, who Caller, spec api.WorkloadSpec) 
 	return api.Workload{UID: "u1", UserID: who.UID, Spec: spec}, f.fail
 }
 
+func (f *fakeHost) Plan(_ context.Context, who Caller, spec api.WorkloadSpec) (api.Plan, error) {
+	f.note("plan %s by %s", spec.Name, who.Name)
+	return api.Plan{Phase: api.Starting, Message: "on device 0"}, f.fail
+}
+
+func (f *fakeHost) Starts(context.Context) (*api.PastStart, error) {
+	return &api.PastStart{Starts: 4, Median: api.Duration(2 * time.Second), P90: api.Duration(5 * time.Second), Late: 1}, f.fail
+}
+
 func (f *fakeHost) Workloads(_ context.Context, ended bool) ([]api.Workload, error) {
 	f.note("workloads %v", ended)
 	return []api.Workload{f.work}, f.fail

@@ -39,6 +39,12 @@ func (c *Client) Submit(ctx context.Context, spec api.WorkloadSpec) (api.Workloa
 	return out, c.call(ctx, http.MethodPost, "/v1/workloads", spec, &out)
 }
 
+// Plan says what would happen if a workload were submitted now.
+func (c *Client) Plan(ctx context.Context, spec api.WorkloadSpec) (api.Plan, error) {
+	var out api.Plan
+	return out, c.call(ctx, http.MethodPost, "/v1/plan", spec, &out)
+}
+
 // Workload finds a workload by name or UID.
 func (c *Client) Workload(ctx context.Context, name string) (api.Workload, error) {
 	var out api.Workload

@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -162,6 +163,26 @@ func (p *Placer) SetSeen(seen *Seen) {
 		s.kinds[entry.key] = entry
 	}
 	s.seen, s.nextLook, s.stale = seen.Total, seen.Next, true
+}
+
+// SaveSeen remembers what came lately, and returns what puts it back.
+func (p *Placer) SaveSeen() (putBack func()) {
+	s := p.scored
+	if s == nil {
+		return func() {}
+	}
+	kinds, saved := maps.Clone(s.kinds), make(map[*kind]kind, len(s.kinds))
+	for _, k := range kinds {
+		saved[k] = *k
+	}
+	seen, next, draws, stale, epoch := s.seen, s.nextLook, s.draws, s.stale, s.epoch
+	return func() {
+		for k, was := range saved {
+			*k = was
+		}
+		s.kinds, s.seen, s.nextLook, s.draws = kinds, seen, next, draws
+		s.stale = stale || s.stale || s.epoch != epoch // a terrain of another workload is no use any more
+	}
 }
 
 func (p *Placer) export(k *kind) Popular {

@@ -20,6 +20,7 @@ func (h *Host) step(event engine.Event) *engine.Reject {
 		h.measure()
 	}
 	actions := h.engine.Step(event)
+	h.starts.forecast = nil
 	h.journal.append(event, actions)
 	var rejected *engine.Reject
 	for _, action := range actions {

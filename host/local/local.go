@@ -98,6 +98,7 @@ type Host struct {
 	broken   error // why the last commit failed; nothing is acted upon until one succeeds
 	tick     *time.Timer
 	memory   memory
+	starts   starts
 	actions  engine.ActionID // the last ID that is set aside in the store
 	orphaned []string        // found at the start, for Info
 	failed   []*work         // lately, with grants: see faulted

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -212,6 +213,14 @@ func (h *Host) commit() {
 	}
 }
 
+// set has settings stored with the next commit.
+func (h *Host) set(settings map[string]string) {
+	if h.pending.Settings == nil {
+		h.pending.Settings = map[string]string{}
+	}
+	maps.Copy(h.pending.Settings, settings)
+}
+
 func (h *Host) save() error {
 	if len(h.dirty) == 0 && h.pending.Empty() && !h.journal.dirty {
 		return nil
@@ -226,7 +235,7 @@ func (h *Host) save() error {
 	actions := h.actions
 	if h.engine.NextAction()+actionsAtOnce/2 > actions {
 		actions = h.engine.NextAction() + actionsAtOnce
-		h.pending.Settings = setAside(actions)
+		h.set(setAside(actions))
 	}
 	err := h.store.Write(context.WithoutCancel(h.ctx), &h.pending)
 	if err == nil {

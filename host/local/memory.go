@@ -26,6 +26,15 @@ type memory struct {
 // measure tells the engine which grants hold more memory than when it was last told. It reads the tasks' pages, which is cheap, and
 // comes before every decision, so that none is made on memory that someone holds.
 func (h *Host) measure() {
+	var usage engine.Usage
+	h.memory, usage = h.heldNow()
+	if len(usage.Grants) > 0 {
+		h.step(usage)
+	}
+}
+
+// heldNow is what grants hold of memory, and the news in that for the engine.
+func (h *Host) heldNow() (memory, engine.Usage) {
 	m := memory{told: map[string]api.Bytes{}, fresh: true, at: h.Now()}
 	usage := engine.Usage{At: h.time()}
 	for _, held := range h.Agent.MemoryHeld() {
@@ -39,10 +48,7 @@ func (h *Host) measure() {
 		m.told[uid] = held.Granted
 		usage.Grants = append(usage.Grants, engine.GrantUsage{UID: uid, Memory: held.Granted})
 	}
-	h.memory = m
-	if len(usage.Grants) > 0 {
-		h.step(usage)
-	}
+	return m, usage
 }
 
 // nextMeasure is when memory is to be measured without another cause; zero: not at all. Only what comes back matters then, and only

@@ -40,6 +40,9 @@ func (h *Host) recover(ctx context.Context) error {
 	if h.seq, err = h.store.LastSeq(ctx); err != nil {
 		return err
 	}
+	if err := h.loadStarts(ctx); err != nil {
+		return err
+	}
 	known := map[string]bool{}
 	for _, row := range live {
 		var kept keep

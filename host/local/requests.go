@@ -182,6 +182,15 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 // explain has the engine say why a workload waits, with names in place of UIDs.
 func (h *Host) explain(uid string, why *api.Why) {
 	engines := h.engine.Why(uid)
+	h.nameWhy(&engines, why)
+	if w := h.work[uid]; w != nil && engines.Phase == api.Waiting {
+		why.Start = h.expectedOf(w)
+		why.Estimate = why.Start.Latest
+	}
+}
+
+// nameWhy says what the engine says, with names in place of UIDs.
+func (h *Host) nameWhy(engines *engine.Why, why *api.Why) {
 	why.Phase, why.Place, why.Code, why.Message = engines.Phase, engines.Place, engines.Code, engines.Message
 	why.Unblock, why.Counts = engines.Unblock, engines.Counts
 	if out, all := h.outOfService(); engines.Code == engine.WhyNever && out != "" {
@@ -194,14 +203,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 	}
 	h.nameAbove(why, engines.Above)
 	for _, ahead := range engines.Ahead {
-		if other := h.work[ahead]; other != nil {
-			ahead = other.now.Spec.Name
-		}
-		why.Ahead = append(why.Ahead, ahead)
-	}
-	if engines.Estimate != engine.Never {
-		at := h.wall(engines.Estimate).UTC()
-		why.Estimate = &at
+		why.Ahead = append(why.Ahead, h.nameOf(ahead))
 	}
 }
 

@@ -213,6 +213,7 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 	}
 	w.signals = nil
 	at := child.At.UTC()
+	h.fared(w, at)
 	w.now.Status.PID, w.now.Status.Started = child.PID, &at
 	if !w.now.Spec.Attach {
 		w.now.Status.LogPath = h.logPath(w.now.UID)

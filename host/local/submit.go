@@ -14,26 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/server"
 )
 
 // Submit takes a workload in, or refuses it and changes nothing. It returns as soon as the workload is stored.
 func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadSpec) (api.Workload, error) {
-	spec = spec.Default()
-	if err := spec.Validate(); err != nil {
-		return api.Workload{}, refusal(err)
-	}
-	as, err := h.identity(who.UID)
-	if err != nil {
-		return api.Workload{}, refusal(err)
-	}
-	if as != nil { // looking at files of a user may take for ever
-		if !h.opened.take(who.UID) {
-			return api.Workload{}, refuse(api.CodeUnavailable, "%s has %d requests and connections under way: submit this when some have ended", who.Name, openLimit)
-		}
-		defer h.opened.give(who.UID)
-	}
-	path, err := findProgram(spec, as)
+	path, as, err := h.admit(who, &spec, true)
 	if err != nil {
 		return api.Workload{}, refusal(err)
 	}
@@ -45,27 +32,54 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		given.Status.Notes = []string{notHeld(spec, err)} // now, while whoever asks is there to read it
 	}
 	take := &intake{check: func() (*work, error) {
-		one := given
-		if err := h.checkName(&one); err != nil {
-			return nil, err
+		w, err := h.check(given, keep{Program: path, User: as})
+		if err == nil {
+			h.seq++
 		}
-		if err := h.nameModel(&one.Spec); err != nil {
-			return nil, err
-		}
-		w := newWork(h.seq+1, one, keep{Program: path, User: as})
-		if err := h.checkFit(w); err != nil {
-			if given.Spec.Name == "" { // nobody has seen the name that was made up
-				err = refuse(codeIn(err), "%s", strings.ReplaceAll(err.Error(), "workload "+one.Spec.Name, "the workload"))
-			}
-			return nil, err
-		}
-		h.seq++
-		return w, nil
+		return w, err
 	}}
 	if err := h.ask(ctx, message{intake: take}); err != nil {
 		return api.Workload{}, err
 	}
 	return take.taken, nil
+}
+
+// admit fills in a submission's defaults, refuses what is wrong with it whatever the state and, with program, finds that.
+func (h *Host) admit(who server.Caller, spec *api.WorkloadSpec, program bool) (path string, as *supervise.User, err error) {
+	*spec = spec.Default()
+	if err := spec.Validate(); err != nil {
+		return "", nil, err
+	}
+	if as, err = h.identity(who.UID); err != nil || !program {
+		return "", as, err
+	}
+	if as != nil { // looking at files of a user may take for ever
+		if !h.opened.take(who.UID) {
+			return "", nil, refuse(api.CodeUnavailable, "%s has %d requests and connections under way: submit this when some have ended", who.Name, openLimit)
+		}
+		defer h.opened.give(who.UID)
+	}
+	path, err = findProgram(*spec, as)
+	return path, as, err
+}
+
+// check makes a submission of what was given, or refuses it as things are.
+func (h *Host) check(given api.Workload, kept keep) (*work, error) {
+	one := given
+	if err := h.checkName(&one); err != nil {
+		return nil, err
+	}
+	if err := h.nameModel(&one.Spec); err != nil {
+		return nil, err
+	}
+	w := newWork(h.seq+1, one, kept)
+	if err := h.checkFit(w); err != nil {
+		if given.Spec.Name == "" { // nobody has seen the name that was made up
+			err = refuse(codeIn(err), "%s", strings.ReplaceAll(err.Error(), "workload "+one.Spec.Name, "the workload"))
+		}
+		return nil, err
+	}
+	return w, nil
 }
 
 // checkName gives a workload without a name one, and refuses one that another live workload has.

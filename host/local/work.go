@@ -44,6 +44,8 @@ type keep struct {
 	Stop    *order          `json:"stop,omitempty"`
 	// What was noted of processes of it that use a device around its share; none do where this is empty.
 	Evasions []string `json:"evasions,omitempty"`
+	// The first estimate of its start that was given while it waited; nil: none was.
+	Expected *time.Time `json:"expected,omitempty"`
 }
 
 // order is why a workload is being ended, and how.

@@ -1,0 +1,24 @@
+package fleet
+
+// Names is how many classes and resources had names at a moment.
+type Names struct{ classes, resources int }
+
+// Names is as many as there are now.
+func (f *Fleet) Names() Names { return Names{len(f.classes), len(f.resources)} }
+
+// ForgetSince forgets the classes and resources that came since. Nothing may use them any more, and nothing may have been said of
+// them: then what is remembered under their numbers is as true of the next that get these.
+func (f *Fleet) ForgetSince(then Names) {
+	for _, c := range f.classes[then.classes:] {
+		delete(f.byClass, c.name)
+	}
+	f.classes = f.classes[:then.classes]
+	for _, name := range f.resources[then.resources:] {
+		delete(f.byResource, name)
+	}
+	f.resources = f.resources[:then.resources]
+}
+
+// Doubt makes what was found not to fit be looked for again. Whoever gives something back inside a mark and goes on looking there
+// calls it, and again when all is taken back.
+func (f *Fleet) Doubt() { f.gains++ }

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+)
+
+// maxForecast is how much a forecast tries at the most, in groups of the line: a pass along it tries each.
+const maxForecast = 1 << 15
+
+// Forecast is when what waits starts if everything that runs or is started takes all of its time limit and ends then, what is being
+// ended or taken back ends at once, the host takes every start, and nobody submits or changes anything. It is found by deciding
+// ahead on the live state, with all that decides: order, quotas, reclaim and backfill. For the first in line that is a bound; those
+// behind it may start later all the same where work ends early, for their turn may come otherwise.
+type Forecast struct {
+	At     Time
+	starts map[string]Time
+	cut    bool // there was too much to try
+}
+
+// Forecast looks ahead from a time, not before that of the last event. It changes nothing.
+func (e *Engine) Forecast(at Time) *Forecast {
+	var f *Forecast
+	e.lookAhead(at, func(a *ahead) {
+		e.Step(Tick{At{e.now}})
+		f = a.forecast()
+	})
+	return f
+}
+
+// Start is when a workload starts that waits; Never: not known.
+func (f *Forecast) Start(id string) Time {
+	if at, ok := f.starts[id]; ok {
+		return at
+	}
+	return Never
+}
+
+// forecast lets the time go on until nothing starts any more by time limits alone.
+func (a *ahead) forecast() *Forecast {
+	e := a.e
+	f := &Forecast{At: e.now, starts: map[string]Time{}}
+	a.notes(f)
+	for _, w := range e.byID() { // whose end the host took on, and has not reported
+		for _, t := range w.tasks {
+			if t.live() && t.evicting && t.evict == 0 {
+				a.endAndGoOn(t, f)
+			}
+		}
+	}
+	for budget := maxForecast; e.line.Len() > 0; budget -= 1 + len(e.groups) {
+		a.carryOut(f)
+		end, next := Never, e.Next()
+		var t *task
+		if c := e.ends.Begin(); c.Valid() {
+			t = c.Value()
+			end = t.end()
+		}
+		switch {
+		case budget < 0:
+			f.cut = true
+			return f
+		case end == Never && next == Never:
+			return f
+		case end <= next:
+			a.pass(end)
+			a.endAndGoOn(t, f)
+		default:
+			a.pass(next)
+			a.tick(f)
+		}
+	}
+	return f
+}
+
+// pass lets the time go on.
+func (a *ahead) pass(to Time) {
+	a.e.now = max(a.e.now, to)
+	a.e.queues.Now = int64(a.e.now)
+}
+
+// tick starts what may start by now.
+func (a *ahead) tick(f *Forecast) {
+	a.e.settled = false
+	a.e.moves++
+	a.e.Step(Tick{At{a.e.now}})
+	a.notes(f)
+}
+
+// endAndGoOn has a task end, and starts what may start then.
+func (a *ahead) endAndGoOn(t *task, f *Forecast) {
+	e := a.e
+	a.end(t)
+	e.settled, e.out = false, nil
+	e.doubt()
+	e.unpark()
+	e.schedule()
+	a.notes(f)
+}
+
+// notes takes down what was just started.
+func (a *ahead) notes(f *Forecast) {
+	for _, action := range a.e.out {
+		if p, ok := action.(Place); ok {
+			f.starts[p.Workload] = a.e.now
+		}
+	}
+}
+
+// carryOut answers all starts and evictions as a host does for which all goes well, until there are none.
+func (a *ahead) carryOut(f *Forecast) {
+	for {
+		var open []ActionID
+		for id, p := range a.e.pending {
+			if p.kind != resizeProposal {
+				open = append(open, id)
+			}
+		}
+		if len(open) == 0 {
+			return
+		}
+		slices.Sort(open)
+		for _, id := range open {
+			p := a.e.pending[id]
+			switch {
+			case p == nil:
+			case p.kind == placeProposal:
+				a.begin(p.w)
+			default:
+				a.endAndGoOn(p.w.tasks[p.task], f)
+			}
+		}
+		a.tick(f) // what was just started may be taken back
+	}
+}
+
+// Codes of why no start of a workload that waits is known.
+const (
+	UnknownEndless = "no_time_limit" // work without a time limit is in its way
+	UnknownNever   = "impossible"    // it could not start whatever ended
+	UnknownFar     = "too_far"       // more has to end before it than is looked at
+)
+
+// maxInWay is how many workloads are named that are in the way of another.
+const maxInWay = 8
+
+// Estimate is when a workload that waits starts, as far as time limits say.
+type Estimate struct {
+	Earliest Time   // it does not start before: what runs may end at any moment
+	Latest   Time   // as forecast; Never: not known
+	Unknown  string // why not
+	Message  string // the same in half a sentence; it names no workload
+	// InWay are running workloads without a time limit on devices that could serve it, oldest first, up to 8.
+	InWay []string
+}
+
+// Estimate says what a forecast means for a workload that waits, with why where it means nothing.
+func (e *Engine) Estimate(f *Forecast, id string) Estimate {
+	w, ok := e.work[id]
+	if !ok || !w.waiting() {
+		return Estimate{Earliest: Never, Latest: Never}
+	}
+	out := Estimate{Earliest: max(f.At, w.retryAt), Latest: f.Start(id)}
+	if out.Latest != Never {
+		out.Earliest = min(out.Earliest, out.Latest)
+		return out
+	}
+	_, over := w.queue.Smaller(w.demand())
+	switch {
+	case over || !e.possible(w.shape):
+		out.Unknown, out.Message = UnknownNever, "it could not start whatever ended"
+	case f.cut:
+		out.Unknown, out.Message = UnknownFar, "more has to end before it than is looked at ahead"
+	default:
+		out.Unknown, out.Message = UnknownEndless, "work without a time limit is in its way"
+		out.InWay = e.endless(w)
+	}
+	return out
+}
+
+// endless are running workloads without a time limit on devices that could serve another.
+func (e *Engine) endless(w *workload) []string {
+	var all []*workload
+	for n := range e.fleet.Nodes {
+		for _, d := range e.fleet.DevicesOf(n) {
+			if len(e.held[d]) == 0 || !e.placer.Serves(&w.shape.Request, d) {
+				continue
+			}
+			for _, t := range e.held[d] {
+				if t.w.TimeLimit == 0 && !t.evicting && !slices.Contains(all, t.w) {
+					all = append(all, t.w)
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *workload) int { return cmp.Compare(a.seq, b.seq) })
+	ids := make([]string, 0, maxInWay)
+	for _, o := range all[:min(len(all), maxInWay)] {
+		ids = append(ids, o.ID)
+	}
+	return ids
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// checkPlan plans a submission and holds the plan to what an engine restored from a snapshot then does, and the engine itself to
+// what it was before.
+func (w *world) checkPlan(news []GrantUsage, s Submit) SubmitPlan {
+	w.t.Helper()
+	before := w.engine.Snapshot()
+	plan := w.engine.PlanSubmit(Usage{s.At, news}, s.Workload)
+	if after := w.engine.Snapshot(); !bytes.Equal(before, after) {
+		w.t.Fatalf("a plan of %+v left a trace: %s", s.Workload, firstDifference(after, before))
+	}
+	if err := w.engine.CheckInvariants(); err != nil {
+		w.t.Fatalf("after a plan of %+v: %v", s.Workload, err)
+	}
+	twin, err := Restore(before)
+	if err != nil {
+		w.t.Fatalf("restore: %v", err)
+	}
+	twin.Step(Usage{s.At, news})
+	if got, want := show(plan.Actions), show(twin.Step(s)); got != want {
+		w.t.Fatalf("the plan of %+v is\n%sand what is done is\n%s", s.Workload, got, want)
+	}
+	phase := twin.Phase(s.Workload.ID)
+	if plan.Rejected != nil {
+		return plan
+	}
+	if (plan.Place != nil) != (phase != api.Waiting) {
+		w.t.Fatalf("by the plan %s starts: %v, and it is %s", s.Workload.ID, plan.Place != nil, phase)
+	}
+	if plan.Place == nil {
+		if got, want := showWhy(plan.Why), showWhy(twin.Why(s.Workload.ID)); got != want {
+			w.t.Fatalf("by the plan %s waits:\n%sand it waits:\n%s", s.Workload.ID, got, want)
+		}
+	}
+	if p := plan.Promise; p != nil {
+		// Of several queues another may be first in line next.
+		was, is := w.engine.Why(p.First).Estimate, twin.Why(p.First)
+		if w.engine.Now() == twin.Now() && len(news) == 0 && len(plan.Actions) == 1 && is.Code == WhyNoRoom && is.Estimate > was {
+			w.t.Fatalf("%s is started with promise %+v, and the first in line may start at %d and no longer at %d", s.Workload.ID, *p, is.Estimate, was)
+		}
+	}
+	return plan
+}
+
+// follow takes an event in, and holds the engine to one that was restored just before and never planned.
+func (w *world) follow(event Event) {
+	w.t.Helper()
+	twin, err := Restore(w.engine.Snapshot())
+	if err != nil {
+		w.t.Fatalf("restore: %v", err)
+	}
+	if got, want := show(w.engine.Step(event)), show(twin.Step(event)); got != want {
+		w.t.Fatalf("after plans %T gives\n%sand without\n%s", event, got, want)
+	}
+	if a, b := w.engine.Snapshot(), twin.Snapshot(); !bytes.Equal(a, b) {
+		w.t.Fatalf("after plans and %T: %s", event, firstDifference(a, b))
+	}
+}
+
+// TestPlanIsWhatSubmitDoes: at any state a plan of any submission leaves no trace, and says what the submission does. The world goes on
+// with the engine that planned and holds it, step by step, to one that never did.
+func TestPlanIsWhatSubmitDoes(t *testing.T) {
+	promised, evicting, started, delayed := 0, 0, 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t, Config{Placement: drawPolicy(rt)})
+		w.t = rt
+		g := &generator{t: rt, world: w}
+		for _, ev := range queues(w.at()) {
+			w.step(ev)
+		}
+		for _, name := range []string{"org", "other"} {
+			w.step(QueueSet{w.at(), api.QueueSpec{Name: name, Quota: api.Quota(g.int("quota", 0, 2)) * 1000}})
+		}
+		w.step(g.node())
+		for i := range g.int("borrowers", 0, 4) {
+			share := api.Share{Compute: api.Compute{Floor: 600, Ceiling: api.WholeDevice}}
+			w.step(Submit{w.at(), Workload{ID: fmt.Sprintf("borrower%d", i), Tasks: 1, Devices: 1, Share: share, Preemptible: true}})
+			w.settle()
+		}
+		for range g.int("steps", 20, 60) {
+			event := g.event()
+			submit, ok := event.(Submit)
+			if !ok {
+				submit = g.submit()
+				submit.At.At += Time(g.int("later", 0, 3)) * 700_000
+				if g.int("new names", 0, 9) == 0 {
+					submit.Workload.Feasibility = "nowhere"
+					submit.Workload.Resources = []Resource{{"unheard of", 1}}
+				}
+			}
+			var news []GrantUsage
+			if g.int("news", 0, 3) == 0 {
+				news = g.usage(submit.At).Grants
+			}
+			plan := w.checkPlan(news, submit)
+			promised += count(plan.Promise != nil)
+			evicting += count(len(plan.Evict) > 0)
+			started += count(plan.Place != nil)
+			delayed += count(plan.Delayed > 0)
+			w.follow(event)
+		}
+	})
+	if promised == 0 || evicting == 0 || started == 0 || delayed == 0 {
+		t.Errorf("%d promises, %d reclaims, %d starts, %d delays: the test has shown too little", promised, evicting, started, delayed)
+	}
+}
+
+// firstDifference shows two snapshots from where they differ.
+func firstDifference(a, b []byte) string {
+	at := bytes.IndexByte(a, '\n') + 1 // behind the checksums
+	for at < min(len(a), len(b)) && a[at] == b[at] {
+		at++
+	}
+	from := max(0, at-80)
+	return fmt.Sprintf("…%.200s… instead of …%.200s…", a[from:], b[from:])
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// TestForecastIsWhatComes: where everything takes all of its time limit and nobody does anything, each start comes at the time that was
+// forecast, and what was forecast to wait waits.
+func TestForecastIsWhatComes(t *testing.T) {
+	came := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t, Config{})
+		w.t = rt
+		g := &generator{t: rt, world: w, tame: true}
+		for _, ev := range queues(w.at()) {
+			w.step(ev)
+		}
+		w.step(g.node())
+		w.step(g.node())
+		for range g.int("steps", 10, 60) {
+			switch ev := g.event().(type) {
+			case Refused, NodeSet: // a node that refused is tried again when something ends there, which no forecast sees
+			default:
+				w.step(ev)
+			}
+		}
+		w.goOn()
+		before := w.engine.Snapshot()
+		forecast := w.engine.Forecast(w.now)
+		if !bytes.Equal(before, w.engine.Snapshot()) {
+			rt.Fatalf("a forecast left a trace")
+		}
+		waiting := w.engine.Waiting()
+		starts := w.runOut(waiting)
+		for _, id := range waiting {
+			if at, ok := starts[id]; !ok && forecast.Start(id) != Never || ok && forecast.Start(id) != at {
+				rt.Fatalf("%s was forecast to start at %d and starts at %d (%v)", id, forecast.Start(id), at, ok)
+			} else if ok {
+				came++
+			}
+		}
+	})
+	if came == 0 {
+		t.Errorf("nothing that waited ever started: the test has shown nothing")
+	}
+}
+
+// goOn answers everything, and ends what is being ended.
+func (w *world) goOn() {
+	w.answerAll()
+	for _, one := range w.engine.byID() {
+		for _, t := range one.tasks {
+			if t.live() && t.evicting {
+				w.step(Ended{w.at(), one.ID, t.index})
+				w.answerAll()
+			}
+		}
+	}
+}
+
+// answerAll is settle with a tick after each round of answers.
+func (w *world) answerAll() {
+	for open := w.engine.Unanswered(); len(open) > 0; open = w.engine.Unanswered() {
+		for _, a := range open {
+			w.step(Done{w.at(), a.Action()})
+			switch a := a.(type) {
+			case Place:
+				for _, p := range a.Tasks {
+					w.step(Started{w.at(), a.Workload, p.Task})
+				}
+			case Evict:
+				w.step(Ended{w.at(), a.Workload, a.Task})
+			}
+		}
+		w.step(Tick{w.at()})
+	}
+}
+
+// runOut lets everything run to its time limit, and says when those that wait started.
+func (w *world) runOut(waiting []string) map[string]Time {
+	starts := map[string]Time{}
+	for {
+		w.step(Tick{w.at()})
+		w.answerAll()
+		for _, id := range waiting {
+			if _, ok := starts[id]; !ok && w.engine.Phase(id) != api.Waiting {
+				starts[id] = w.now
+			}
+		}
+		end, next := Never, w.engine.Next()
+		var t *task
+		if c := w.engine.ends.Begin(); c.Valid() {
+			t = c.Value()
+			end = t.end()
+		}
+		switch {
+		case end == Never && next == Never:
+			return starts
+		case end <= next:
+			w.now = max(w.now, end)
+			w.step(Ended{w.at(), t.w.ID, t.index})
+			w.answerAll()
+		default:
+			w.now = max(w.now, next)
+		}
+	}
+}
+
+// TestEstimateSaysWhyThereIsNone names the reasons for which no start is known.
+func TestEstimateSaysWhyThereIsNone(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.step(NodeSet{At: w.at(), Node: "n1", Devices: devices("n1", 1, "big", 8*gi)})
+	submit := func(id string, floor api.Milli, limit Time) {
+		share := api.Share{Compute: api.Compute{Floor: floor, Ceiling: api.WholeDevice}}
+		w.step(Submit{w.at(), Workload{ID: id, Tasks: 1, Devices: 1, Share: share, TimeLimit: limit}})
+		w.settle()
+	}
+	submit("limited", 500, 60_000_000)
+	submit("endless", 500, 0)
+	submit("half", 500, 0)
+	submit("whole", 1000, 0)
+	f := w.engine.Forecast(w.now)
+	for id, want := range map[string]string{
+		"half":  "{Earliest:0 Latest:60000000 Unknown: Message: InWay:[]}",
+		"whole": fmt.Sprintf("{Earliest:0 Latest:%d Unknown:%s Message:work without a time limit is in its way InWay:[endless]}", Never, UnknownEndless),
+	} {
+		if got := fmt.Sprintf("%+v", w.engine.Estimate(f, id)); got != want {
+			t.Errorf("%s: %s instead of %s", id, got, want)
+		}
+	}
+}
+
+// drawPolicy is best fit, or the default scores.
+func drawPolicy(t *rapid.T) *place.Policy {
+	if rapid.Bool().Draw(t, "best fit") {
+		return nil
+	}
+	policy := place.Default()
+	return &policy
+}

@@ -1,0 +1,124 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// Plan says what would happen if a workload were submitted now, or refuses it as Submit would. It changes nothing, and leaves nothing
+// in the event log. Without a command no program is looked for.
+func (h *Host) Plan(ctx context.Context, who server.Caller, spec api.WorkloadSpec) (api.Plan, error) {
+	program := len(spec.Command) > 0
+	if !program {
+		spec.Command, spec.Dir, spec.Env = []string{"none"}, "/", nil
+	}
+	if _, _, err := h.admit(who, &spec, program); err != nil {
+		return api.Plan{}, refusal(err)
+	}
+	given := api.Workload{UID: newUID(), User: who.Name, UserID: who.UID, Spec: spec, Status: api.WorkloadStatus{Phase: api.Waiting}}
+	var out api.Plan
+	var refused error
+	err := h.look(ctx, func() {
+		w := (*work)(nil)
+		if refused = h.cannotStore(); refused == nil {
+			w, refused = h.check(given, keep{})
+		}
+		if refused == nil {
+			out, refused = h.planned(w)
+		}
+	})
+	if err == nil && refused != nil {
+		err = refusal(refused)
+	}
+	if limits := limitsOf(spec); err == nil {
+		if failed := h.groups.Try(given.UID, limits); failed != nil {
+			out.Notes = []string{notHeld(spec, failed)}
+		}
+	}
+	return out, err
+}
+
+// planned has the engine say what would happen, with names in place of UIDs.
+func (h *Host) planned(w *work) (api.Plan, error) {
+	_, news := h.heldNow()
+	plan := h.engine.PlanSubmit(news, engineWorkload(w))
+	if plan.Rejected != nil {
+		return api.Plan{}, refuse(codeOf(plan.Rejected.Code), "%s", plan.Rejected.Reason)
+	}
+	var out api.Plan
+	if plan.Place != nil {
+		placing := plan.Place.Tasks[0]
+		w.now.Status.Phase, w.now.Status.Grants = api.Starting, h.shownGrants(placing.Grants)
+		out = api.Plan{Phase: api.Starting, Node: placing.Node, Grants: w.now.Status.Grants, Message: h.holding(w.now)}
+	} else {
+		why := api.Why{}
+		h.nameWhy(&plan.Why, &why)
+		out = api.Plan{
+			Phase: api.Waiting, Message: why.Message, Place: why.Place, Code: why.Code, Counts: why.Counts, Unblock: why.Unblock, Ahead: why.Ahead,
+			Start: h.shownStart(plan.Estimate), Behind: plan.Behind,
+		}
+	}
+	if out.Evict = h.planEvictions(plan.Evict, w); len(out.Evict) > 0 {
+		out.Message = "what its queue " + w.now.Spec.Queue + " is guaranteed would be taken back for it"
+		out.Unblock = "those that would be evicted ending"
+	}
+	out.Promise = h.promise(&plan)
+	out.Delayed = plan.Delayed
+	for _, one := range plan.Delays {
+		delay := api.PlanDelay{Workload: h.nameOf(one.ID), From: h.wall(one.From).UTC()}
+		if one.To != engine.Never {
+			to := h.wall(one.To).UTC()
+			delay.To = &to
+		}
+		out.Delays = append(out.Delays, delay)
+	}
+	return out, nil
+}
+
+// planEvictions are those that a plan of reclaim would evict, each once.
+func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict {
+	var out []api.PlanEvict
+	for _, one := range evict {
+		name := h.nameOf(one.Workload)
+		if slices.ContainsFunc(out, func(o api.PlanEvict) bool { return o.Workload == name }) {
+			continue
+		}
+		reason := "queue " + owner.now.Spec.Queue + " would take back what it is guaranteed"
+		if known, ok := h.engine.Workload(one.Workload); ok {
+			reason += ", and queue " + known.Queue + " has borrowed it"
+		}
+		out = append(out, api.PlanEvict{Workload: name, Reason: reason})
+	}
+	return out
+}
+
+// promise says why nobody in front of a workload starts later by it.
+func (h *Host) promise(plan *engine.SubmitPlan) string {
+	if plan.Promise == nil {
+		if plan.Place == nil {
+			return "it takes its place in line, and nothing before its turn"
+		}
+		return "it would start in its turn: nobody in front of it could start on what it takes"
+	}
+	first := h.nameOf(plan.Promise.First) + ", the first in line,"
+	at := ""
+	if plan.Promise.At != engine.Never {
+		at = " (" + h.wall(plan.Promise.At).Local().Format("2006-01-02 15:04:05") + ")"
+	}
+	switch plan.Promise.Code {
+	case engine.PromiseEnds:
+		return "its time limit is over before " + first + " starts at the latest" + at
+	case engine.PromiseBeside:
+		return fmt.Sprintf("it leaves all that %s has from its latest start on%s", first, at)
+	case engine.PromiseNothing:
+		return "it holds nothing that anyone could miss"
+	default:
+		return "it takes only what " + strings.TrimSuffix(first, ",") + ", could never use, or leaves room for all of that"
+	}
+}
