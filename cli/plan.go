@@ -64,7 +64,7 @@ func (c *invocation) showPlan(plan api.Plan, wide bool) error {
 	out.add("  To start", plan.Unblock)
 	c.addStart(&out, plan.Start, wide)
 	if plan.Behind > 0 {
-		out.add("  Behind it", plural(plan.Behind, "workload")+" that wait")
+		out.add("  Behind it", plural(plan.Behind, "waiting workload"))
 	}
 	for i, one := range plan.Evict {
 		name := "  Evicts"
@@ -91,7 +91,7 @@ func (c *invocation) addDelays(out *fields, plan api.Plan) {
 		if one.To != nil {
 			to = clock(*one.To)
 		}
-		lines = append(lines, fmt.Sprintf("%s, from %s to %s at the latest", one.Workload, clock(one.From), to))
+		lines = append(lines, fmt.Sprintf("%s, from %s at the latest to %s", one.Workload, clock(one.From), to))
 	}
 	if more := plan.Delayed - len(plan.Delays); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
@@ -122,6 +122,9 @@ func (c *invocation) addStart(out *fields, start *api.Start, wide bool) {
 
 // interval is from when to when a start is expected.
 func (c *invocation) interval(start *api.Start) string {
+	if start.Latest.Sub(c.Now()) < time.Second {
+		return "as soon as what is being ended, or would be, has ended"
+	}
 	text := "by " + clock(*start.Latest) + ", in " + age(start.Latest.Sub(c.Now())) + " at the latest"
 	if start.Earliest != nil && start.Earliest.Sub(c.Now()) > time.Second {
 		return text + "; not before " + clock(*start.Earliest)

@@ -173,7 +173,9 @@ func (e *Engine) Estimate(f *Forecast, id string) Estimate {
 		out.Unknown, out.Message = UnknownFar, "more has to end before it than is looked at ahead"
 	default:
 		out.Unknown, out.Message = UnknownEndless, "work without a time limit is in its way"
-		out.InWay = e.endless(w)
+		if out.InWay = e.endless(w); len(out.InWay) == 0 {
+			out.Message = "what goes before it has no time limit"
+		}
 	}
 	return out
 }

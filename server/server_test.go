@@ -253,6 +253,7 @@ func TestEachCallReachesTheHost(t *testing.T) {
 		{"POST", "/v1/workloads/night/signal", `{"signal":"SIGUSR1"}`, "signal night 10"},
 		{"POST", "/v1/workloads/night/signal", `{"signal":"usr2"}`, "signal night 12"},
 		{"POST", "/v1/workloads/night/resize", `{"gpu":"0.25..0.60"}`, "resize night"},
+		{"POST", "/v1/plan", `{"name":"night"}`, "plan night by user-0"},
 		{"DELETE", "/v1/queues/vision", "", "remove vision"},
 	} {
 		status, body := s.call(test.method, test.path, test.body)
@@ -503,6 +504,7 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		`aliquot_workload_unknown_calls{workload="known"} 4`, // once, however many devices it is on
 		`aliquot_workloads{phase="running",queue="vision"} 1`,
 		`aliquot_queue_quota_devices{queue="vision"} 2`,
+		`aliquot_start_estimate_error_seconds{quantile="0.9"} 5`, `aliquot_start_estimates 4`, `aliquot_start_estimates_late 1`,
 		`aliquot_host_up 1`,
 		`aliquot_info{version="v1"} 1`,
 	} {

@@ -1,0 +1,108 @@
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// A plan says what a submission then does, stores nothing and writes nothing to the event log; the estimate that why gives of a start
+// is counted when it comes.
+func TestPlanSaysWhatSubmitDoes(t *testing.T) {
+	s := newSite(t, nil)
+	ctx := context.Background()
+	plan := func(asked api.WorkloadSpec) api.Plan {
+		t.Helper()
+		out, err := s.Plan(ctx, me, asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	all := spec("1", "sleep 1000")
+	all.Devices, all.TimeLimit = 2, api.Duration(time.Hour)
+	bare := all
+	bare.Command, bare.Dir, bare.Env = nil, "", nil
+	before := s.journalSize()
+	planned := plan(bare)
+	if planned.Phase != api.Starting || len(planned.Grants) != 2 || !strings.HasPrefix(planned.Message, "on device 0") {
+		t.Errorf("planned %+v", planned)
+	}
+	if works, err := s.Workloads(ctx, true); err != nil || len(works) != 0 || s.journalSize() != before {
+		t.Errorf("a plan left %v in the list (%v), and %d bytes in the event log instead of %d", works, err, s.journalSize(), before)
+	}
+	first := s.submit(all)
+	s.running(first.UID)
+	for i, grant := range s.wait(first.UID).Status.Grants {
+		if grant.Device != planned.Grants[i].Device || grant.MemoryFloor != planned.Grants[i].MemoryFloor {
+			t.Errorf("planned %+v and granted %+v", planned.Grants[i], grant)
+		}
+	}
+
+	next := spec("1", "true")
+	next.Name = "next"
+	planned = plan(next)
+	if planned.Phase != api.Waiting || planned.Place != 1 || planned.Start == nil || planned.Start.Latest == nil || planned.Message == "" {
+		t.Fatalf("planned %+v", planned)
+	}
+	s.submit(next)
+	why, err := s.Why(ctx, "next")
+	if err != nil || why.Message != planned.Message || why.Start == nil || why.Start.Latest == nil {
+		t.Fatalf("why: %+v, %v; planned %+v", why, err, planned)
+	}
+	if apart := why.Start.Latest.Sub(*planned.Start.Latest).Abs(); apart > time.Minute {
+		t.Errorf("planned to start at %s, and then said to at %s", planned.Start.Latest, why.Start.Latest)
+	}
+	if _, err := s.Plan(ctx, me, next); err == nil || !strings.Contains(err.Error(), "lives already") {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	if _, err := s.Stop(ctx, me, first.UID, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.ended("next")
+	s.restart()
+	past, err := s.Starts(ctx)
+	if err != nil || past == nil || past.Starts != 1 || past.Late != 0 || time.Duration(past.Median) < 30*time.Minute {
+		t.Errorf("the start that came long before the estimate counts as %+v, %v", past, err)
+	}
+}
+
+// A plan is refused as the submission is.
+func TestPlanIsRefusedAsSubmitIs(t *testing.T) {
+	s := newSite(t, nil)
+	for _, change := range []func(*api.WorkloadSpec){
+		func(asked *api.WorkloadSpec) { asked.Queue = "nowhere" },
+		func(asked *api.WorkloadSpec) { asked.Devices = 64 },
+		func(asked *api.WorkloadSpec) { asked.Command = []string{"./not-there"} },
+		func(asked *api.WorkloadSpec) { asked.CPU = 1 << 30 },
+	} {
+		asked := spec("1", "true")
+		change(&asked)
+		_, planned := s.Plan(context.Background(), me, asked)
+		_, submitted := s.Submit(context.Background(), me, asked)
+		if planned == nil || submitted == nil || planned.Error() != submitted.Error() {
+			t.Errorf("%+v: the plan says %v, and the submission %v", asked, planned, submitted)
+		}
+	}
+}
+
+func (s *site) journalSize() (size int64) {
+	s.Helper()
+	files, err := filepath.Glob(filepath.Join(s.State, "events", "*"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		size += info.Size()
+	}
+	return size
+}
