@@ -279,10 +279,10 @@ type Why struct {
 	Code     string      `json:"code"`    // the dominant reason, stable
 	Message  string      `json:"message"` // the same in one sentence
 	Counts   []WhyCount  `json:"counts,omitempty"`
-	Unblock  string      `json:"unblock,omitempty"` // what would let it start
+	Unblock  string      `json:"unblock,omitempty"`  // what would let it start
 	Estimate *time.Time  `json:"estimate,omitempty"` // Start.Latest
 	Start    *Start      `json:"start,omitempty"`    // of one that waits: when
-	Ahead    []string    `json:"ahead,omitempty"`   // names of those in front that hold it back
+	Ahead    []string    `json:"ahead,omitempty"`    // names of those in front that hold it back
 	History  []WhyRecord `json:"history,omitempty"`
 }
 
