@@ -148,7 +148,8 @@ type Usage struct {
 	Workload    string        `json:"workload"`
 	Grant       Grant         `json:"grant"`
 	Compute     *Milli        `json:"compute"`     // device time held, in thousandths of the device
-	Memory      *Bytes        `json:"memory"`      // bytes held, overhead included
+	Memory      *Bytes        `json:"memory"`      // bytes held, overhead included, as its processes account it
+	DriverSays  *Bytes        `json:"driverSays"`  // bytes that these processes hold by the driver's word
 	MemoryPeak  Bytes         `json:"memoryPeak"`  // the most held at once, since the grant
 	Borrowing   Milli         `json:"borrowing"`   // compute above the floor
 	Lending     Milli         `json:"lending"`     // of its floor, to others
@@ -190,6 +191,9 @@ type Device struct {
 	HealthReason string       `json:"healthReason,omitempty"`
 	Grants       []Usage      `json:"grants"`
 	Unenforced   []Process    `json:"unenforced,omitempty"`
+	Unseen       string       `json:"unseen,omitempty"` // what the driver does not tell of its processes; empty: nothing
+	Stopped      uint64       `json:"stopped"`          // processes that were ended there because no share held them, since the server started
+	MemoryDoubts uint64       `json:"memoryDoubts"`     // times that a share held more memory there than it may, likewise
 }
 
 // Process is a process found on a device that no share covers.
@@ -199,6 +203,15 @@ type Process struct {
 	User   string `json:"user"`
 	Memory *Bytes `json:"memory"`
 }
+
+// UnenforcedRule says what a server does about processes that use a device and are not held to a share.
+type UnenforcedRule string
+
+// The rules. Empty is to show them.
+const (
+	ShowUnenforced UnenforcedRule = "show" // in lists, metrics and events
+	StopUnenforced UnenforcedRule = "stop" // and end them, where they are a task's; a root's server those of persons, too
+)
 
 // QueueSpec is a tenant in the tree of queues. Its quota is what it is guaranteed and its limit what it may never pass, for the
 // floors of its workloads together, those of the queues under it included. Work that is not preemptible fits in the quota only;
@@ -370,6 +383,8 @@ type Info struct {
 	Simulate  string   `json:"simulate"`  // the simulated devices, `h200x2,a10x4`; empty when they are real
 	HTTP      string   `json:"http"`      // address on loopback; empty: none
 	State     string   `json:"state"`     // folder of what survives a reboot
+
+	Unenforced UnenforcedRule `json:"unenforced"` // what is done about processes that no share holds
 }
 
 // Event is one change, as the server sends it to those who listen.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/native"
@@ -21,6 +22,9 @@ type Agent struct {
 	log     *slog.Logger
 	lock    *os.File
 	backend device.Backend
+	rule    api.UnenforcedRule
+	grace   time.Duration // that a process has to end when it is told to
+	every   time.Duration // between looks, while nobody reads the meters
 	arbiter *arbiter
 	sim     *simulator // nil with a real driver
 	notices *notices
@@ -33,6 +37,8 @@ type Agent struct {
 	tasks   map[string]*task
 	unknown map[string]bool  // tasks of which it was said that their programs know functions the shim does not
 	seen    map[stray]string // processes that a notice was given of, and the tasks that they belong to
+	heavy   map[shareOn]bool // shares of which a notice was given that they hold more memory than they may
+	ending  map[stray]bool   // processes that are being ended, without their device
 
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -70,8 +76,9 @@ func newAgent(config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		run: r, log: log, lock: lock, notices: newNotices(),
+		run: r, log: log, lock: lock, notices: newNotices(), rule: config.Unenforced, grace: endGrace, every: lookEvery,
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, unknown: map[string]bool{}, seen: map[stray]string{},
+		heavy: map[shareOn]bool{}, ending: map[stray]bool{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin, every: askEvery, taken: a.readopt}
 	return a, nil

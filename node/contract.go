@@ -19,6 +19,9 @@ type Config struct {
 	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
 	Log      *slog.Logger
 
+	// Unenforced is what is done about processes that are not held to a share; empty: they are shown.
+	Unenforced api.UnenforcedRule
+
 	// DriverFolders is where the machine's driver is looked for; empty: the linker's cache and the usual folders.
 	DriverFolders []string
 }
@@ -85,6 +88,9 @@ type Usage struct {
 	MemPeak   api.Bytes
 	Processes []int // registered, by pid on the node
 
+	// MemoryByDriver is what these processes hold by the driver's word; nil: it does not say.
+	MemoryByDriver *api.Bytes
+
 	// UnknownCalls is how often its processes looked up functions of the driver that the shim does not know; calls of those pass it.
 	// It is of the whole task, and of the processes that run now.
 	UnknownCalls uint64
@@ -108,6 +114,9 @@ type DeviceUsage struct {
 	MemoryUsed     *api.Bytes    // by the driver's word; nil: not known
 	Busy           *api.Milli    // by the driver's word
 	Unenforced     []api.Process
+	Unseen         string // what the driver does not tell of its processes, a sentence without an end; empty: it tells all that is asked
+	Stopped        uint64 // processes that were ended there because no share held them, since this agent was opened
+	MemoryDoubts   uint64 // times that a share was found to hold more memory there than it may, likewise
 }
 
 // Sample is one reading of all meters.
@@ -135,8 +144,9 @@ const (
 	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at
 	DeviceBack   NoticeKind = "device back"
 	DeviceFault  NoticeKind = "device fault"  // a program on it failed; the device is as it was
-	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it
-	Enforced     NoticeKind = "enforced"      // no process of the task does so any more
+	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it, or a share's processes hold more memory than they may
+	Enforced     NoticeKind = "enforced"      // nothing of the task does so any more
+	Stopped      NoticeKind = "stopped"       // a process was told to end because it did so
 	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged
 	UnknownCalls NoticeKind = "unknown calls" // a task's program knows functions of the driver that the shim does not; said once a task
 	Broken       NoticeKind = "broken"        // a task cannot be held to its grants any more: end it

@@ -20,6 +20,8 @@ type deviceState struct {
 	Device
 	page *page.Map[page.Device]
 	last DeviceUsage // as last read
+
+	stopped, doubts uint64 // of DeviceUsage
 }
 
 // loadDevices makes the pages of the devices that were found, or opens those that an earlier agent made, and marks as down those

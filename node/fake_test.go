@@ -184,6 +184,13 @@ func (f *fakeDevices) compute(uuid string, pids ...int) {
 	}
 }
 
+// hold lets a process compute on a device beside the others, with so much memory by the driver's word.
+func (f *fakeDevices) hold(uuid string, pid int, memory api.Bytes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.processes[uuid] = append(slices.Clone(f.processes[uuid]), device.Process{PID: pid, Memory: &memory})
+}
+
 // fakeRun makes a run folder whose arbiter is fake. Whatever serves there is ended with the test.
 func fakeRun(t *testing.T) string {
 	t.Helper()

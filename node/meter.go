@@ -30,9 +30,10 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	for _, t := range a.listTasks() {
 		sample.Tasks = append(sample.Tasks, t.task.meter(t.asked, a.capacity, known)...)
 	}
-	owners := a.owners(known)
+	found := surveys(readings, known, a.owners(known))
 	rows := map[string]DeviceUsage{}
-	for _, u := range sample.Tasks {
+	for i, u := range sample.Tasks {
+		sample.Tasks[i].MemoryByDriver = found[u.Grant.Device].memoryOf(u.Task)
 		row := rows[u.Grant.Device]
 		row.Own += u.Own
 		row.Burst += u.Burst - u.BurstLent
@@ -43,9 +44,9 @@ func (a *Agent) Sample(ctx context.Context) (Sample, error) {
 	for _, d := range a.Devices() {
 		usage := a.meterDevice(d.UUID, rows[d.UUID])
 		if reading, ok := readings[d.UUID]; ok {
-			list, keys, tasks := strays(d.UUID, reading.Processes, known, owners)
-			usage.MemoryUsed, usage.Busy, usage.Unenforced = reading.MemoryUsed, reading.Busy, list
-			a.noticeStrays(d.UUID, list, keys, tasks)
+			usage.MemoryUsed, usage.Busy, usage.Unseen = reading.MemoryUsed, reading.Busy, reading.Unseen
+			usage.Unenforced = found[d.UUID].strays
+			a.noticeStrays(d.UUID, found[d.UUID])
 		}
 		sample.Devices = append(sample.Devices, usage)
 	}
@@ -139,6 +140,9 @@ func (a *Agent) meterDevice(uuid string, row DeviceUsage) DeviceUsage {
 		a.mu.Unlock()
 	}
 	row.UUID = uuid
+	a.mu.Lock()
+	row.Stopped, row.MemoryDoubts = d.stopped, d.doubts
+	a.mu.Unlock()
 	return row
 }
 
@@ -156,7 +160,7 @@ func (t *task) meter(asked Task, capacity func(device string) api.Bytes, known r
 		devices[i] = g.Device
 	}
 	t.readTel(asked, capacity, func(p page.Process) {
-		known[p.PID] = registration{task: asked.UID, devices: devices, start: p.StartTime}
+		known[p.PID] = append(known[p.PID], registration{task: asked.UID, user: asked.UserID, devices: devices, start: p.StartTime})
 	})
 	return slices.Clone(t.last)
 }

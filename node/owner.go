@@ -60,14 +60,16 @@ func (o owners) of(key stray) string {
 
 // task is the one that a process itself is known by.
 func (o owners) task(pid int, fact facts, byMark bool) string {
-	if own, ok := o.known[pid]; ok && own.start == fact.start {
-		return own.task
-	}
-	if !byMark {
-		return ""
-	}
 	user, err := proc.RealUser(pid)
 	if err != nil {
+		return ""
+	}
+	for _, own := range o.known[pid] {
+		if own.start == fact.start && own.user == user { // a page is what its owner may write, too
+			return own.task
+		}
+	}
+	if !byMark {
 		return ""
 	}
 	environment, err := proc.Environment(pid, environmentWithin)

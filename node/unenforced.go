@@ -15,40 +15,64 @@ import (
 // lookEvery is how often processes that no share covers are looked for while nobody reads the meters.
 const lookEvery = 3 * time.Second
 
+// looking is what is kept from look to look.
+type looking struct {
+	doubts   map[string]*doubt
+	suspects suspects
+	heavy    map[shareOn]bool // shares that held too much memory at the last look
+	took     []string         // tasks that were taken over and of which nothing was said yet
+}
+
+func newLooking(took []string) *looking {
+	return &looking{doubts: map[string]*doubt{}, heavy: map[shareOn]bool{}, took: took}
+}
+
 // watchStrays looks for processes that no share covers, so that they are noticed although nobody samples, and for shares whose word does
 // not agree with their device's. Of the tasks that it took over it says once which are held to their shares: whoever knows otherwise
 // from an earlier agent knows what is over.
 func (a *Agent) watchStrays(ctx context.Context, took []string) {
-	again := time.NewTicker(lookEvery)
+	again := time.NewTicker(a.every)
 	defer again.Stop()
-	doubts := map[string]*doubt{}
+	l := newLooking(took)
 	for {
-		a.checkPages()
-		readings := a.readDevices()
-		known := registered{}
-		var shares []Usage
-		for _, t := range a.listTasks() {
-			shares = append(shares, t.task.meter(t.asked, a.capacity, known)...)
-		}
-		a.noticeUnknown(shares)
-		owners := a.owners(known)
-		for _, uuid := range slices.Sorted(maps.Keys(readings)) {
-			reading := readings[uuid]
-			list, keys, tasks := strays(uuid, reading.Processes, known, owners)
-			a.noticeStrays(uuid, list, keys, tasks)
-			if reading.Busy != nil && len(list) == 0 { // else who used it is known
-				a.doubtShares(ctx, doubts, time.Now(), uuid, *reading.Busy, shares)
-			}
-		}
-		if len(took) > 0 && a.allRead(readings) {
-			a.noticeHeld(took)
-			took = nil
-		}
+		a.look(ctx, l)
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
 		}
+	}
+}
+
+func (a *Agent) look(ctx context.Context, l *looking) {
+	a.checkPages()
+	may := a.mayHold(nil)
+	readings := a.readDevices()
+	known := registered{}
+	var shares []Usage
+	for _, t := range a.listTasks() {
+		shares = append(shares, t.task.meter(t.asked, a.capacity, known)...)
+	}
+	may = a.mayHold(may)
+	a.forgetHeavy(l, may)
+	a.noticeUnknown(shares)
+	var found []suspect
+	surveyed := surveys(readings, known, a.owners(known))
+	for _, uuid := range slices.Sorted(maps.Keys(surveyed)) {
+		s := surveyed[uuid]
+		a.noticeStrays(uuid, s)
+		for i, key := range s.keys {
+			found = append(found, suspect{key, s.tasks[i], "it computes past the shim"})
+		}
+		if busy := readings[uuid].Busy; busy != nil && len(s.keys) == 0 { // else who used it is known
+			a.doubtShares(ctx, l.doubts, time.Now(), uuid, *busy, shares)
+		}
+		found = append(found, a.doubtMemory(l, uuid, s, may)...)
+	}
+	a.enforce(ctx, l.suspects.look(a.arbiter.current(), found))
+	if len(l.took) > 0 && a.allRead(readings) {
+		a.noticeHeld(l)
+		l.took = nil
 	}
 }
 
@@ -64,17 +88,40 @@ func (a *Agent) allRead(readings map[string]device.Reading) bool {
 	return true
 }
 
-// noticeHeld says of each task of a list of which no process is past its share that it is so.
-func (a *Agent) noticeHeld(list []string) {
-	a.mu.Lock()
-	evading := map[string]bool{}
-	for _, task := range a.seen {
-		evading[task] = true
+// noticeHeld says of each task that was taken over, and of which nothing is past its share, that it is so.
+func (a *Agent) noticeHeld(l *looking) {
+	evading := a.evading()
+	for on := range l.heavy { // what it holds is judged at the next look
+		evading[on.task] = true
 	}
-	a.mu.Unlock()
-	for _, task := range list {
+	for _, task := range l.took {
 		if !evading[task] {
 			a.notices.add(Notice{Kind: Enforced, Task: task, Message: fmt.Sprintf("Every process of task %s that computes is held to its share.", task)})
+		}
+	}
+}
+
+// evading are the tasks of which a notice was given that something of them is past its share.
+func (a *Agent) evading() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tasks := map[string]bool{}
+	for _, task := range a.seen {
+		tasks[task] = true
+	}
+	for on := range a.heavy {
+		tasks[on.task] = true
+	}
+	return tasks
+}
+
+// noticeCleared says of each task of a list that it is held to its share again, if nothing else of it is not.
+func (a *Agent) noticeCleared(uuid string, list []string) {
+	evading := a.evading()
+	slices.Sort(list)
+	for _, task := range slices.Compact(list) {
+		if task != "" && !evading[task] {
+			a.notify(Notice{Kind: Enforced, Device: uuid, Task: task, Message: fmt.Sprintf("Every process of task %s that computes is held to its share again.", task)})
 		}
 	}
 }
@@ -95,75 +142,32 @@ func (a *Agent) noticeUnknown(shares []Usage) {
 	}
 }
 
-// stray is a process on a device that no share covers.
-type stray struct {
-	device string
-	pid    int
-	start  uint64
-}
-
-// registered is the processes of all tasks by pid: the devices of the task, and its UID.
-type registered map[int]registration
-
-type registration struct {
-	task    string
-	devices []string
-	start   uint64
-}
-
-// strays picks from what computes on a device those that are not registered for it. The driver's list must have been read before
-// the registrations: a process registers before it reaches a device, so one that is covered is always found. One that has
-// ended meanwhile is left out.
-func strays(uuid string, computing []device.Process, known registered, owners owners) (list []api.Process, keys []stray, tasks []string) {
-	for _, p := range computing {
-		fact, ok := factsOf(p.PID)
-		if !ok || fact.dead {
-			continue
-		}
-		if r, ok := known[p.PID]; ok && slices.Contains(r.devices, uuid) && r.start == fact.start {
-			continue
-		}
-		list = append(list, api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory})
-		key := stray{uuid, p.PID, fact.start}
-		keys = append(keys, key)
-		tasks = append(tasks, owners.of(key))
-	}
-	return list, keys, tasks
-}
-
 // noticeStrays gives a notice of each stray that was not there before, and of each task of which the last one has gone. A device
 // whose processes are not known now must be left out.
-func (a *Agent) noticeStrays(uuid string, list []api.Process, keys []stray, tasks []string) {
+func (a *Agent) noticeStrays(uuid string, s *survey) {
 	var fresh []int
-	var gone, still []string
+	var gone []string
 	a.mu.Lock()
-	for i, key := range keys {
+	for i, key := range s.keys {
 		if _, known := a.seen[key]; !known {
 			fresh = append(fresh, i)
 		}
-		a.seen[key] = tasks[i] // a process may come to belong to a task
+		a.seen[key] = s.tasks[i] // a process may come to belong to a task
 	}
 	for key, task := range a.seen {
-		if key.device == uuid && !slices.Contains(keys, key) {
+		if key.device == uuid && !slices.Contains(s.keys, key) {
 			delete(a.seen, key)
 			gone = append(gone, task)
-		} else {
-			still = append(still, task)
 		}
 	}
 	a.mu.Unlock()
-	slices.Sort(gone)
-	for _, task := range slices.Compact(gone) {
-		if task != "" && !slices.Contains(still, task) {
-			a.notify(Notice{Kind: Enforced, Device: uuid, Task: task, Message: fmt.Sprintf("Every process of task %s that computes is held to its share again.", task)})
-		}
-	}
+	a.noticeCleared(uuid, gone)
 	for _, i := range fresh {
-		p := list[i]
+		p, task := s.strays[i], s.tasks[i]
 		message := fmt.Sprintf("Process %d (%s, user %s) computes on device %s and no share covers it.", p.PID, p.Name, cmp.Or(p.User, "unknown"), uuid)
-		if tasks[i] != "" {
-			message = fmt.Sprintf("Process %d (%s) of task %s computes on device %s past the shim, and is not held to a share.", p.PID, p.Name, tasks[i], uuid)
+		if task != "" {
+			message = fmt.Sprintf("Process %d (%s) of task %s computes on device %s past the shim, and is not held to a share.", p.PID, p.Name, task, uuid)
 		}
-		a.notify(Notice{Kind: Unenforced, Device: uuid, Task: tasks[i], Message: message})
+		a.notify(Notice{Kind: Unenforced, Device: uuid, Task: task, Message: message})
 	}
 }

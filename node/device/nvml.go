@@ -213,11 +213,16 @@ func (b *nvmlBackend) Read(uuid string) (Reading, error) {
 		if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
 			return reading, fmt.Errorf("read device %s: %w", uuid, failed("its processes", ret))
 		}
+		if ret == nvml.ERROR_NOT_SUPPORTED {
+			reading.Unseen = "its driver does not list the processes on it"
+		}
 		for _, p := range processes {
 			process := Process{PID: int(p.Pid)}
 			if int64(p.UsedGpuMemory) != nvml.VALUE_NOT_AVAILABLE {
 				memory := api.Bytes(p.UsedGpuMemory)
 				process.Memory = &memory
+			} else {
+				reading.Unseen = "its driver does not say how much memory each process holds"
 			}
 			reading.Processes = append(reading.Processes, process)
 		}

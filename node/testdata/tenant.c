@@ -4,6 +4,7 @@
  *
  *   launch N   runs N kernels of 1 ms and waits for them
  *   hold N     allocates N MiB more; answers `refused` if it may not
+ *   lie        writes into its task's tel page that no process of it holds any memory
  *   graph N    runs a graph of N such kernels and waits for it
  *   see        answers the device's UUID, its total memory in MiB as cuMemGetInfo shows it, and how many devices there are
  *
@@ -13,11 +14,14 @@
  * function with cuGetProcAddress, as programs on the runtime library do.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "abi.h"
 #include "cuda.h"
 #include "nvml.h"
 
@@ -125,6 +129,24 @@ static void see(void)
 	printf(" %zu %d\n", total >> 20, count);
 }
 
+static void lie(void)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/tel", getenv("ALIQUOT_TASK"));
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	struct alq_tel *tel = mmap(NULL, sizeof *tel, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd < 0 || tel == MAP_FAILED) {
+		perror(path);
+		exit(1);
+	}
+	for (int slot = 0; slot < ALQ_MAX_PROCS; slot++) {
+		__atomic_store_n(&tel->slot[slot].grant[0].mem_used, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&tel->slot[slot].grant[0].mem_overhead, 0, __ATOMIC_SEQ_CST);
+	}
+	munmap(tel, sizeof *tel);
+	puts("lied");
+}
+
 int main(int argc, char **argv)
 {
 	static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry alq_busy_1000us()\n{\n\tret;\n}\n";
@@ -155,6 +177,8 @@ int main(int argc, char **argv)
 		} else if (sscanf(line, "graph %" SCNu64, &n) == 1) {
 			graph(function, n);
 			puts("launched");
+		} else if (strcmp(line, "lie\n") == 0) {
+			lie();
 		} else if (strcmp(line, "manage\n") == 0) {
 			manage();
 		} else if (strcmp(line, "see\n") == 0) {
