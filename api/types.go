@@ -191,7 +191,7 @@ type Device struct {
 	HealthReason string       `json:"healthReason,omitempty"`
 	Grants       []Usage      `json:"grants"`
 	Unenforced   []Process    `json:"unenforced,omitempty"`
-	Unseen       string       `json:"unseen,omitempty"` // what the driver does not tell of its processes; empty: nothing
+	Unseen       Unseen       `json:"unseen,omitempty"` // what the driver does not tell of its processes; empty: nothing
 	Stopped      uint64       `json:"stopped"`          // processes that were ended there because no share held them, since the server started
 	MemoryDoubts uint64       `json:"memoryDoubts"`     // times that a share held more memory there than it may, likewise
 }
@@ -203,6 +203,15 @@ type Process struct {
 	User   string `json:"user"`
 	Memory *Bytes `json:"memory"`
 }
+
+// Unseen is what a driver does not tell of the processes on a device, a sentence without an end.
+type Unseen string
+
+// What a driver may not tell.
+const (
+	UnseenProcesses Unseen = "its driver does not list the processes on it"
+	UnseenMemory    Unseen = "its driver does not say how much memory each process holds"
+)
 
 // UnenforcedRule says what a server does about processes that use a device and are not held to a share.
 type UnenforcedRule string

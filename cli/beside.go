@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,9 @@ func (c *invocation) otherwise(flags upFlags, config ServeConfig, has api.Info) 
 	if (flags.state != "" || c.settings.State != "") && config.State != has.State {
 		asked = append(asked, "--state "+config.State)
 	}
+	if (flags.unenforced != "" || c.settings.Unenforced != "") && config.Unenforced != cmp.Or(has.Unenforced, api.ShowUnenforced) {
+		asked = append(asked, "--unenforced "+string(config.Unenforced))
+	}
 	if len(asked) == 0 {
 		return ""
 	}
@@ -81,5 +85,5 @@ func settingsOf(info api.Info) string {
 	if info.Simulated {
 		devices = "--simulate " + info.Simulate
 	}
-	return devices + ", --http " + orText(info.HTTP, off) + ", --state " + info.State
+	return devices + ", --http " + orText(info.HTTP, off) + ", --state " + info.State + ", --unenforced " + string(cmp.Or(info.Unenforced, api.ShowUnenforced))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
 	"github.com/aliquot-dev/aliquot/cli/safe"
 	"github.com/aliquot-dev/aliquot/engine"
@@ -73,7 +74,10 @@ type ServeConfig struct {
 	Usual    bool   // nobody asked for that address: where it is taken, the server does without
 	Version  string
 	Log      io.Writer
-	because  string // why devices are simulated
+
+	Unenforced api.UnenforcedRule // what is done about processes that no share holds
+
+	because string // why devices are simulated
 }
 
 // invocation is what the commands of one Program share.

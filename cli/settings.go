@@ -17,13 +17,15 @@ import (
 
 // settings are what configuration files and the environment say where no flag does. Later sources win: the machine's file
 // (/etc/aliquot/config.yaml), the user's ($XDG_CONFIG_HOME/aliquot/config.yaml), ALIQUOT_STATE, ALIQUOT_RUN, ALIQUOT_SIMULATE,
-// ALIQUOT_HTTP and ALIQUOT_QUEUE.
+// ALIQUOT_HTTP, ALIQUOT_UNENFORCED and ALIQUOT_QUEUE.
 type settings struct {
 	State    string `json:"state"`
 	Run      string `json:"run"`
 	Simulate string `json:"simulate"`
 	HTTP     string `json:"http"`
 	Queue    string `json:"queue"`
+
+	Unenforced string `json:"unenforced"`
 }
 
 // machineConfig is the machine's file of settings.
@@ -54,7 +56,7 @@ func loadSettings(env []string) (settings, error) {
 	}
 	for name, field := range map[string]*string{
 		"ALIQUOT_STATE": &out.State, "ALIQUOT_RUN": &out.Run, "ALIQUOT_SIMULATE": &out.Simulate,
-		"ALIQUOT_HTTP": &out.HTTP, "ALIQUOT_QUEUE": &out.Queue,
+		"ALIQUOT_HTTP": &out.HTTP, "ALIQUOT_UNENFORCED": &out.Unenforced, "ALIQUOT_QUEUE": &out.Queue,
 	} {
 		if value, ok := lookup(env, name); ok && value != "" {
 			*field = value

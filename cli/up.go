@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ type upFlags struct {
 	state, simulate, http string
 	detach                bool
 	format                string
+	unenforced            string
 }
 
 func (c *invocation) upCommand() *cobra.Command {
@@ -52,6 +54,7 @@ func (c *invocation) upCommand() *cobra.Command {
 	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
 	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
 	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+", or off if it is taken)")
+	cmd.Flags().StringVar(&flags.unenforced, "unenforced", "", "processes that use a device and are not held to a share: show them, or stop (end) them too (default: show)")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
 	must(cmd.MarkFlagDirname("state"))
 	format := outputFlag(cmd)
@@ -79,6 +82,9 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 	if config.State, err = c.ownState(flags.state); err != nil {
 		return config, err
 	}
+	if config.Unenforced, err = c.unenforced(flags.unenforced); err != nil {
+		return config, err
+	}
 	c.chooseSimulated(&config)
 	if config.HTTP == "" {
 		config.HTTP = c.settings.HTTP
@@ -95,6 +101,15 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 		return config, usagef("--http %s: HTTP is served on loopback only: write %s, or off", config.HTTP, defaultHTTP)
 	}
 	return config, nil
+}
+
+// unenforced is the rule about processes that no share holds; flag is --unenforced.
+func (c *invocation) unenforced(flag string) (api.UnenforcedRule, error) {
+	rule := api.UnenforcedRule(cmp.Or(flag, c.settings.Unenforced, string(api.ShowUnenforced)))
+	if rule != api.ShowUnenforced && rule != api.StopUnenforced {
+		return "", usagef("--unenforced %s: write %s or %s", rule, api.ShowUnenforced, api.StopUnenforced)
+	}
+	return rule, nil
 }
 
 // chooseSimulated says which devices are simulated, if any, and why: those that were asked for, else those of an earlier server
@@ -192,7 +207,7 @@ func (c *invocation) startDaemon(config ServeConfig, log *os.File) (*exec.Cmd, e
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	line := []string{"up", "--state", config.State, "--run", config.Run}
+	line := []string{"up", "--state", config.State, "--run", config.Run, "--unenforced", string(config.Unenforced)}
 	if !config.Usual {
 		line = append(line, "--http", orText(config.HTTP, off))
 	}

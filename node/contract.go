@@ -114,7 +114,7 @@ type DeviceUsage struct {
 	MemoryUsed     *api.Bytes    // by the driver's word; nil: not known
 	Busy           *api.Milli    // by the driver's word
 	Unenforced     []api.Process
-	Unseen         string // what the driver does not tell of its processes, a sentence without an end; empty: it tells all that is asked
+	Unseen         api.Unseen
 	Stopped        uint64 // processes that were ended there because no share held them, since this agent was opened
 	MemoryDoubts   uint64 // times that a share was found to hold more memory there than it may, likewise
 }

@@ -84,8 +84,12 @@ func TestMemoryLies(t *testing.T) {
 		t.Run(string(rule), func(t *testing.T) {
 			a := openWatchful(t, shortFolder(t), "h200x1", rule)
 			device := a.Devices()[0].UUID
-			honest := prepareAndStart(t, a, aTask("honest", 250, 1000, device))
-			liar := prepareAndStart(t, a, aTask("liar", 250, 1000, device))
+			task := func(uid string) Task {
+				one := aTask(uid, 250, 1000, device)
+				one.Grants[0].MemFloor = one.Grants[0].MemCeiling
+				return one
+			}
+			honest, liar := prepareAndStart(t, a, task("honest")), prepareAndStart(t, a, task("liar"))
 			if got := honest.tell("hold 1700"); got != "held" { // with its context all of its ceiling of 2 GiB but some
 				t.Fatal(got)
 			}

@@ -102,7 +102,7 @@ func TestSample(t *testing.T) {
 	s := sample(t, a)
 	want := Usage{
 		Task: "w.0", Grant: aTask("w.0", 250, 800, "GPU-a").Grants[0], Held: 900, Own: 500, Burst: 400, BurstLent: 100, Lent: 7, Reserved: 8, Waited: 9,
-		Launches: 30, Memory: 1111, MemPeak: 2000, Processes: []int{os.Getpid(), 1}, UnknownCalls: 3,
+		Launches: 30, Memory: 1111, MemPeak: 2000, Processes: []int{os.Getpid(), 1}, MemoryByDriver: new(api.Bytes), UnknownCalls: 3,
 	}
 	if len(s.Tasks) != 1 || !reflect.DeepEqual(s.Tasks[0], want) {
 		t.Errorf("usage  %+v\nwanted %+v", s.Tasks, want)

@@ -47,12 +47,15 @@ var (
 	deviceBusy        = describe("device_busy_ratio", "Part of the time the device was busy, by the driver's word; absent when not known.", deviceLabels...)
 	deviceHealthy     = describe("device_healthy", "1 if the device takes work.", deviceLabels...)
 	deviceUnenforced  = describe("device_unenforced_processes", "Processes on the device that no share covers; absent when not known.", deviceLabels...)
+	deviceStopped     = describe("device_stopped_processes_total", "Processes that were ended on the device because no share held them, since the server started.", deviceLabels...)
+	deviceDoubts      = describe("device_memory_doubts_total", "Times that a share held more memory of the device by the driver's word than it may, since the server started.", deviceLabels...)
 
 	grantFloor       = describe("share_compute_floor_ratio", "Compute floor, as a part of the device.", grantLabels...)
 	grantCeiling     = describe("share_compute_ceiling_ratio", "Compute ceiling, as a part of the device.", grantLabels...)
 	grantMemFloor    = describe("share_memory_floor_bytes", "Memory floor.", grantLabels...)
 	grantMemCeiling  = describe("share_memory_ceiling_bytes", "Memory ceiling.", grantLabels...)
 	grantMemory      = describe("share_memory_bytes", "Memory held, overhead included; absent when not known.", grantLabels...)
+	grantByDriver    = describe("share_memory_by_driver_bytes", "Memory that the share's processes hold by the driver's word; absent when not known.", grantLabels...)
 	grantDeviceTime  = describe("share_device_seconds_total", "Device time held since the grant.", grantLabels...)
 	grantOwnTime     = describe("share_own_seconds_total", "Device time held within the floor since the grant.", grantLabels...)
 	grantBurstTime   = describe("share_burst_seconds_total", "Device time held above the floor since the grant.", grantLabels...)
@@ -118,7 +121,10 @@ func collectDevice(to chan<- prometheus.Metric, device api.Device) {
 	gauge(to, deviceMemoryFree, float64(device.MemoryFree), labels...)
 	gauge(to, deviceComputeFree, part(device.ComputeFree), labels...)
 	gauge(to, deviceHealthy, yes(device.Health == api.Healthy), labels...)
-	if device.MemoryUsed != nil || device.Busy != nil || len(device.Unenforced) > 0 { // else its driver was not asked, or did not answer
+	counter(to, deviceStopped, float64(device.Stopped), labels...)
+	counter(to, deviceDoubts, float64(device.MemoryDoubts), labels...)
+	answered := device.MemoryUsed != nil || device.Busy != nil || len(device.Unenforced) > 0 // else its driver was not asked, or did not answer
+	if answered && device.Unseen != api.UnseenProcesses {
 		gauge(to, deviceUnenforced, float64(len(device.Unenforced)), labels...)
 	}
 	if device.MemoryUsed != nil {
@@ -144,6 +150,9 @@ func collectGrant(to chan<- prometheus.Metric, usage api.Usage, labels ...string
 		return // its meters are not known
 	}
 	gauge(to, grantMemory, float64(*usage.Memory), labels...)
+	if usage.DriverSays != nil {
+		gauge(to, grantByDriver, float64(*usage.DriverSays), labels...)
+	}
 	gauge(to, grantProcesses, float64(usage.Processes), labels...)
 	counter(to, grantDeviceTime, usage.DeviceTime.Seconds(), labels...)
 	counter(to, grantOwnTime, usage.Own.Seconds(), labels...)

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/aliquot-dev/aliquot/api"
 )
 
@@ -44,9 +46,9 @@ func (f *fakeHost) Info(_ context.Context, who Caller) (api.Info, error) {
 func (f *fakeHost) Devices(context.Context) ([]api.Device, error) {
 	milli, bytes := api.Milli(600), api.Bytes(1<<30)
 	return []api.Device{{
-		UUID: "GPU-0", Model: "H200", Memory: 140 << 30, ComputeFree: 750, Health: api.Healthy,
+		UUID: "GPU-0", Model: "H200", Memory: 140 << 30, ComputeFree: 750, Health: api.Healthy, Stopped: 2, MemoryDoubts: 3,
 		Grants: []api.Usage{
-			{Workload: "known", Compute: &milli, Memory: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
+			{Workload: "known", Compute: &milli, Memory: &bytes, DriverSays: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
 			{Workload: "unknown", Grant: api.Grant{ComputeFloor: 100, ComputeLimit: 100}},
 			{Workload: "unseen", Enforced: true}, // by default: nobody could look
 		},
@@ -501,6 +503,9 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		`aliquot_share_compute_floor_ratio{device="GPU-0",index="0",workload="unknown"} 0.1`,
 		`aliquot_share_enforced{device="GPU-0",index="0",workload="unknown"} 0`,
 		`aliquot_share_enforced{device="GPU-0",index="0",workload="known"} 1`,
+		`aliquot_share_memory_by_driver_bytes{device="GPU-0",index="0",workload="known"} 1.073741824e+09`,
+		`aliquot_device_stopped_processes_total{device="GPU-0",index="0",model="H200"} 2`,
+		`aliquot_device_memory_doubts_total{device="GPU-0",index="0",model="H200"} 3`,
 		`aliquot_workload_unknown_calls{workload="known"} 4`, // once, however many devices it is on
 		`aliquot_workloads{phase="running",queue="vision"} 1`,
 		`aliquot_queue_quota_devices{queue="vision"} 2`,
@@ -517,6 +522,7 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 		"aliquot_device_busy_ratio{", "aliquot_device_memory_used_bytes{", `aliquot_queue_quota_devices{queue="default"}`,
 		`aliquot_share_memory_bytes{device="GPU-0",index="0",workload="unknown"}`, "aliquot_oldest_waiting_seconds ",
 		`aliquot_share_device_seconds_total{device="GPU-0",index="0",workload="unknown"}`,
+		`aliquot_share_memory_by_driver_bytes{device="GPU-0",index="0",workload="unknown"}`,
 	} {
 		if strings.Contains(body, unknown) {
 			t.Errorf("shown although unknown: %s", unknown)
@@ -529,6 +535,23 @@ func TestMetricsNeverShowZeroForUnknown(t *testing.T) {
 	s.host.fail = &api.Error{Code: "unavailable", Message: "stopping"}
 	if _, body := s.call("GET", "/metrics", ""); !strings.Contains(body, "aliquot_host_up 0\n") {
 		t.Error("a host that does not answer is shown as up")
+	}
+}
+
+// TestProcessesThatAreNotListed: where the driver lists no processes there is no count of those outside any share, not even 0.
+func TestProcessesThatAreNotListed(t *testing.T) {
+	busy := api.Milli(500)
+	for unseen, want := range map[api.Unseen]bool{"": true, api.UnseenMemory: true, api.UnseenProcesses: false} {
+		found := make(chan prometheus.Metric, 100)
+		collectDevice(found, api.Device{UUID: "GPU-0", Busy: &busy, Unseen: unseen})
+		close(found)
+		shown := false
+		for one := range found {
+			shown = shown || one.Desc() == deviceUnenforced
+		}
+		if shown != want {
+			t.Errorf("where %q: shown %v", unseen, shown)
+		}
 	}
 }
 

@@ -44,6 +44,8 @@ func poor() Facts {
 		StaleSockets: []string{"/tmp/aliquot-1000/aliquot.sock"},
 		Info:         api.Info{Version: "1.0", User: "ann", ShimMode: "library path", Warnings: []string{"the log is large"}},
 		Devices: []api.Device{
+			{Index: 1, Health: api.Healthy, Unseen: api.UnseenMemory},
+			{Index: 2, Health: api.Healthy, Unseen: api.UnseenProcesses},
 			{
 				UUID: "GPU-0", Index: 0, Model: "A10", Health: api.Down, HealthReason: "XID 79", Unenforced: []api.Process{{PID: 7, Name: "python", User: "eve"}},
 				Grants: []api.Usage{{Workload: "pair", UnknownCalls: 3, Enforced: true}, {Workload: "other", Enforced: true}, {Workload: "pair", UnknownCalls: 3, Enforced: true}},

@@ -211,7 +211,8 @@ func judgeShim(f Facts, add adder) {
 			"Run the server as root, or allow user namespaces, so that the shim is mounted over the driver.")
 		return
 	}
-	add("shim", "Shim", OK, cmp.Or(f.Info.ShimMode, "-")+": a program that talks to the kernel driver past the library is seen, not prevented", "")
+	add("shim", "Shim", OK, cmp.Or(f.Info.ShimMode, "-")+": a program that talks to the kernel driver past the library is "+
+		pick(f.Info.Unenforced == api.StopUnenforced, "seen and ended", "seen, not prevented"), "")
 }
 
 func judgeDevices(f Facts, add adder) {
@@ -248,7 +249,24 @@ func judgeDevices(f Facts, add adder) {
 				aroundShare(device))
 		}
 	}
+	judgeUnseen(f, add)
 	judgeUnknown(f, add)
+}
+
+// judgeUnseen names the devices whose drivers do not say what shares are held against.
+func judgeUnseen(f Facts, add adder) {
+	for _, device := range f.Devices {
+		switch device.Unseen {
+		case api.UnseenProcesses:
+			add(fmt.Sprintf("unseen.%d", device.Index), fmt.Sprintf("Device %d", device.Index), Warn,
+				string(device.Unseen)+": who uses it outside any share, or holds more memory than its share may, is not seen there",
+				"Give tenants who do not trust each other whole devices.")
+		case api.UnseenMemory:
+			add(fmt.Sprintf("unseen.%d", device.Index), fmt.Sprintf("Device %d", device.Index), Warn,
+				string(device.Unseen)+": of memory the shares' own word is taken there",
+				"Give tenants who do not trust each other whole devices.")
+		}
+	}
 }
 
 // aroundShare says what to do about a process on a device that is held to no share.

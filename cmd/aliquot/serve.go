@@ -37,7 +37,7 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 	if loopback != nil {
 		defer func() { _ = loopback.Close() }() // of a server that comes to serve it is closed by then
 	}
-	opened, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log})
+	opened, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log, Unenforced: config.Unenforced})
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,7 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 	nodes := &agent{Agent: opened}
 	host, err := local.Open(ctx, local.Config{
 		State: config.State, Run: config.Run, Version: config.Version, Agent: nodes, Supervisor: []string{self, superviseWord}, Log: log,
+		Unenforced: config.Unenforced,
 	})
 	if err != nil {
 		return err

@@ -216,11 +216,19 @@ func (h *Host) noticed(notice node.Notice) {
 		if w := h.work[notice.Task]; w != nil && !w.over {
 			h.evades(w, notice.Message)
 		}
+	case node.Stopped:
+		h.say("alert", h.work[notice.Task], notice.Message)
+		if w := h.work[notice.Task]; w != nil && !w.over {
+			h.stoppedProcess(w, notice.Message)
+		}
 	case node.Broken:
 		h.say("alert", h.work[notice.Task], notice.Message)
 		h.endBroken(h.work[notice.Task], notice.Reason)
 	case node.Doubted, node.UnknownCalls:
 		h.say("alert", h.work[notice.Task], notice.Message)
+		if w := h.work[notice.Task]; w != nil && !w.over {
+			h.note(w, notice.Message)
+		}
 	case node.ArbiterGone:
 		h.alarms[notice.Kind] = notice.Message
 		h.say("alert", nil, notice.Message)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,7 +20,7 @@ import (
 func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 	info := api.Info{
 		Version: h.Version, Node: h.name, Simulated: h.Agent.Simulated(), User: who.Name, AllUsers: h.uid == 0,
-		Warnings: []string{}, ShimMode: "library path", Native: h.Run, State: h.State,
+		Warnings: []string{}, ShimMode: "library path", Native: h.Run, State: h.State, Unenforced: cmp.Or(h.Unenforced, api.ShowUnenforced),
 	}
 	if h.Agent.Mounts() {
 		info.ShimMode = "mounts"
@@ -110,6 +111,7 @@ func (h *Host) addUsage(list []api.Device, metered meters, seen []node.DeviceUsa
 	for _, usage := range seen {
 		if device := at[usage.UUID]; device != nil {
 			device.MemoryUsed, device.Busy, device.Unenforced = usage.MemoryUsed, usage.Busy, usage.Unenforced
+			device.Unseen, device.Stopped, device.MemoryDoubts = usage.Unseen, usage.Stopped, usage.MemoryDoubts
 		}
 	}
 	for _, uid := range h.byOrder() {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -271,7 +272,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	}
 	status := &w.now.Status
 	if how.outcome == api.Failed && how.reason == "" {
-		how.reason = h.ailing(status.Grants)
+		how.reason = cmp.Or(h.ailing(status.Grants), w.keep.StoppedNote)
 	}
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason

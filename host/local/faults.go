@@ -70,19 +70,46 @@ func (h *Host) shownNow(w *work) api.Workload {
 	return shown
 }
 
+// mostTold is how many processes of one workload are told of one by one: a program can begin them without end.
+const mostTold = 16
+
 // evades notes that a process of a workload uses a device around its share.
 func (h *Host) evades(w *work, message string) {
 	if !slices.Contains(w.keep.Evasions, message) { // else known from before a restart
 		w.keep.Evasions = append(slices.Clone(w.keep.Evasions), message)
 	}
+	if more := len(w.keep.Evasions) - mostTold; more > 0 {
+		h.forgetNotes(w, w.keep.Evasions[:more])
+		w.keep.Evasions = w.keep.Evasions[more:]
+	}
 	h.addNotes(w, message)
+}
+
+// forgetNotes takes sentences from a workload's notes; its history keeps them.
+func (h *Host) forgetNotes(w *work, over []string) {
+	w.now.Status.Notes = slices.DeleteFunc(slices.Clone(w.now.Status.Notes), func(note string) bool { return slices.Contains(over, note) })
+	h.touch(w)
+}
+
+// stoppedProcess notes that a process of a workload was ended because it used a device around its share. Its notes have one sentence of all
+// of them.
+func (h *Host) stoppedProcess(w *work, message string) {
+	w.keep.Stopped++
+	h.forgetNotes(w, []string{w.keep.StoppedNote})
+	w.keep.StoppedNote = message
+	if n := w.keep.Stopped; n > 1 {
+		w.keep.StoppedNote = fmt.Sprintf("%d processes of it were ended because they used devices around its share. The last: %s", n, message)
+	}
+	if n := w.keep.Stopped; n <= mostTold || n&(n-1) == 0 {
+		h.note(w, w.keep.StoppedNote)
+	}
+	w.now.Status.Notes = append(w.now.Status.Notes, w.keep.StoppedNote)
 }
 
 // heldAgain notes that no process of a workload does so any more: what is said of it in its notes is over, and stays in its history.
 func (h *Host) heldAgain(w *work) {
 	over := w.keep.Evasions
 	w.keep.Evasions = nil
-	w.now.Status.Notes = slices.DeleteFunc(slices.Clone(w.now.Status.Notes), func(note string) bool { return slices.Contains(over, note) })
+	h.forgetNotes(w, over)
 	h.note(w, "every process of it that computes is held to its share again")
-	h.touch(w)
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,57 @@ func TestEvasionIsOverWhenTheNodeSaysSo(t *testing.T) {
 	if history := s.history("one"); !strings.Contains(history, message) || !strings.Contains(history, "held to its share again") {
 		t.Errorf("history:\n%s", history)
 	}
+}
+
+// TestStoppedProcessesAreTold: a workload is told in its notes and its history that processes of it were ended because they went around its
+// share, in one note however many, and it fails with that for its reason.
+func TestStoppedProcessesAreTold(t *testing.T) {
+	s := newSite(t, nil)
+	gate := filepath.Join(s.root, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := spec("1", "read x < "+gate+"; exit 1")
+	asked.Name = "one"
+	uid := s.submit(asked).UID
+	s.running("one")
+	const last = 3 * mostTold
+	for i := 1; i <= last; i++ {
+		s.agent.notices <- node.Notice{Kind: node.Unenforced, Task: uid, Message: fmt.Sprintf("Process %d computes past the shim.", i)}
+		s.agent.notices <- node.Notice{Kind: node.Stopped, Task: uid, Message: fmt.Sprintf("Process %d is ended.", i)}
+	}
+	want := fmt.Sprintf("%d processes of it were ended because they used devices around its share. The last: Process %d is ended.", last, last)
+	s.heard("all are told", func() bool { return slices.Contains(s.wait("one").Status.Notes, want) })
+	s.restart()
+	if notes := s.wait("one").Status.Notes; len(notes) != mostTold+1 || !slices.Contains(notes, want) || slices.Contains(notes, "Process 1 computes past the shim.") {
+		t.Errorf("notes %q", notes)
+	}
+	s.agent.notices <- node.Notice{Kind: node.Enforced, Task: uid}
+	s.heard("what is over is forgotten", func() bool { return len(s.wait("one").Status.Notes) == 1 })
+	if history := s.history("one"); !strings.Contains(history, "\nProcess 1 is ended.") || strings.Count(history, "ended because") != mostTold {
+		t.Errorf("history:\n%s", history)
+	}
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.ended("one").Status; status.Outcome != api.Failed || status.Reason != want {
+		t.Errorf("ended with %+v", status)
+	}
+}
+
+// TestDoubtsAreInTheHistory: what a workload is doubted for, and that its programs know more of the driver than the shim, is kept.
+func TestDoubtsAreInTheHistory(t *testing.T) {
+	s := newSite(t, nil)
+	asked := spec("1", "sleep 1000")
+	asked.Name = "one"
+	uid := s.submit(asked).UID
+	s.running("one")
+	s.agent.notices <- node.Notice{Kind: node.Doubted, Task: uid, Message: "It was busy for longer."}
+	s.agent.notices <- node.Notice{Kind: node.UnknownCalls, Task: uid, Message: "It knows more."}
+	s.heard("both are kept", func() bool {
+		history := s.history("one")
+		return strings.Contains(history, "It was busy for longer.") && strings.Contains(history, "It knows more.")
+	})
 }
 
 // TestFaultsAreToldToWorkloads: those on the device, and those that have just failed of it, before anybody knew why.

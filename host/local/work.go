@@ -46,6 +46,9 @@ type keep struct {
 	Evasions []string `json:"evasions,omitempty"`
 	// The first estimate of its start that was given while it waited; nil: none was.
 	Expected *time.Time `json:"expected,omitempty"`
+	// Processes of it that were ended for that, and what its notes say of them.
+	Stopped     int    `json:"stopped,omitempty"`
+	StoppedNote string `json:"stoppedNote,omitempty"`
 }
 
 // order is why a workload is being ended, and how.

@@ -38,7 +38,7 @@ type Reading struct {
 	MemoryUsed *api.Bytes
 	Busy       *api.Milli
 	Processes  []Process
-	Unseen     string // what the driver does not tell of its processes, a sentence without an end; empty: it tells of all, with their memory
+	Unseen     api.Unseen // what the driver does not tell of its processes; empty: it tells of all, with their memory
 }
 
 // Process is a process that computes on a device.

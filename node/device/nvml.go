@@ -214,7 +214,7 @@ func (b *nvmlBackend) Read(uuid string) (Reading, error) {
 			return reading, fmt.Errorf("read device %s: %w", uuid, failed("its processes", ret))
 		}
 		if ret == nvml.ERROR_NOT_SUPPORTED {
-			reading.Unseen = "its driver does not list the processes on it"
+			reading.Unseen = api.UnseenProcesses
 		}
 		for _, p := range processes {
 			process := Process{PID: int(p.Pid)}
@@ -222,7 +222,7 @@ func (b *nvmlBackend) Read(uuid string) (Reading, error) {
 				memory := api.Bytes(p.UsedGpuMemory)
 				process.Memory = &memory
 			} else {
-				reading.Unseen = "its driver does not say how much memory each process holds"
+				reading.Unseen = api.UnseenMemory
 			}
 			reading.Processes = append(reading.Processes, process)
 		}
