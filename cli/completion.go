@@ -17,7 +17,9 @@ const completionLong = `Print the script that teaches your shell to complete com
 
   bash:  aliquot completion bash > ~/.local/share/bash-completion/completions/aliquot
   zsh:   aliquot completion zsh > "${fpath[1]}/_aliquot"
-  fish:  aliquot completion fish > ~/.config/fish/completions/aliquot.fish`
+  fish:  aliquot completion fish > ~/.config/fish/completions/aliquot.fish
+
+Bash needs the package bash-completion for it.`
 
 func (c *invocation) completionCommand(root *cobra.Command) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}

@@ -21,7 +21,7 @@ import (
 
 const runLong = `Run a program with a share of a device, with this terminal, directory and environment, as if it were started here. It waits in
 line when nothing fits, and says so; Ctrl-C then takes it out of the line. Signals are passed on, all but
-CHLD, PIPE, PROF, TTIN, TTOU, URG and 32 to 34, and the command ends as the program ended: with its status, or by its signal. A program
+CHLD, PIPE, PROF, TTIN, TTOU, URG and 32 to 34 (TSTP, Ctrl-Z, reaches it as STOP), and the command ends as the program ended: with its status, or by its signal. A program
 that is not there ends it with 127 and one that cannot be run with 126, as in a shell; other refusals with 1.
 
 The program has this terminal as its input and output, but not as its controlling terminal: what opens /dev/tty (a prompt for a

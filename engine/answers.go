@@ -111,10 +111,14 @@ func (e *Engine) refused(ev Refused) bool {
 	return true
 }
 
-// unplace undoes a start that the host refused: the workload takes its old place in line again, unless it was cancelled meanwhile.
+// unplace undoes a start that the host refused: the workload takes its old place in line again, unless it was cancelled meanwhile. One
+// that the engine wanted evicted before it started does not wait first: that says nothing of where it can start.
 func (e *Engine) unplace(w *workload, ev Refused) {
+	evicted := slices.ContainsFunc(w.tasks, func(t *task) bool { return t.evicting })
 	// Before the grants are released: a node that is gone may be forgotten with them.
-	if n, ok := e.fleet.Node(ev.Node); ok {
+	if n, ok := e.fleet.Node(ev.Node); evicted {
+		ev.Reason = ""
+	} else if ok {
 		e.fleet.Refuse(w.shape.Class, n, ev.Reason)
 	} else {
 		w.refusals++

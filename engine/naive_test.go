@@ -219,7 +219,9 @@ func (n *naive) refuse(ev Refused) {
 		if w.placing != ev.ID || w.placing == 0 {
 			continue
 		}
-		if _, ok := n.nodes[ev.Node]; ok {
+		if slices.ContainsFunc(w.tasks, func(t *naiveTask) bool { return t.evicting }) {
+			w.retryAt = 0
+		} else if _, ok := n.nodes[ev.Node]; ok {
 			n.refused[[2]string{w.Feasibility, ev.Node}] = true
 		} else {
 			w.refusals++

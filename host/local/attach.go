@@ -176,7 +176,8 @@ func (h *Host) attachTo(uid string, peer uint32, streams *handed) (w *work, take
 	}
 }
 
-// clientGone does what a terminal does that is closed: SIGHUP to what runs; what does not run yet has nobody to run for.
+// clientGone does what a terminal does that is closed: SIGHUP to what runs, and SIGCONT, as the kernel sends an orphaned group of processes
+// that is stopped and could not obey; what does not run yet has nobody to run for.
 func (h *Host) clientGone(w *work) {
 	w.attached--
 	if w.attached > 0 || w.over {
@@ -184,6 +185,7 @@ func (h *Host) clientGone(w *work) {
 	}
 	if w.child != nil {
 		_ = w.child.Signal(syscall.SIGHUP)
+		_ = w.child.Signal(syscall.SIGCONT)
 		return
 	}
 	h.stop(w, order{Outcome: api.Stopped, Reason: "its client went away"})
@@ -191,6 +193,7 @@ func (h *Host) clientGone(w *work) {
 
 // expectClient sees to it that a workload whose client never comes, or never comes back, does not stay for ever.
 func (h *Host) expectClient(w *work) {
+	stopping := w.stopping // the loop's, and another once it was put back into the line
 	h.spawn(func(ctx context.Context) {
 		patience := time.NewTimer(h.AttachGrace)
 		defer patience.Stop()
@@ -202,7 +205,7 @@ func (h *Host) expectClient(w *work) {
 					h.clientGone(w)
 				}
 			})
-		case <-w.stopping:
+		case <-stopping:
 		case <-ctx.Done():
 		}
 	})

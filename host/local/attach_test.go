@@ -244,3 +244,22 @@ func TestEventLogReplays(t *testing.T) {
 		}
 	}
 }
+
+// TestClientGoneWhileStopped: a program that is stopped when its client goes away hears of it, as in a terminal that is closed.
+func TestClientGoneWhileStopped(t *testing.T) {
+	s := newSite(t, nil)
+	marker := filepath.Join(s.root, "stopped")
+	asked := spec("1", "(kill -STOP $$; until grep -q ') T ' /proc/$$/stat; do :; done; echo > "+marker+") & wait; exec sleep 1000")
+	asked.Attach = true
+	uid := s.submit(asked).UID
+	conn, _, _ := s.attach(uid)
+	until.File(t, marker, "it is stopped", func() bool {
+		_, err := os.Stat(marker)
+		return err == nil
+	})
+	s.running(uid)
+	_ = conn.Close()
+	if status := s.ended(uid).Status; status.Signal != "SIGHUP" {
+		t.Errorf("ended with %+v", status)
+	}
+}

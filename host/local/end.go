@@ -18,11 +18,14 @@ import (
 
 // stopWork has a workload that holds grants ended, as its stop order says. It may be called again, with another order.
 func (h *Host) stopWork(w *work) {
-	w.now.Status.Phase = api.Stopping
+	if w.now.Status.Started != nil || w.keep.Stop.Outcome != api.Evicted { // else it is to wait again
+		w.now.Status.Phase = api.Stopping
+	}
 	w.now.Status.Reason = w.keep.Stop.Reason
 	h.touch(w)
 	grace := w.keep.Stop.Grace
 	w.orders++
+	w.ordering++
 	number := w.orders
 	h.after(func() {
 		point.Here("local.stop.stored")
@@ -37,6 +40,11 @@ func (h *Host) stopWork(w *work) {
 
 // orderStop tells a task's supervisor to stop it, until that works, the task is over or another order is given.
 func (h *Host) orderStop(ctx context.Context, w *work, number int, order supervise.Order) {
+	defer h.tell(func() {
+		if w.ordering--; w.ordering == 0 && w.ordered != nil {
+			w.ordered()
+		}
+	})
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := h.folder(w.now.UID).Order(order)
 		point.Here("local.stop.sent")
@@ -69,7 +77,7 @@ func (h *Host) afterSupervisor(ctx context.Context, w *work, how string) {
 		}
 		h.finishExit(ctx, w, *found.Exit)
 	case !found.Begun:
-		h.finish(ctx, w, verdict{outcome: api.Refused, reason: orElse("its supervisor ended before it started the program", how, h.folder(w.now.UID).Words())})
+		h.finish(ctx, w, verdict{never: true, outcome: api.Refused, reason: orElse("its supervisor ended before it started the program", how, h.folder(w.now.UID).Words())})
 	default:
 		if found.Child == nil && found.Supervisor.PID > 0 {
 			if found.Child, err = supervise.First(taskOf(w, nil), found.Supervisor); err != nil {
@@ -213,6 +221,8 @@ func timedOut(limit api.Duration) string {
 func (h *Host) finishExit(ctx context.Context, w *work, exit supervise.Exit) {
 	how := verdict{code: &exit.Code, signal: exit.Signal, reason: exit.Note, at: exit.At}
 	switch {
+	case exit.NotStarted:
+		how.outcome, how.code, how.never = api.Stopped, nil, true
 	case exit.Refused != "":
 		how.outcome, how.reason = api.Refused, exit.Refused
 	case exit.TimedOut:
@@ -253,7 +263,7 @@ func (h *Host) finish(ctx context.Context, w *work, how verdict) {
 
 // conclude writes down how a workload ended and frees what it held.
 func (h *Host) conclude(w *work, how verdict) {
-	if w.over {
+	if w.over || how.never && h.lineUp(w, how) {
 		return
 	}
 	w.over = true

@@ -112,12 +112,12 @@ func (h *Host) learnDevices() {
 func (h *Host) takeUp(w *work) bool {
 	uid := w.now.UID
 	found, err := h.folder(uid).Look()
-	if err == nil && !found.Supervised && !found.Begun && found.Exit == nil {
+	if never := found.Exit == nil && !found.Begun || found.Exit != nil && found.Exit.NotStarted; err == nil && !found.Supervised && never {
 		// Nothing of it can have run. It takes its place in line again; its order of submission is kept.
-		if w.keep.Stop == nil {
+		if w.keep.Stop == nil || w.keep.Stop.Outcome == api.Evicted {
 			point.Here("local.recover.again")
 			_ = h.folder(uid).Remove()
-			w.keep.Placing = nil
+			w.keep.Placing, w.keep.Stop = nil, nil
 			w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason = api.Waiting, nil, ""
 			h.touch(w)
 			h.note(w, "the server restarted before it was started; it waits again")

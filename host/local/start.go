@@ -24,7 +24,22 @@ type starting struct {
 	keep     keep
 	task     node.Task
 	stopping <-chan struct{}
-	streams  <-chan *handed
+	streams  chan *handed
+}
+
+// letGo lets go of streams that were taken, or keeps them for another start.
+func (s starting) letGo(streams *handed, another bool) {
+	if streams == nil {
+		return
+	}
+	if another {
+		select {
+		case s.streams <- streams:
+			return
+		default: // its client handed over others
+		}
+	}
+	streams.close()
 }
 
 // start makes the grants real and runs the program, beside the loop.
@@ -37,7 +52,7 @@ func (h *Host) start(w *work) {
 			return
 		}
 		point.Here("local.task.prepared")
-		started, notes, err := h.supervise(ctx, one, launch)
+		started, streams, notes, err := h.supervise(ctx, one, launch)
 		switch {
 		case ctx.Err() != nil && started == nil:
 			return // the next daemon takes it up
@@ -47,7 +62,7 @@ func (h *Host) start(w *work) {
 			h.finish(ctx, w, h.notStarted(err))
 		default:
 			point.Here("local.supervisor.started")
-			h.follow(ctx, w, started, notes)
+			h.follow(ctx, w, started, notes, func(another bool) { one.letGo(streams, another) })
 		}
 	})
 }
@@ -60,7 +75,7 @@ func (h *Host) notPrepared(ctx context.Context, w *work, err error) {
 	h.Log.Warn("a task could not be prepared", "workload", w.now.UID, "error", err)
 	h.tell(func() {
 		if w.keep.Stop != nil {
-			h.spawn(func(ctx context.Context) { h.finish(ctx, w, verdict{outcome: api.Stopped}) })
+			h.spawn(func(ctx context.Context) { h.finish(ctx, w, verdict{outcome: api.Stopped, never: true}) })
 			return
 		}
 		place := w.place
@@ -76,7 +91,7 @@ func (h *Host) notPrepared(ctx context.Context, w *work, err error) {
 // notStarted is the verdict on a workload whose program was never started.
 func (h *Host) notStarted(err error) verdict {
 	if errors.Is(err, errStopping) {
-		return verdict{outcome: api.Stopped}
+		return verdict{outcome: api.Stopped, never: true}
 	}
 	code := 126
 	return verdict{outcome: api.Refused, code: &code, reason: err.Error()}
@@ -85,28 +100,32 @@ func (h *Host) notStarted(err error) verdict {
 var errNoClient = errors.New("the client that it was to be attached to did not hand over its streams; run it again")
 
 // supervise writes the recipe and starts the supervisor.
-func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) (*supervise.Started, []string, error) {
-	streams, err := h.streamsOf(ctx, one)
+func (h *Host) supervise(ctx context.Context, one starting, launch node.Launch) (started *supervise.Started, streams *handed, notes []string, err error) {
+	streams, err = h.streamsOf(ctx, one)
 	if err != nil {
-		return nil, nil, err
+		return nil, streams, nil, err
 	}
-	defer streams.close()
-	notes := slices.Clone(launch.Notes)
+	defer func() {
+		if err != nil {
+			one.letGo(streams, errors.Is(err, errStopping))
+		}
+	}()
+	notes = slices.Clone(launch.Notes)
 	groups, err := h.groups.Make(one.uid, limitsOf(one.spec))
 	if err != nil {
 		notes = append(notes, notHeld(one.spec, err))
 	}
 	folder := h.folder(one.uid)
 	if err := folder.Prepare(h.recipe(one, launch, groups)); err != nil {
-		return nil, nil, err
+		return nil, streams, nil, err
 	}
 	select {
 	case <-one.stopping:
-		return nil, nil, errStopping
+		return nil, streams, nil, errStopping
 	default:
 	}
-	started, err := folder.Start(h.Supervisor, streams.list())
-	return started, notes, err
+	started, err = folder.Start(h.Supervisor, streams.list())
+	return started, streams, notes, err
 }
 
 func limitsOf(spec api.WorkloadSpec) cgroup.Limits {
@@ -183,13 +202,15 @@ func taskEnvironment(spec api.WorkloadSpec, uid string, launch []string) []strin
 	return env
 }
 
-// follow reports that the program runs, and waits for its end.
-func (h *Host) follow(ctx context.Context, w *work, started *supervise.Started, notes []string) {
+// follow reports that the program runs, and waits for its end. LetGo lets go of its streams, or keeps them for another start.
+func (h *Host) follow(ctx context.Context, w *work, started *supervise.Started, notes []string, letGo func(another bool)) {
 	ended := make(chan string, 1)
 	// Not counted among what Close waits for: it ends with the supervisor, which outlives the daemon, also where that cannot even
 	// start the program because its file lies on a server that does not answer.
 	go func() {
-		if child, _ := started.Report(); child != nil {
+		child, exit := started.Report()
+		letGo(exit != nil && exit.NotStarted)
+		if child != nil {
 			h.tell(func() { h.runs(w, child, append(notes, child.Notes...)) })
 		}
 		ended <- started.Wait()
@@ -220,6 +241,9 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 	}
 	if w.now.Status.Phase == api.Starting {
 		w.now.Status.Phase = api.Running
+		if w.keep.Stop != nil {
+			w.now.Status.Phase = api.Stopping
+		}
 	}
 	h.placed(w)
 	h.step(engine.Started{At: h.time(), ID: w.now.UID})

@@ -55,6 +55,7 @@ func (h *Host) stopUnstored(ctx context.Context, uid string, cause error) error 
 			h.endUnsupervised(w, w.child, grace)
 			return
 		}
+		w.ordering++
 		h.spawn(func(ctx context.Context) { h.orderStop(ctx, w, number, supervise.Order{Grace: grace}) })
 	})
 	if err != nil {
@@ -66,6 +67,9 @@ func (h *Host) stopUnstored(ctx context.Context, uid string, cause error) error 
 // stop ends a workload. Another order while it is being ended changes only its grace, and that it is not put back into the line.
 func (h *Host) stop(w *work, how order) {
 	if w.keep.Stop != nil {
+		if w.now.Status.Started == nil && w.keep.Stop.Outcome == api.Evicted { // else what is evicted before it has started would wait again, and start after all
+			w.keep.Stop.Outcome, w.keep.Stop.Reason = how.Outcome, how.Reason
+		}
 		w.keep.Stop.Grace = how.Grace
 		if w.now.Spec.Requeue && how.Outcome == api.Stopped {
 			w.now.Spec.Requeue = false

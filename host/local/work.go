@@ -32,6 +32,8 @@ type work struct {
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
 	orders   int              // to stop, given so far
+	ordering int              // of these, on their way
+	ordered  func()           // done once none is on its way any more
 	alone    bool             // its program runs without a supervisor
 	over     bool             // it has ended; it is forgotten once that is stored
 }
@@ -65,6 +67,7 @@ type verdict struct {
 	signal  string
 	reason  string
 	at      time.Time // zero: now
+	never   bool      // its program was never started
 	used    []node.Usage
 }
 

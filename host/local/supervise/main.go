@@ -64,6 +64,14 @@ func (s *supervisor) run() error {
 	if s.room, err = makeRoom(s.dir); err != nil {
 		return err
 	}
+	if _, ordered := s.ordered(); ordered { // it is to end, and has not begun
+		s.exit = Exit{Stopped: true, NotStarted: true, At: time.Now()}
+		if err := s.record(); err != nil {
+			return err
+		}
+		s.tell(tell, report{Exit: &s.exit})
+		return nil
+	}
 	child, err := s.begin(streams)
 	for _, stream := range streams {
 		_ = stream.Close() // or the client would never see the end of its pipes

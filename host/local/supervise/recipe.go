@@ -75,13 +75,14 @@ type Child struct {
 
 // Exit is how a task ended.
 type Exit struct {
-	Code     int       `json:"code"`
-	Signal   string    `json:"signal,omitempty"` // that ended it; Code is then 128 and its number
-	At       time.Time `json:"at"`
-	TimedOut bool      `json:"timedOut,omitempty"`
-	Stopped  bool      `json:"stopped,omitempty"` // on the daemon's order
-	Refused  string    `json:"refused,omitempty"` // why it could not be started; Code is then 126 or 127
-	Note     string    `json:"note,omitempty"`    // what more is known of why
+	Code       int       `json:"code"`
+	Signal     string    `json:"signal,omitempty"` // that ended it; Code is then 128 and its number
+	At         time.Time `json:"at"`
+	TimedOut   bool      `json:"timedOut,omitempty"`
+	Stopped    bool      `json:"stopped,omitempty"`    // on the daemon's order
+	NotStarted bool      `json:"notStarted,omitempty"` // the daemon's order came before the program was started
+	Refused    string    `json:"refused,omitempty"`    // why it could not be started; Code is then 126 or 127
+	Note       string    `json:"note,omitempty"`       // what more is known of why
 }
 
 // Order is what the daemon's stop says.

@@ -128,8 +128,9 @@ func TestOrderGivenBeforeTheStartHolds(t *testing.T) {
 	}
 	task.start()
 	task.wait()
-	if exit := task.exit(); !exit.Stopped {
-		t.Errorf("ended with %+v", exit)
+	found, err := task.dir.Look()
+	if exit := task.exit(); !exit.Stopped || !exit.NotStarted || err != nil || found.Begun || found.Child != nil {
+		t.Errorf("ended with %+v: found %+v, %v", exit, found, err)
 	}
 }
 
