@@ -71,6 +71,8 @@ type WorkloadSpec struct {
 	Dir       string            `json:"dir"`
 	Env       map[string]string `json:"env,omitempty"`    // kept until it has ended
 	Attach    bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
+	// Exact is in JSON alone: what of Command, Dir and Env is not UTF-8. It is filled in and read by the methods for JSON.
+	Exact *Exact `json:"exact,omitempty"`
 }
 
 // Duration is a time.Duration that reads and prints as text, `2h30m`.

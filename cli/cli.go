@@ -36,6 +36,7 @@ type Program struct {
 	In, Out, Err *os.File
 	Env          []string // KEY=VALUE, as os.Environ gives it
 	Dir          string   // the current directory
+	DirLost      error    // why it has no path, where it has been removed; Dir is / then
 	Now          func() time.Time
 	Notify       func(to chan<- os.Signal, which ...os.Signal) // signal.Notify when nil
 	Suspend      func()                                        // stops this process until it is told to go on; nil: SIGSTOP

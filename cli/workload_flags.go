@@ -64,6 +64,9 @@ func defineShare(flags *pflag.FlagSet, gpu, memory *string, weight *int32) {
 
 // spec makes a submission of the flags. What is not said stays empty: the server knows the defaults.
 func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec, error) {
+	if c.DirLost != nil {
+		return api.WorkloadSpec{}, fmt.Errorf("the folder you are in is gone (%w), and the program would run there: go to one that exists, for example with `cd ~`", c.DirLost)
+	}
 	if err := f.empty(); err != nil {
 		return api.WorkloadSpec{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -115,6 +116,9 @@ func plain(_ huma.Context, _ string, value any) (any, error) {
 	switch {
 	case model.Status == http.StatusUnsupportedMediaType:
 		detail += ": send JSON, with the header `Content-Type: application/json`"
+	case model.Status == http.StatusRequestEntityTooLarge:
+		_, limit, _ := strings.Cut(detail, "limit=")
+		detail = fmt.Sprintf("the body has more than %s, which is the most that this call takes; command and environment together may have %d bytes", limit, api.MaxCommandBytes)
 	case strings.HasPrefix(detail, "invalid character "), detail == "unexpected end of JSON input":
 		detail = "the body is not JSON: " + detail
 	case strings.HasPrefix(detail, tooLarge):

@@ -17,8 +17,9 @@ import (
 
 // Limits of request bodies.
 const (
-	bodyLimit   = 64 << 10
-	submitLimit = 2*api.MaxCommandBytes + bodyLimit // JSON may take twice the space of what it holds
+	bodyLimit = 64 << 10
+	// JSON takes six bytes for a control character and, where one beside it is not UTF-8, four thirds of one more in base64.
+	submitLimit = 8*api.MaxCommandBytes + bodyLimit
 )
 
 // routes are the operations on a host.

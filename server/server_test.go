@@ -327,9 +327,9 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 
 func TestTooLargeARequestIsRefused(t *testing.T) {
 	s := newSite(t)
-	status, _ := s.call("POST", "/v1/workloads/x/stop", `{"grace":"`+strings.Repeat("1", bodyLimit)+`"}`)
-	if status != http.StatusRequestEntityTooLarge {
-		t.Errorf("status %d", status)
+	status, body := s.call("POST", "/v1/workloads/x/stop", `{"grace":"`+strings.Repeat("1", bodyLimit)+`"}`)
+	if status != http.StatusRequestEntityTooLarge || !strings.Contains(body, "the body has more than 65536 bytes, which is the most that this call takes") {
+		t.Errorf("status %d, %s", status, body)
 	}
 }
 

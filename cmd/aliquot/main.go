@@ -29,12 +29,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "aliquot:", err)
 		os.Exit(1)
 	}
-	folder, err := os.Getwd()
-	if err != nil {
+	folder, lost := os.Getwd()
+	if lost != nil {
 		folder = "/"
 	}
 	program := &cli.Program{
-		Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ(), Dir: folder,
+		Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ(), Dir: folder, DirLost: lost,
 		Serve: serve, Halt: halt, Replay: local.Replay, Driver: node.DriverPresent, Supervise: supervise.Main,
 	}
 	end(program.Main(context.Background(), os.Args[1:]))

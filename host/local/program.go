@@ -2,13 +2,16 @@ package local
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -141,10 +144,31 @@ func executable(path string, as *supervise.User) error {
 	case owner.Gid == gid || slices.Contains(groups, owner.Gid):
 		allowed = mode&0o010 != 0
 	}
-	if !allowed {
+	switch {
+	case allowed:
+		return nil
+	case ok && uid != 0 && owner.Uid != uid:
+		return cannot("%w: %s belongs to %s, and only %s can let you run it", syscall.EACCES, path, userName(owner.Uid), whoMay(owner.Uid))
+	default:
 		return cannot("%w; `chmod +x %s` lets it be run", syscall.EACCES, path)
 	}
-	return nil
+}
+
+// whoMay names those who may change the rights to a user's files.
+func whoMay(owner uint32) string {
+	if owner == 0 {
+		return userName(0)
+	}
+	return userName(owner) + " or " + userName(0)
+}
+
+// userName is the name of a user, else the number.
+func userName(uid uint32) string {
+	number := strconv.FormatUint(uint64(uid), 10)
+	if found, err := user.LookupId(number); err == nil {
+		return found.Username
+	}
+	return "user " + number
 }
 
 const (
@@ -168,10 +192,10 @@ func form(path, dir string, as *supervise.User, depth int) error {
 	head = head[:n]
 	line, script := bytes.CutPrefix(head, []byte("#!"))
 	switch {
-	case bytes.HasPrefix(head, []byte("\x7fELF")):
-		return nil
 	case !script && foreignForms():
 		return nil
+	case bytes.HasPrefix(head, []byte(elf.ELFMAG)):
+		return elfForm(head)
 	case !script:
 		return cannot("not a program: a script must begin with #! and its interpreter")
 	}

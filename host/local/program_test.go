@@ -1,7 +1,9 @@
 package local
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 )
 
 // What the kernel would not take for a program is refused at its submission, with the status that shells have for it, and leaves no
@@ -25,6 +28,16 @@ func TestWhatIsNoProgramIsRefusedAtItsSubmission(t *testing.T) {
 		}
 	}
 	write("plain", "#!/bin/sh\n", 0o600)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self = self[:firstBytes]
+	altered := func(at int, to uint16) string {
+		other := bytes.Clone(self)
+		binary.NativeEndian.PutUint16(other[at:], to)
+		return string(other)
+	}
 	for _, test := range []struct {
 		name, text string
 		exit       int // 0: taken
@@ -41,9 +54,13 @@ func TestWhatIsNoProgramIsRefusedAtItsSubmission(t *testing.T) {
 		{"beside", "#!./script\n", 0, ""},
 		{"long", "#!/" + strings.Repeat("x", 400) + "\n", 0, ""}, // the kernel's to say
 		{"loop", "#!./loop\n", 0, ""},
-		{"elf", "\x7fELF", 0, ""},
+		{"elf", string(self), 0, ""},
+		{"short", "\x7fELFgarbage", 126, "its header is of ELF, and of no program"},
+		{"object", altered(16, 1), 126, "its header is of ELF, and of no program"},
+		{"foreign", altered(18, 8), 126, "it is made for another machine (EM_MIPS, and this one is " + ownMachine().String() + ")"},
+		{"hollow", altered(56, 0), 126, "names nothing to load"},
 	} {
-		if test.words == "not a program" && foreignForms() {
+		if test.exit == 126 && !strings.HasPrefix(test.text, "#!") && foreignForms() {
 			continue
 		}
 		write(test.name, test.text, 0o700)
@@ -67,5 +84,25 @@ func TestWhatIsNoProgramIsRefusedAtItsSubmission(t *testing.T) {
 	}
 	if list, err := s.Workloads(context.Background(), true); err != nil || len(list) != 0 {
 		t.Errorf("%d workloads, %v; want none", len(list), err)
+	}
+}
+
+// Who may not run a file is told what they can do themselves: to change the rights of another's is not among it.
+func TestAdviceForAnothersProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := uint32(os.Geteuid())
+	for _, test := range []struct {
+		as    supervise.User
+		words string
+	}{
+		{supervise.User{UID: own}, "permission denied; `chmod +x " + path + "` lets it be run"},
+		{supervise.User{UID: own + 12345}, "permission denied: " + path + " belongs to " + userName(own) + ", and only " + whoMay(own) + " can let you run it"},
+	} {
+		if err := executable(path, &test.as); err == nil || err.Error() != test.words {
+			t.Errorf("user %d: %v, want %s", test.as.UID, err, test.words)
+		}
 	}
 }

@@ -166,7 +166,7 @@ func (h *Host) streamsOf(ctx context.Context, one starting) (*handed, error) {
 
 func (h *Host) recipe(one starting, launch node.Launch, groups []string) supervise.Recipe {
 	recipe := supervise.Recipe{
-		UID: one.uid, Command: one.spec.Command, Program: one.keep.Program, Dir: one.spec.Dir,
+		UID: one.uid, Command: one.spec.Command, Program: string(one.keep.Program), Dir: one.spec.Dir,
 		Env: taskEnvironment(one.spec, one.uid, launch.Env), User: one.keep.User, LibraryPath: filepath.Join(h.Run, "lib"),
 		TimeLimit: time.Duration(one.spec.TimeLimit), Grace: supervise.DefaultGrace, Cgroups: groups,
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -32,7 +33,7 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		given.Status.Notes = []string{notHeld(spec, err)} // now, while whoever asks is there to read it
 	}
 	take := &intake{check: func() (*work, error) {
-		w, err := h.check(given, keep{Program: path, User: as})
+		w, err := h.check(given, keep{Program: exact.Text(path), User: as})
 		if err == nil {
 			h.seq++
 		}

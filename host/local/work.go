@@ -10,6 +10,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/store"
@@ -40,7 +41,7 @@ type work struct {
 
 // keep is what the host must know of a workload after a restart, beside what everyone may see.
 type keep struct {
-	Program string          `json:"program"`
+	Program exact.Text      `json:"program"`
 	User    *supervise.User `json:"user,omitempty"`
 	Placing *engine.Placing `json:"placing,omitempty"`
 	Stop    *order          `json:"stop,omitempty"`

@@ -25,6 +25,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 )
 
 // Marker is the environment variable that says which workload a process belongs to.
@@ -62,6 +64,34 @@ type Recipe struct {
 	TimeLimit   time.Duration `json:"timeLimit,omitempty"`   // 0: none
 	Grace       time.Duration `json:"grace"`
 	Cgroups     []string      `json:"cgroups,omitempty"` // folders the program is put into
+}
+
+// plainRecipe is a Recipe without its methods for JSON, exactRecipe one whose texts need not be UTF-8.
+type (
+	plainRecipe Recipe
+	exactRecipe struct {
+		plainRecipe
+		Command []exact.Text `json:"command"`
+		Program exact.Text   `json:"program"`
+		Dir     exact.Text   `json:"dir"`
+		Env     []exact.Text `json:"env"`
+	}
+)
+
+// MarshalJSON keeps every byte of what the program is given.
+func (r Recipe) MarshalJSON() ([]byte, error) {
+	return json.Marshal(exactRecipe{plainRecipe(r), exact.Texts(r.Command), exact.Text(r.Program), exact.Text(r.Dir), exact.Texts(r.Env)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (r *Recipe) UnmarshalJSON(data []byte) error {
+	var read exactRecipe
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	*r = Recipe(read.plainRecipe)
+	r.Command, r.Program, r.Dir, r.Env = exact.Strings(read.Command), string(read.Program), string(read.Dir), exact.Strings(read.Env)
+	return nil
 }
 
 // Child is a program that was started.
