@@ -2,9 +2,11 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -292,6 +294,47 @@ func TestNewAgentTakesOver(t *testing.T) {
 	}
 	if again, err := b.Prepare(ctx, task); err != nil || !reflect.DeepEqual(again, launch) {
 		t.Errorf("prepared again: %+v, %v; want %+v", again, err, launch)
+	}
+}
+
+// TestLockOfOneThatIsGone: the lock of an agent that has ended, which something that it was starting still holds, is waited for, also where its pid
+// is another process' by now; that of one that works is refused at once.
+func TestLockOfOneThatIsGone(t *testing.T) {
+	r, err := prepareRun(filepath.Join(t.TempDir(), "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := lockRun(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockRun(r); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a server works there already (pid %d)", os.Getpid())) {
+		t.Errorf("of this process: %v", err)
+	}
+	for _, whose := range []string{strconv.Itoa(os.Getpid()) + " 1\n", "1073741824 1\n", "1073741824\n"} {
+		if err := os.WriteFile(r.path("agent.lock"), []byte(whose), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		type taken struct {
+			file *os.File
+			err  error
+		}
+		got := make(chan taken)
+		go func() {
+			file, err := lockRun(r)
+			got <- taken{file, err}
+		}()
+		if err := held.Close(); err != nil {
+			t.Fatal(err)
+		}
+		next := <-got
+		if next.err != nil {
+			t.Fatalf("of %q: %v", whose, next.err)
+		}
+		held = next.file
+	}
+	if err := held.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -85,7 +85,7 @@ func makeFolder(path string) error {
 
 // How often, and how far apart, the lock of an agent that is gone is tried.
 const (
-	lockTries = 200
+	lockTries = 1000
 	lockPause = 10 * time.Millisecond
 )
 
@@ -103,22 +103,36 @@ func lockRun(r run) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock run folder %s: %w", r, err), file.Close())
 		}
-		holder := make([]byte, 32)
-		n, _ := file.ReadAt(holder, 0)
-		pid := strings.TrimSpace(string(holder[:n]))
+		pid, gone := lockedBy(file)
 		// A killed agent's lock lives on for a moment in what it was just starting: between fork and exec a child holds what its
-		// parent did.
-		number, err := strconv.Atoi(pid)
-		if gone := err == nil && errors.Is(unix.Kill(number, 0), unix.ESRCH); gone && tries < lockTries {
+		// parent did, for longer where it gets no CPU.
+		if gone && tries < lockTries {
 			time.Sleep(lockPause)
 			continue
 		}
 		_ = file.Close()
 		return nil, fmt.Errorf("use run folder %s: a server works there already (pid %s): use that one, stop it with `aliquot down`, or choose another folder with --run", r, pid)
 	}
+	self, _ := factsOf(os.Getpid())
 	_ = file.Truncate(0)
-	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	_, _ = fmt.Fprintf(file, "%d %d\n", os.Getpid(), self.start)
 	return file, nil
+}
+
+// lockedBy reads whose lock it is: the pid of the agent that took it last, and whether that has ended. Its number may be another's by now.
+func lockedBy(file *os.File) (pid string, gone bool) {
+	holder := make([]byte, 64)
+	n, _ := file.ReadAt(holder, 0)
+	fields := strings.Fields(string(holder[:n]))
+	if len(fields) == 0 {
+		return "", false
+	}
+	number, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return fields[0], false
+	}
+	fact, there := factsOf(number)
+	return fields[0], !there || fact.dead || len(fields) > 1 && fields[1] != strconv.FormatUint(fact.start, 10)
 }
 
 // writeFile replaces a file by rename, so that it is always whole.
