@@ -64,12 +64,12 @@ FOR ?= 3h
 WORLDS ?= 4
 SEED ?= $(shell date +%s)
 
-chaos: examples ## kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h
+chaos: examples ## kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h; POINT=REGEX aims at some
 	@$(MAKE) --no-print-directory -C native OUT=$(POINTS) CFLAGS=-DALQ_POINTS $(POINTED:%=$(POINTS)/%)
 	@printf '{"Replace":{%s}}\n' "$$(printf '"$(CURDIR)/native/dist/%s":"$(POINTS)/%s",' \
 		$(foreach part,$(POINTED),$(part) $(part)) | sed 's/,$$//')" >$(POINTS)/overlay.json
 	$(GO) test -race -count=1 -timeout 0 -overlay $(POINTS)/overlay.json ./host/local -run 'TestChaos$$' -v \
-		-parallel $(WORLDS) -args -chaos.each=$(EACH) -chaos.for=$(FOR) -chaos.seed=$(SEED) -chaos.worlds=$(WORLDS)
+		-parallel $(WORLDS) -args -chaos.each=$(EACH) -chaos.for=$(FOR) -chaos.seed=$(SEED) -chaos.worlds=$(WORLDS) -chaos.points='$(POINT)'
 
 gpu: setup native examples ## build/gpu: all that measures a real GPU on another machine; sh build/gpu/gpu.sh there, or here with --simulate
 	@echo 'Building the folder for real GPUs'

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ var (
 	chaosEach    = flag.Int("chaos.each", 1, "how often the test of chaos kills at each named point")
 	chaosSeed    = flag.Uint64("chaos.seed", 1, "seed of the test of chaos")
 	chaosFor     = flag.Duration("chaos.for", time.Hour, "how long the test of chaos may go on: then it fails, and says how often each point was reached")
+	chaosPoint   = flag.String("chaos.points", "", "only the points that this regular expression matches are aimed at; all others are met by chance")
 	chaosAtATime = flag.Int("chaos.worlds", 1, "how many worlds of the test of chaos there are at a time; go test's -parallel bounds it too")
 )
 
@@ -40,6 +42,7 @@ var (
 const (
 	trainerSetting = "ALIQUOT_TEST_TRAINER"
 	tenantSetting  = "ALIQUOT_TEST_TENANT_KILL_AT" // what some of its programs are to die of
+	aimSetting     = "ALIQUOT_TEST_AIM"            // the point that it is to be likely to reach
 )
 
 // chaos is the test, as one line of worlds goes through it, one world after the other, each of many lives.
@@ -78,7 +81,11 @@ func TestChaos(t *testing.T) {
 		t.Fatal("the example programs are not built: run `make examples` first: ", errors.Join(err, missing))
 	}
 	all := &toll{deaths: map[string]int{}}
-	points := chaosPoints(t)
+	aimed, err := regexp.Compile(*chaosPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := slices.DeleteFunc(chaosPoints(t), func(point string) bool { return !aimed.MatchString(point) })
 	end := time.Now().Add(*chaosFor)
 	t.Run("worlds", func(group *testing.T) {
 		for i := range *chaosAtATime {
@@ -206,7 +213,7 @@ func (c *chaos) live(f fate) {
 	killed := filepath.Join(c.root, "killed")
 	before := len(recorded(c.root, "killed"))
 	command := exec.Command(os.Args[0], "live", c.root, fmt.Sprint(seed), fmt.Sprint(f.last))
-	command.Env = append(os.Environ(), "ALIQUOT_KILL_AT="+f.at, "ALIQUOT_KILL_LOG="+killed, trainerSetting+"="+c.trainer, tenantSetting+"="+f.tenants)
+	command.Env = append(os.Environ(), "ALIQUOT_KILL_AT="+f.at, "ALIQUOT_KILL_LOG="+killed, trainerSetting+"="+c.trainer, tenantSetting+"="+f.tenants, aimSetting+"="+f.at+f.tenants)
 	report, writer, err := os.Pipe()
 	if err != nil {
 		c.Fatal(err)
@@ -244,7 +251,7 @@ func (c *chaos) listen(report *os.File, daemon *os.Process, f fate) {
 		switch line := lines.Text(); {
 		case line == saysChecked && !f.last:
 			side = make(chan struct{})
-			plan := c.plan()
+			plan := c.plan(f)
 			go func() {
 				defer close(side)
 				c.carryOut(plan, daemon, over)
@@ -284,8 +291,13 @@ const (
 )
 
 // plan draws what is killed while a life goes on.
-func (c *chaos) plan() []blow {
+func (c *chaos) plan(f fate) []blow {
 	var plan []blow
+	if strings.HasPrefix(f.at, "local.exit.lost") { // supervisors have to be lost for that, and then their programs
+		for i := range 6 {
+			plan = append(plan, blow{time.Duration(c.dice.Int64N(int64(longestPause))), []string{aSupervisor, aProgram}[i%2], c.dice.Uint64()})
+		}
+	}
 	for range c.dice.IntN(4) {
 		what := []string{anArbiter, aSupervisor, aProgram, aProgram, theDaemon}[c.dice.IntN(5)]
 		plan = append(plan, blow{time.Duration(c.dice.Int64N(int64(longestPause))), what, c.dice.Uint64()})

@@ -129,6 +129,9 @@ func (l *life) act() {
 		return
 	}
 	work := all[l.dice.IntN(len(all))]
+	if strings.HasPrefix(os.Getenv(aimSetting), "local.resize") && l.dice.IntN(2) == 0 {
+		what = 8
+	}
 	switch {
 	case what < 6:
 		_, _ = l.SetQueue(ctx, me, api.QueueSpec{Name: fmt.Sprintf("q%d", l.dice.IntN(3)), Quota: api.Quota(100 * l.dice.IntN(20))})
@@ -149,6 +152,9 @@ func (l *life) act() {
 
 func (l *life) submitOne(ctx context.Context) {
 	kind := kinds[l.dice.IntN(len(kinds))]
+	if aim := os.Getenv(aimSetting); (strings.Contains(aim, ".memory.") || strings.HasPrefix(aim, "shim.")) && l.dice.IntN(3) > 0 {
+		kind = kinds[len(kinds)-4+l.dice.IntN(4)] // those that use a device
+	}
 	shell := "echo $$ >> ROOT/ran-$ALIQUOT_WORKLOAD; " + kind.shell
 	shell = strings.NewReplacer("ROOT", l.root, "TRAINER", os.Getenv(trainerSetting), "MEMORY", filepath.Join(l.root, memoryProgram)).Replace(shell)
 	asked := spec([]string{"0.1", "0.1..0.5", "0.25..", "0.5", "1", "0.3..0.8"}[l.dice.IntN(6)], shell)
