@@ -101,7 +101,8 @@ func (l *life) checkPromises(known map[string]api.Workload, complain complaint) 
 	}
 	for _, promise := range recorded(l.root, "promised") {
 		work := known[promise[0]]
-		if letGo[promise[0]] || work.Status.Phase == api.Ended && !endless(work.Spec.Name) {
+		// That it was accepted may not have been written down before its daemon died.
+		if letGo[promise[0]] || strings.HasPrefix(work.Spec.Name, doomed) || work.Status.Phase == api.Ended && !endless(work.Spec.Name) {
 			continue
 		}
 		pid, _ := strconv.Atoi(promise[1])

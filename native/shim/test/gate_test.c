@@ -435,8 +435,11 @@ static void test_quick_clock(void)
 {
 	struct quick_clock q = {0};
 	const uint64_t near = 20 * NS_PER_US;
-	uint64_t until = clock_now() + 20 * NS_PER_MS, jumps = 0;
-	for (uint64_t i = 0; clock_now() < until; i++) {
+	uint64_t until = clock_now() + 20 * NS_PER_MS, late = until + 20 * NS_PER_S, jumps = 0;
+	/* Where others take the processor the counter is given up before it was ever trusted: then it is tried anew. */
+	for (uint64_t i = 0; clock_now() < until || (jumps == 0 && clock_now() < late); i++) {
+		if (jumps == 0 && q.strikes >= CLOCK_STRIKES)
+			q = (struct quick_clock){0};
 		if (i % 10000 == 9999 && q.strikes == 0 && ++jumps < CLOCK_STRIKES)
 			q.ticks += i % 20000 == 9999 ? 1ull << 30 : -(1ull << 30);
 		uint64_t before = clock_now(), quick = clock_quick(&q), after = clock_now();
