@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -266,6 +267,8 @@ func (c *invocation) client() *client.Client { return client.New(c.clientRun()) 
 func args(count int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		switch {
+		case slices.Contains(given, ""):
+			return usagef("%s needs %s, and what was given is empty: `%s`", cmd.CommandPath(), what, cmd.UseLine())
 		case len(given) == count:
 			return nil
 		case len(given) < count:

@@ -170,3 +170,16 @@ func TestTooLittleIsPointedAt(t *testing.T) {
 		}
 	}
 }
+
+// A name that is empty, as of a variable of a shell that is not set, is no name.
+func TestEmptyNames(t *testing.T) {
+	f := newFakeServer(t)
+	for _, line := range [][]string{
+		{"show", ""}, {"why", ""}, {"logs", ""}, {"stop", ""}, {"stop", "night", ""}, {"wait", ""}, {"resize", "", "--gpu", "0.1"},
+		{"queue", "show", ""}, {"queue", "set", "", "--quota", "1"}, {"queue", "remove", ""},
+	} {
+		if got := f.command(line...); got.exit.Status != ExitUsage || !strings.Contains(got.err, "is empty: `aliquot ") || got.out != "" {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,9 @@ func (c *invocation) waitCommand() *cobra.Command {
 func workloadArgs(cmd *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return usagef("%s needs the name of a workload: `%s`", cmd.CommandPath(), cmd.UseLine())
+	}
+	if cmd.CalledAs() != "" && slices.Contains(given, "") { // where words are completed the last may be empty
+		return usagef("%s needs the names of workloads, and one that was given is empty: `%s`", cmd.CommandPath(), cmd.UseLine())
 	}
 	return nil
 }

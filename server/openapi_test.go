@@ -42,6 +42,23 @@ func TestOpenAPIDescribesEveryPath(t *testing.T) {
 	}
 }
 
+// The document says how callers over HTTP are known, and that those on the socket need nothing.
+func TestOpenAPISaysWhoMayCall(t *testing.T) {
+	_, body := newSite(t).call("GET", "/openapi.json", "")
+	var document struct {
+		Components struct {
+			SecuritySchemes map[string]struct{ Type, Scheme string } `json:"securitySchemes"`
+		} `json:"components"`
+		Security []map[string][]string `json:"security"`
+	}
+	if err := json.Unmarshal([]byte(body), &document); err != nil {
+		t.Fatal(err)
+	}
+	if scheme := document.Components.SecuritySchemes["token"]; scheme.Type != "http" || scheme.Scheme != "bearer" || len(document.Security) != 2 {
+		t.Errorf("schemes %+v, security %v", document.Components.SecuritySchemes, document.Security)
+	}
+}
+
 // No path is served beside the document: each that the sources name is in it.
 func TestNoPathIsLeftOut(t *testing.T) {
 	have := described(t)

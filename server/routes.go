@@ -51,6 +51,9 @@ func newRoutes(config Config) http.Handler {
 	settings.Info.Description = "Shares of GPUs: submit workloads, watch them, set queues. Errors are RFC 9457."
 	settings.DocsPath, settings.SchemasPath, settings.CreateHooks = "", "", nil
 	settings.Transformers = append(settings.Transformers, plain)
+	// On the socket the kernel says who asks; over HTTP it is the token of the server's user.
+	settings.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "over HTTP alone; on the Unix socket nobody needs it"}}
+	settings.Security = []map[string][]string{{"token": {}}, {}}
 	settings.FieldsOptionalByDefault = true // the host says what is missing, and why
 	service := humago.New(mux, settings)
 	r := &routes{config.Host}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -235,5 +236,27 @@ func TestActionsAndGrantsAreNeverNamedTwice(t *testing.T) {
 		}
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCeilingOverAllDevices: a memory ceiling of more than any device has is refused, at submission and for one that runs; all that there is
+// can be asked for, and what was there before stays.
+func TestCeilingOverAllDevices(t *testing.T) {
+	s := newSite(t, nil)
+	ctx := context.Background()
+	asked := spec("0.1", "exec sleep 1000")
+	asked.Name = "one"
+	memory := asked.Share.Memory
+	over := api.Memory{Floor: memory.Floor, Ceiling: api.Amount{Bytes: 1 << 50}}
+	asked.Share.Memory = over
+	_, err := s.Submit(ctx, me, asked)
+	refused(t, err, api.CodeInvalid, "write 1Gi.. for all that there is")
+	asked.Share.Memory.Ceiling = api.Amount{Part: api.WholeDevice}
+	s.submit(asked)
+	before := s.running("one").Status.Grants
+	_, err = s.Resize(ctx, me, "one", server.ShareChange{Memory: &over})
+	refused(t, err, api.CodeInvalid, "no device that it may use has more than")
+	if after := s.running("one").Status.Grants; !reflect.DeepEqual(after, before) {
+		t.Errorf("it had %+v and has %+v", before, after)
 	}
 }

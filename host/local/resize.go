@@ -28,6 +28,11 @@ func (h *Host) Resize(ctx context.Context, who server.Caller, name string, chang
 		if err := h.engine.Check(asked); err != nil {
 			return api.Invalid("%s", err)
 		}
+		if change.Memory != nil {
+			if err := h.checkCeiling(share.Memory, asked.Model); err != nil {
+				return err
+			}
+		}
 		if share.Compute.Floor > w.now.Spec.Share.Compute.Floor {
 			if err := h.engine.CheckQuota(asked); err != nil {
 				return api.Invalid("%s", err)

@@ -143,8 +143,25 @@ func (h *Host) checkFit(w *work) error {
 	if err := h.engine.Check(asked); err != nil {
 		return api.Invalid("%s", err)
 	}
+	if err := h.checkCeiling(spec.Share.Memory, spec.Model); err != nil {
+		return err
+	}
 	if err := h.engine.CheckQuota(asked); err != nil {
 		return api.Invalid("%s", err)
+	}
+	return nil
+}
+
+// checkCeiling refuses a memory ceiling of more than any device has that a workload may use: nobody is to believe that he has it.
+func (h *Host) checkCeiling(memory api.Memory, model string) error {
+	most := api.Bytes(0)
+	for _, device := range h.devices {
+		if model == "" || device.Model == model {
+			most = max(most, device.Memory)
+		}
+	}
+	if asked := memory.Ceiling.Bytes; most > 0 && asked > most {
+		return api.Invalid("a memory ceiling of %s was asked for, and no device that it may use has more than %s; write %s.. for all that there is", asked, most.Short(), memory.Floor)
 	}
 	return nil
 }
