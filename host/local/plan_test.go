@@ -28,8 +28,11 @@ func TestPlanSaysWhatSubmitDoes(t *testing.T) {
 	all.Devices, all.TimeLimit = 2, api.Duration(time.Hour)
 	bare := all
 	bare.Command, bare.Dir, bare.Env = nil, "", nil
-	before := s.journalSize()
 	planned := plan(bare)
+	before := s.journalSize() // now that the loop has written what the start brought
+	if again := plan(bare); again.Message != planned.Message || len(again.Grants) != len(planned.Grants) {
+		t.Errorf("planned again %+v, before %+v", again, planned)
+	}
 	if planned.Phase != api.Starting || len(planned.Grants) != 2 || !strings.HasPrefix(planned.Message, "on device 0") {
 		t.Errorf("planned %+v", planned)
 	}
