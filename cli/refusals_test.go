@@ -175,8 +175,16 @@ func TestTooLittleIsPointedAt(t *testing.T) {
 func TestEmptyNames(t *testing.T) {
 	f := newFakeServer(t)
 	for _, line := range [][]string{
-		{"show", ""}, {"why", ""}, {"logs", ""}, {"stop", ""}, {"stop", "night", ""}, {"wait", ""}, {"resize", "", "--gpu", "0.1"},
-		{"queue", "show", ""}, {"queue", "set", "", "--quota", "1"}, {"queue", "remove", ""},
+		{"show", ""},
+		{"why", ""},
+		{"logs", ""},
+		{"stop", ""},
+		{"stop", "night", ""},
+		{"wait", ""},
+		{"resize", "", "--gpu", "0.1"},
+		{"queue", "show", ""},
+		{"queue", "set", "", "--quota", "1"},
+		{"queue", "remove", ""},
 	} {
 		if got := f.command(line...); got.exit.Status != ExitUsage || !strings.Contains(got.err, "is empty: `aliquot ") || got.out != "" {
 			t.Errorf("%q: %+v", line, got)
