@@ -147,22 +147,22 @@ type Grant struct {
 // Usage is what one grant has used and uses now. Rates are means over Over, the last 10 s as far as they were watched since the
 // last change of the share; nil means not known, or that it has ended.
 type Usage struct {
-	Workload    string        `json:"workload"`
-	Grant       Grant         `json:"grant"`
-	Compute     *Milli        `json:"compute"`     // device time held, in thousandths of the device
-	Memory      *Bytes        `json:"memory"`      // bytes held, overhead included, as its processes account it
-	DriverSays  *Bytes        `json:"driverSays"`  // bytes that these processes hold by the driver's word
-	MemoryPeak  Bytes         `json:"memoryPeak"`  // the most held at once, since the grant
-	Borrowing   Milli         `json:"borrowing"`   // compute above the floor
-	Lending     Milli         `json:"lending"`     // of its floor, to others
-	WaitedShare Milli         `json:"waitedShare"` // part of the time spent waiting at the gate
-	Over        time.Duration `json:"over"`        // what the rates are means over; 0: there are none
-	DeviceTime  time.Duration `json:"deviceTime"`  // since the grant
-	Own         time.Duration `json:"own"`
-	Burst       time.Duration `json:"burst"`
-	Launches    uint64        `json:"launches"`
-	Processes   int           `json:"processes"`
-	Enforced    bool          `json:"enforced"`
+	Workload       string        `json:"workload"`
+	Grant          Grant         `json:"grant"`
+	Compute        *Milli        `json:"compute"`        // device time held, in thousandths of the device
+	Memory         *Bytes        `json:"memory"`         // bytes held, overhead included, as its processes account it
+	MemoryByDriver *Bytes        `json:"memoryByDriver"` // bytes that these processes hold by the driver's word
+	MemoryPeak     Bytes         `json:"memoryPeak"`     // the most held at once, since the grant
+	Borrowing      Milli         `json:"borrowing"`      // compute above the floor
+	Lending        Milli         `json:"lending"`        // of its floor, to others
+	WaitedShare    Milli         `json:"waitedShare"`    // part of the time spent waiting at the gate
+	Over           time.Duration `json:"over"`           // what the rates are means over; 0: there are none
+	DeviceTime     time.Duration `json:"deviceTime"`     // since the grant
+	Own            time.Duration `json:"own"`
+	Burst          time.Duration `json:"burst"`
+	Launches       uint64        `json:"launches"`
+	Processes      int           `json:"processes"`
+	Enforced       bool          `json:"enforced"`
 	// UnknownCalls is how often the workload's processes that run now looked up functions of the driver that the shim does not know,
 	// on all its devices together: calls of those pass it, and what they do is not held to the share.
 	UnknownCalls uint64 `json:"unknownCalls,omitempty"`

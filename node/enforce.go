@@ -13,6 +13,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/internal/proc"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // What is ended under api.StopUnenforced: a process that was found at two looks in a row, with one and the same arbiter in place, to use a
@@ -23,9 +24,6 @@ const (
 	// firstPerson is the least number of a person's user, UID_MIN of login.defs(5): below are root and the users of services.
 	firstPerson = 1000
 )
-
-// services are programs of the driver that may run as the user whom they serve.
-var services = []string{"nvidia-cuda-mps-server", "nvidia-cuda-mps-control", "nvidia-persistenced"}
 
 // suspect is a process that uses a device as it may not.
 type suspect struct {
@@ -160,7 +158,7 @@ func (a *Agent) spared(s suspect) bool {
 func isService(pid int) bool {
 	link := fmt.Sprintf("/proc/%d/exe", pid)
 	program, err := os.Readlink(link)
-	if err != nil || !slices.Contains(services, filepath.Base(program)) {
+	if err != nil || !slices.Contains(device.Services, filepath.Base(program)) {
 		return false
 	}
 	var stat unix.Stat_t

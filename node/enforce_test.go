@@ -17,6 +17,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/native"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // openStopping opens an agent that ends what no share holds, on fake devices; it looks when the test says so.
@@ -190,7 +191,7 @@ func TestShowEndsNothing(t *testing.T) {
 // TestService: a program of the driver is known by a file that only root may write to, whatever it is called.
 func TestService(t *testing.T) {
 	folder := t.TempDir()
-	program := filepath.Join(folder, services[0])
+	program := filepath.Join(folder, device.Services[0])
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +217,7 @@ func TestService(t *testing.T) {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 	}
-	called := startChild(t, fmt.Sprintf("echo ready; exec -a %s sleep 1000", services[0]), uint32(os.Geteuid()))
+	called := startChild(t, fmt.Sprintf("echo ready; exec -a %s sleep 1000", device.Services[0]), uint32(os.Geteuid()))
 	if isService(called.pid) {
 		t.Error("a program is a service by what it calls itself")
 	}

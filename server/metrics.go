@@ -150,8 +150,8 @@ func collectGrant(to chan<- prometheus.Metric, usage api.Usage, labels ...string
 		return // its meters are not known
 	}
 	gauge(to, grantMemory, float64(*usage.Memory), labels...)
-	if usage.DriverSays != nil {
-		gauge(to, grantByDriver, float64(*usage.DriverSays), labels...)
+	if usage.MemoryByDriver != nil {
+		gauge(to, grantByDriver, float64(*usage.MemoryByDriver), labels...)
 	}
 	gauge(to, grantProcesses, float64(usage.Processes), labels...)
 	counter(to, grantDeviceTime, usage.DeviceTime.Seconds(), labels...)

@@ -48,7 +48,7 @@ func (f *fakeHost) Devices(context.Context) ([]api.Device, error) {
 	return []api.Device{{
 		UUID: "GPU-0", Model: "H200", Memory: 140 << 30, ComputeFree: 750, Health: api.Healthy, Stopped: 2, MemoryDoubts: 3,
 		Grants: []api.Usage{
-			{Workload: "known", Compute: &milli, Memory: &bytes, DriverSays: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
+			{Workload: "known", Compute: &milli, Memory: &bytes, MemoryByDriver: &bytes, Grant: api.Grant{ComputeFloor: 250, ComputeLimit: 800}, DeviceTime: 1500 * time.Millisecond, Enforced: true},
 			{Workload: "unknown", Grant: api.Grant{ComputeFloor: 100, ComputeLimit: 100}},
 			{Workload: "unseen", Enforced: true}, // by default: nobody could look
 		},

@@ -268,15 +268,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	}
 	w.over = true
 	w.dropStreams() // nobody will take them
-	switch stop := w.keep.Stop; {
-	case stop == nil:
-	case how.outcome == api.Stopped:
-		how.outcome, how.reason = stop.Outcome, stop.Reason
-	case how.outcome == api.Failed && how.reason == "" && stop.Outcome == api.Evicted: // of the same, before it could be told to end
-		how.reason = stop.Reason
-	case how.outcome == api.Unknown: // why it ended is known all the same
-		how.outcome, how.reason = stop.Outcome, stop.Reason+"; "+how.reason
-	}
+	how = how.underOrder(w.keep.Stop)
 	if how.at.IsZero() {
 		how.at = h.Now()
 	}
@@ -323,6 +315,20 @@ func (h *Host) conclude(w *work, how verdict) {
 			h.Log.Warn("a task's folder could not be removed; the next start removes it", "workload", w.now.UID, "error", err)
 		}
 	})
+}
+
+// underOrder is the verdict in the light of the order to stop, if there was one.
+func (how verdict) underOrder(stop *order) verdict {
+	switch {
+	case stop == nil:
+	case how.outcome == api.Stopped:
+		how.outcome, how.reason = stop.Outcome, stop.Reason
+	case how.outcome == api.Failed && how.reason == "" && stop.Outcome == api.Evicted: // of the same, before it could be told to end
+		how.reason = stop.Reason
+	case how.outcome == api.Unknown: // why it ended is known all the same
+		how.outcome, how.reason = stop.Outcome, stop.Reason+"; "+how.reason
+	}
+	return how
 }
 
 // requeue puts a workload that was evicted back into the line as a new one, stored together with the end of the old one: there is

@@ -116,7 +116,7 @@ func byGrant(sample node.Sample) map[grantKey]node.Usage {
 func usageOf(grant api.Grant, workload string, before *node.Usage, now node.Usage, over time.Duration) api.Usage {
 	memory := now.Memory
 	usage := api.Usage{
-		Workload: workload, Grant: grant, Memory: &memory, DriverSays: now.MemoryByDriver, DeviceTime: now.Held, Own: now.Own, Burst: now.Burst,
+		Workload: workload, Grant: grant, Memory: &memory, MemoryByDriver: now.MemoryByDriver, DeviceTime: now.Held, Own: now.Own, Burst: now.Burst,
 		MemoryPeak: now.MemPeak, Launches: now.Launches, Processes: len(now.Processes), UnknownCalls: now.UnknownCalls,
 	}
 	if before == nil || over <= 0 {
@@ -139,7 +139,7 @@ func usageInAll(work api.Workload, used []node.Usage, enforced bool) []api.Usage
 			continue
 		}
 		usage := usageOf(grant, work.Spec.Name, nil, used[i], 0)
-		usage.DriverSays = nil
+		usage.MemoryByDriver = nil
 		usage.Memory, usage.Processes, usage.Enforced, usage.UnknownCalls = nil, 0, enforced, 0
 		all = append(all, usage)
 	}

@@ -30,17 +30,23 @@ func (m *metered) after(t *testing.T, pass, held time.Duration) api.Usage {
 	m.at = m.at.Add(pass)
 	m.next.Held += held
 	m.agent.samples = []node.Sample{{At: m.at, Tasks: []node.Usage{m.next}}}
+	read := m.meters(t)
+	grant := api.Grant{UID: "w1.0", Device: "GPU-0"}
+	one := newWork(1, api.Workload{UID: "w1", Spec: api.WorkloadSpec{Name: "one"}, Status: api.WorkloadStatus{Grants: []api.Grant{grant}}}, keep{})
+	return read.usage(one)[0]
+}
+
+// meters looks, and gives what rates are made of.
+func (m *metered) meters(t *testing.T) (read meters) {
+	t.Helper()
 	samples, err := m.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read meters
 	for _, sample := range samples {
 		read.seen, read.at = append(read.seen, byGrant(sample)), append(read.at, sample.At)
 	}
-	grant := api.Grant{UID: "w1.0", Device: "GPU-0"}
-	one := newWork(1, api.Workload{UID: "w1", Spec: api.WorkloadSpec{Name: "one"}, Status: api.WorkloadStatus{Grants: []api.Grant{grant}}}, keep{})
-	return read.usage(one)[0]
+	return read
 }
 
 // What is shown is the mean of the last 10 s, as far as they were watched under this share; a program that works in bursts is not
@@ -85,14 +91,7 @@ func TestUseOfATaskThatBeganJustNow(t *testing.T) {
 		{At: m.at, Tasks: []node.Usage{m.next, begun}},
 		{At: m.at.Add(200 * time.Millisecond), Tasks: []node.Usage{m.next, later}},
 	}
-	samples, err := m.read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read meters
-	for _, sample := range samples {
-		read.seen, read.at = append(read.seen, byGrant(sample)), append(read.at, sample.At)
-	}
+	read := m.meters(t)
 	now, before, over := read.find(grantKey{"w2", "GPU-0"})
 	if before == nil || now.Held-before.Held != 100*time.Millisecond || over != 200*time.Millisecond {
 		t.Errorf("%+v after %+v, over %s", now, before, over)

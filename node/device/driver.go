@@ -16,6 +16,9 @@ import (
 	"github.com/aliquot-dev/aliquot/native"
 )
 
+// Services are programs of the driver that use devices for others, and may run as the user whom they serve.
+var Services = []string{"nvidia-cuda-mps-server", "nvidia-cuda-mps-control", "nvidia-persistenced"}
+
 // The names by which programs ask for the driver. The first of each is its SONAME.
 var (
 	computeNames    = []string{"libcuda.so.1", "libcuda.so"}
