@@ -17,6 +17,7 @@ flags of "submit" and is refused as that is. The program may be left out. What i
 
 func (c *invocation) planCommand() *cobra.Command {
 	var flags workloadFlags
+	var requeue bool
 	cmd := &cobra.Command{
 		Use:   "plan [flags] [-- COMMAND [ARG...]]",
 		Short: "What would happen if a program were submitted now",
@@ -31,6 +32,7 @@ func (c *invocation) planCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		spec.Requeue = requeue
 		server := c.client()
 		defer server.Close()
 		plan, err := server.Plan(cmd.Context(), spec)
@@ -43,6 +45,7 @@ func (c *invocation) planCommand() *cobra.Command {
 		return c.showPlan(plan, *format == formatWide)
 	}
 	flags.define(c, cmd)
+	defineRequeue(cmd, &requeue)
 	return cmd
 }
 

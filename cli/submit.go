@@ -51,8 +51,12 @@ func (c *invocation) submitCommand() *cobra.Command {
 		return err
 	}
 	flags.define(c, cmd)
-	cmd.Flags().BoolVar(&requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
+	defineRequeue(cmd, &requeue)
 	return cmd
+}
+
+func defineRequeue(cmd *cobra.Command, requeue *bool) {
+	cmd.Flags().BoolVar(requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
 }
 
 // tellNotes says on standard error what does not hold of what was asked for.
