@@ -282,6 +282,14 @@ func TestStopResizeQueue(t *testing.T) {
 		!slices.Equal(strings.Fields(lines[1])[6:8], []string{"1.50", "7"}) {
 		t.Errorf("queue set shows not what was set: %q %q", set.out, set.err)
 	}
+	for quota, note := range map[string]string{
+		"1": "", "none": "", "0": "",
+		"100": "aliquot: the quota of queue vision comes to 100.00 devices and this server has 2.00: not all of it can be had at once\n",
+	} {
+		if got := f.command("queue", "set", "vision", "--quota", quota); got.err != note || got.exit != (Exit{}) {
+			t.Errorf("queue set --quota %s says %q", quota, got.err)
+		}
+	}
 	if got := f.command("stop", "nobody", "-o", "json"); got.out != "[]\n" || got.exit.Status != ExitFailed {
 		t.Errorf("nothing was stopped, and as data that is %q, status %v", got.out, got.exit)
 	}

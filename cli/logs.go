@@ -21,45 +21,54 @@ type logged struct {
 }
 
 func (c *invocation) logsCommand() *cobra.Command {
-	var follow bool
+	var part client.LogPart
+	var tail int
 	cmd := &cobra.Command{
 		Use:               "logs NAME [flags]",
 		Short:             "What a workload printed",
 		Long:              logsLong,
+		Example:           "  aliquot logs night --follow --tail 20",
 		Args:              args(1, "the name of a workload"),
 		ValidArgsFunction: c.completion(anyWorkloadNames),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it has ended")
+	cmd.Flags().BoolVarP(&part.Follow, "follow", "f", false, "go on until it has ended")
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "of what is there now only the last so many lines (default: all)")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if cmd.Flags().Changed("tail") {
+			if tail < 0 {
+				return usagef("--tail %d: give how many of the last lines to show, 0 or more, or leave it out for all", tail)
+			}
+			part.Tail = &tail
+		}
 		server := c.client()
 		defer server.Close()
 		if *format == formatJSON || *format == formatYAML {
 			var text strings.Builder
-			if err := server.Logs(cmd.Context(), given[0], follow, &text); err != nil {
+			if err := server.Logs(cmd.Context(), given[0], part, &text); err != nil {
 				return err
 			}
 			return encode(c.Out, *format, logged{given[0], lines(text.String())})
 		}
 		if !isTerminal(c.Out) {
-			return server.Logs(cmd.Context(), given[0], follow, c.Out)
+			return server.Logs(cmd.Context(), given[0], part, c.Out)
 		}
-		return c.logsToTerminal(cmd.Context(), server, given[0], follow)
+		return c.logsToTerminal(cmd.Context(), server, given[0], part)
 	}
 	return cmd
 }
 
 // logsToTerminal shows what a user's own program printed as the program itself would have, and what another's did without harm.
-func (c *invocation) logsToTerminal(ctx context.Context, server *client.Client, name string, follow bool) error {
+func (c *invocation) logsToTerminal(ctx context.Context, server *client.Client, name string, part client.LogPart) error {
 	work, err := server.Workload(ctx, name)
 	if err != nil {
 		return err
 	}
 	if int64(work.UserID) == int64(os.Getuid()) {
-		return server.Logs(ctx, work.UID, follow, c.Out)
+		return server.Logs(ctx, work.UID, part, c.Out)
 	}
 	shown := &safe.Writer{To: c.Out}
-	err = server.Logs(ctx, work.UID, follow, shown)
+	err = server.Logs(ctx, work.UID, part, shown)
 	return oneError([]error{err, shown.Flush()})
 }
 

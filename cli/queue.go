@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/client"
+	"github.com/aliquot-dev/aliquot/cli/safe"
 )
 
 func (c *invocation) queueCommand() *cobra.Command {
@@ -149,6 +154,9 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 		}
 	}
 	if given("weight") {
+		if f.weight <= 0 {
+			return usagef("--weight %d: give 1 to %d, or leave it out for 1", f.weight, api.MaxWeight)
+		}
 		spec.Weight.All = f.weight
 	}
 	if given("max-priority") {
@@ -207,9 +215,50 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 			return err
 		}
 		// All columns, for any of them may be what was set.
-		return c.print(*format, queue, func(bool) table { return queueTable([]api.Queue{queue}, true) })
+		if err := c.print(*format, queue, func(bool) table { return queueTable([]api.Queue{queue}, true) }); err != nil {
+			return err
+		}
+		note, err := promised(cmd.Context(), server, queue)
+		if note != "" {
+			_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", safe.Line(note))
+		}
+		return err
 	}
 	return cmd
+}
+
+// promised says so where the quotas of a queue and its neighbours come to more than there is to be had.
+func promised(ctx context.Context, server *client.Client, queue api.Queue) (string, error) {
+	if queue.Quota <= 0 {
+		return "", nil
+	}
+	queues, err := server.Queues(ctx)
+	if err != nil {
+		return "", err
+	}
+	devices, err := server.Devices(ctx)
+	if err != nil {
+		return "", err
+	}
+	has, of := api.Quota(len(devices)*int(api.WholeDevice)), "this server has"
+	sum, names := queue.Quota, []string{queue.Name}
+	for _, one := range queues {
+		switch {
+		case one.Name == queue.Parent && one.Quota >= 0:
+			has, of = one.Quota, "queue "+one.Name+" has"
+		case one.Name != queue.Name && one.Parent == queue.Parent && one.Quota > 0:
+			sum += one.Quota
+			names = append(names, one.Name)
+		}
+	}
+	if sum <= has {
+		return "", nil
+	}
+	what := "the quota of queue " + queue.Name + " comes"
+	if len(names) > 1 {
+		what = "the quotas of " + strings.Join(names, ", ") + " together come"
+	}
+	return fmt.Sprintf("%s to %s devices and %s %s: not all of it can be had at once", what, quotaText(sum), of, quotaText(has)), nil
 }
 
 func (c *invocation) queueRemoveCommand() *cobra.Command {

@@ -243,6 +243,9 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 	default:
 		why.Code = WhyQuota
 		why.Message = fmt.Sprintf("it asks for %s and queue %s holds %s of its %s of %s", asks, name, plain(&queue.Refusal{Resource: r.Resource}, r.Held()), kind, plain(&r, r.Bound()))
+		if more := r.Uncounted(); more > 0 {
+			why.Message += fmt.Sprintf(" (and preemptible work of %s, which its quota does not count)", plain(&queue.Refusal{Resource: r.Resource}, more))
+		}
 		why.Unblock = "work in queue " + name + " ending, or a larger " + kind + " for it"
 	}
 }

@@ -39,8 +39,8 @@ type Host interface {
 	// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL.
 	Stop(ctx context.Context, who Caller, name string, grace api.Duration) (api.Workload, error)
 	Signal(ctx context.Context, who Caller, name string, sig syscall.Signal) error
-	// Logs copies what the task printed; with follow it goes on until the task is over.
-	Logs(ctx context.Context, who Caller, name string, follow bool, to io.Writer) error
+	// Logs copies what the task printed, as far as it is asked for.
+	Logs(ctx context.Context, who Caller, name string, part LogPart, to io.Writer) error
 
 	Queues(ctx context.Context) ([]api.Queue, error)
 	SetQueue(ctx context.Context, who Caller, spec api.QueueSpec) (api.Queue, error)
@@ -48,6 +48,12 @@ type Host interface {
 
 	// Listen calls each for every event after seq (0: from now on) until ctx ends.
 	Listen(ctx context.Context, seq uint64, each func(api.Event) error) error
+}
+
+// LogPart is what of a log is asked for.
+type LogPart struct {
+	Follow bool // go on until the task is over
+	Tail   *int // of what is there now only the last so many lines (≥ 0); nil: all
 }
 
 // ShareChange is a new share for a workload; nil leaves as it is.

@@ -106,12 +106,12 @@ func (f *fakeHost) Signal(_ context.Context, _ Caller, name string, sig syscall.
 	return f.fail
 }
 
-func (f *fakeHost) Logs(ctx context.Context, _ Caller, name string, follow bool, to io.Writer) error {
+func (f *fakeHost) Logs(ctx context.Context, _ Caller, name string, part LogPart, to io.Writer) error {
 	if f.fail != nil && name != "half" {
 		return f.fail
 	}
 	_, err := io.WriteString(to, "a line\n")
-	if follow {
+	if part.Follow {
 		<-ctx.Done()
 	}
 	if name == "half" {

@@ -21,9 +21,14 @@ func (r *routes) streams(service huma.API) {
 	stream(service, "/v1/workloads/{name}/logs", "logs", "What a workload printed, as it is written", "text/plain; charset=utf-8", func(ctx context.Context, in *struct {
 		Named
 		Follow bool `query:"follow" doc:"go on until it is over"`
+		Tail   int  `query:"tail" minimum:"-1" default:"-1" doc:"of what is there now only the last so many lines; -1: all"`
 	}, to io.Writer,
 	) error {
-		return r.host.Logs(ctx, callerOf(ctx), in.Name, in.Follow, to)
+		part := LogPart{Follow: in.Follow}
+		if in.Tail >= 0 {
+			part.Tail = &in.Tail
+		}
+		return r.host.Logs(ctx, callerOf(ctx), in.Name, part, to)
 	})
 	stream(service, "/v1/events", "events", "Changes, as server-sent events", "text/event-stream", func(ctx context.Context, in *struct {
 		Since uint64 `query:"since" doc:"number of the last event known: what came after it follows first, as far as it is kept (4,096 events, none from before the server started); 0 or none: from now on"`

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -94,11 +95,21 @@ func (c *Client) Resize(ctx context.Context, name string, change ShareChange) (a
 	return out, c.call(ctx, http.MethodPost, workloadPath(name, "/resize"), change, &out)
 }
 
-// Logs copies what the task printed to to; with follow it goes on until the task is over.
-func (c *Client) Logs(ctx context.Context, name string, follow bool, to io.Writer) error {
+// LogPart is what of a log is asked for.
+type LogPart = server.LogPart
+
+// Logs copies what the task printed to to, as far as it is asked for.
+func (c *Client) Logs(ctx context.Context, name string, part LogPart, to io.Writer) error {
+	asked := url.Values{}
+	if part.Follow {
+		asked.Set("follow", "true")
+	}
+	if part.Tail != nil {
+		asked.Set("tail", strconv.Itoa(*part.Tail))
+	}
 	path := workloadPath(name, "/logs")
-	if follow {
-		path += "?follow=true"
+	if len(asked) > 0 {
+		path += "?" + asked.Encode()
 	}
 	answer, err := c.send(ctx, http.MethodGet, path, nil, "text/plain, */*")
 	if err != nil {

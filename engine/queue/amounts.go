@@ -102,6 +102,11 @@ func (r *Refusal) Held() int64 {
 	return b.firm[r.Resource]
 }
 
+// Uncounted is what its queue holds of preemptible work, which a quota does not count; 0 for a limit, which counts it.
+func (r *Refusal) Uncounted() int64 {
+	return r.Queue.bound(r.Model).held[r.Resource] - r.Held()
+}
+
 // Concerns says that a demand in a queue counts against the same bound.
 func (r *Refusal) Concerns(q *Node, d Demand) bool {
 	uses := d.Amounts[r.Resource] > 0 || r.Resource == Memory && d.Part > 0

@@ -10,7 +10,7 @@ import (
 // maxBound is the largest quota, limit or weight there may be: far over what any fleet has, so that sums stay integers.
 const (
 	maxBound  = 1 << 50
-	maxWeight = 1 << 20
+	maxWeight = api.MaxWeight
 )
 
 // validate says what is wrong with a queue by itself.

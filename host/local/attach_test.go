@@ -17,6 +17,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/server"
 )
 
 func (s *site) attach(uid string) (net.Conn, *os.File, *os.File) {
@@ -57,7 +58,7 @@ func TestAttachedProgramHasItsClientsStreams(t *testing.T) {
 	if status := s.ended(work.UID).Status; status.ExitCode == nil || *status.ExitCode != 5 {
 		t.Errorf("ended with %+v", status)
 	}
-	refused(t, s.Logs(context.Background(), me, work.UID, false, io.Discard), api.CodeConflict, "no log")
+	refused(t, s.Logs(context.Background(), me, work.UID, server.LogPart{}, io.Discard), api.CodeConflict, "no log")
 }
 
 // Who only looks whether the socket is served is no client whose streams were lost.
@@ -158,7 +159,7 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := s.Logs(context.Background(), me, work.UID, true, writer)
+		err := s.Logs(context.Background(), me, work.UID, server.LogPart{Follow: true}, writer)
 		_ = writer.Close()
 		done <- err
 	}()

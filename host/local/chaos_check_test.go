@@ -15,6 +15,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/internal/until"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/server"
 )
 
 // What must hold whenever a daemon of the test of chaos has taken over. Programs end and others start meanwhile, so what does not hold
@@ -171,7 +172,7 @@ func (l *life) checkWorkload(work api.Workload, complain complaint) {
 // give, and while that is dead it gives nothing.
 func (l *life) checkStatus(work api.Workload, want int, complain complaint) {
 	var out bytes.Buffer
-	if err := l.Logs(context.Background(), me, work.UID, false, &out); err != nil {
+	if err := l.Logs(context.Background(), me, work.UID, server.LogPart{}, &out); err != nil {
 		complain("the log of %s: %v", work.Spec.Name, err)
 	}
 	if strings.Contains(work.Spec.Name, "grows") && strings.Contains(out.String(), "CUDA_ERROR_OUT_OF_MEMORY") {
@@ -188,7 +189,7 @@ func (l *life) checkLines(work api.Workload, complain complaint) {
 	}
 	_, undone := os.Stat(filepath.Join(l.root, "done-"+work.UID)) // before the log is read
 	var out bytes.Buffer
-	if err := l.Logs(context.Background(), me, work.UID, false, &out); err != nil {
+	if err := l.Logs(context.Background(), me, work.UID, server.LogPart{}, &out); err != nil {
 		complain("the log of %s: %v", work.Spec.Name, err)
 		return
 	}

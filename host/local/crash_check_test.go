@@ -11,6 +11,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/server"
 )
 
 // complaint says what does not hold after a crash.
@@ -88,7 +89,7 @@ func checkEnd(host *Host, root string, work api.Workload, complain complaint) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "done-"+work.UID)); err == nil {
 		var out bytes.Buffer
-		if err := host.Logs(context.Background(), me, work.UID, false, &out); err != nil || bytes.Count(out.Bytes(), []byte("\n")) != storyLines {
+		if err := host.Logs(context.Background(), me, work.UID, server.LogPart{}, &out); err != nil || bytes.Count(out.Bytes(), []byte("\n")) != storyLines {
 			complain("%d of %d lines are in the log of %s, %v", bytes.Count(out.Bytes(), []byte("\n")), storyLines, work.Spec.Name, err)
 		}
 	}

@@ -138,7 +138,7 @@ func TestAnotherUsersWorkloadIsLeftAlone(t *testing.T) {
 	_, err = s.Resize(ctx, other, "mine", server.ShareChange{})
 	refused(t, err, api.CodeForbidden, "belongs to me")
 	refused(t, s.Signal(ctx, other, "mine", syscall.SIGTERM), api.CodeForbidden, "belongs to me")
-	refused(t, s.Logs(ctx, other, "mine", false, io.Discard), api.CodeForbidden, "belongs to me")
+	refused(t, s.Logs(ctx, other, "mine", server.LogPart{}, io.Discard), api.CodeForbidden, "belongs to me")
 	_, err = s.SetQueue(ctx, other, api.QueueSpec{Name: "q", Quota: 1})
 	refused(t, err, api.CodeForbidden, "root")
 	if s.wait("mine").Status.Phase != api.Running {

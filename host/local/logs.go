@@ -16,8 +16,8 @@ import (
 	"github.com/aliquot-dev/aliquot/server"
 )
 
-// Logs copies what the task printed; with follow it goes on until the task is over.
-func (h *Host) Logs(ctx context.Context, who server.Caller, name string, follow bool, to io.Writer) error {
+// Logs copies what the task printed, as far as it is asked for.
+func (h *Host) Logs(ctx context.Context, who server.Caller, name string, part server.LogPart, to io.Writer) error {
 	work, err := h.Workload(ctx, name)
 	if err != nil {
 		return err
@@ -30,7 +30,12 @@ func (h *Host) Logs(ctx context.Context, who server.Caller, name string, follow 
 	}
 	log := &logReader{path: h.logPath(work.UID), to: to}
 	defer log.close()
-	for follow && work.Status.Phase != api.Ended {
+	if part.Tail != nil {
+		if err := log.skip(*part.Tail); err != nil {
+			return err
+		}
+	}
+	for part.Follow && work.Status.Phase != api.Ended {
 		if work, err = h.followLog(ctx, work, log); err != nil {
 			return err
 		}
@@ -106,17 +111,63 @@ type logReader struct {
 	open bool // the last line written is not at its end
 }
 
-// copy writes what is there and was not written yet. What was trimmed meanwhile is left out, whole lines of it.
-func (l *logReader) copy() error {
-	if l.file == nil {
-		file, err := os.OpenFile(l.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // nothing was started yet
-		}
-		if err != nil {
+// find opens the log, if there is one yet.
+func (l *logReader) find() (found bool, err error) {
+	if l.file != nil {
+		return true, nil
+	}
+	file, err := os.OpenFile(l.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // nothing was started yet
+	}
+	if err != nil {
+		return false, refusal(err)
+	}
+	l.file = file
+	return true, nil
+}
+
+// skip goes to where the last lines begin that there are now. Where there are fewer, or they are trimmed meanwhile, copy begins
+// with what is left.
+func (l *logReader) skip(tail int) error {
+	found, err := l.find()
+	if err != nil || !found {
+		return err
+	}
+	start, err := supervise.FirstByte(l.file)
+	if err != nil {
+		return refusal(err)
+	}
+	info, err := l.file.Stat()
+	if err != nil {
+		return refusal(err)
+	}
+	if tail == 0 {
+		l.at = info.Size()
+		return nil
+	}
+	buffer := make([]byte, 64<<10)
+	for end := info.Size() - 1; end > start; { // the last byte ends the last line or is within it: it begins none
+		from := max(start, end-int64(len(buffer)))
+		chunk := buffer[:end-from]
+		if n, err := l.file.ReadAt(chunk, from); n < len(chunk) {
 			return refusal(err)
 		}
-		l.file = file
+		for i := bytes.LastIndexByte(chunk, '\n'); i >= 0; i = bytes.LastIndexByte(chunk[:i], '\n') {
+			if tail--; tail == 0 {
+				l.at = from + int64(i) + 1
+				return nil
+			}
+		}
+		end = from
+	}
+	return nil
+}
+
+// copy writes what is there and was not written yet. What was trimmed meanwhile is left out, whole lines of it.
+func (l *logReader) copy() error {
+	if found, err := l.find(); err != nil || !found {
+		return err
 	}
 	for buffer := make([]byte, 64<<10); ; {
 		n, err := l.file.ReadAt(buffer, l.at)

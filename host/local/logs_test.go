@@ -2,14 +2,19 @@ package local
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/server"
 )
 
 // TestLogsAreFollowedWhileTheyAreTrimmed: a program prints as fast as it can and its log is trimmed all the time. Whoever follows it,
@@ -42,10 +47,53 @@ func TestLogsAreFollowedWhileTheyAreTrimmed(t *testing.T) {
 	}
 }
 
+// TestTailOfALog: the last lines are found over blocks, beside what was trimmed, and where the last one is not at its end yet.
+func TestTailOfALog(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for _, c := range []struct {
+		text, want string
+		tail       int
+	}{
+		{"a\nb\nc\n", "c\n", 1},
+		{"a\nb\nc", "b\nc", 2},
+		{"a\nb\nc\n", "a\nb\nc\n", 9},
+		{"a\n\n", "\n", 1},
+		{"a\nb", "", 0},
+		{"", "", 3},
+		{"a\n" + long + "\n" + long + "\nb\n", long + "\nb\n", 2},
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		log := &logReader{path: path, to: &out}
+		if err := errors.Join(log.skip(c.tail), log.copy()); err != nil || out.String() != c.want {
+			t.Errorf("the last %d lines of %d bytes: %d bytes, %v", c.tail, len(c.text), out.Len(), err)
+		}
+		log.close()
+	}
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte(strings.Repeat("a line\n", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	log := &logReader{path: path, to: &out}
+	defer log.close()
+	if err := errors.Join(log.skip(1<<19), supervise.Trim(path, 1<<20), log.copy()); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); len(text) > 2<<20+1 || strings.Count(text, "a line\n")*7 != len(text) {
+		t.Errorf("trimmed while it was looked through: %d bytes of %d whole lines", len(text), strings.Count(text, "a line\n"))
+	}
+}
+
 // followLines follows a log, with a pause of work after each line, and checks the lines.
 func followLines(s *site, name string, work, lines, last int) error {
 	reader, writer := io.Pipe()
-	go func() { _ = writer.CloseWithError(s.Logs(context.Background(), me, name, true, writer)) }()
+	go func() {
+		_ = writer.CloseWithError(s.Logs(context.Background(), me, name, server.LogPart{Follow: true}, writer))
+	}()
 	scanner := bufio.NewScanner(reader)
 	defer func() { _ = reader.Close() }()
 	next := 0

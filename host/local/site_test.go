@@ -173,7 +173,7 @@ func (s *site) running(name string) api.Workload {
 func (s *site) log(name string) string {
 	s.Helper()
 	var out bytes.Buffer
-	if err := s.Logs(context.Background(), me, name, false, &out); err != nil {
+	if err := s.Logs(context.Background(), me, name, server.LogPart{}, &out); err != nil {
 		s.Fatal(err)
 	}
 	return out.String()

@@ -117,6 +117,11 @@ func TestLogs(t *testing.T) {
 	if out := s.must("logs", "talk"); out != want.String() {
 		t.Errorf("logs: %d bytes of %d", len(out), want.Len())
 	}
+	for lines, want := range map[string]string{"2": "line 498\nline 499\n", "500": want.String(), "501": want.String(), "0": ""} {
+		if out := s.must("logs", "talk", "--tail", lines); out != want {
+			t.Errorf("logs --tail %s: %q", lines, out)
+		}
+	}
 	if works := read[[]api.Workload](s, "ps"); len(works) != 0 {
 		t.Errorf("ps shows what has ended: %+v", works)
 	}
