@@ -38,14 +38,12 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	if p.config.NoBackfill {
 		return nil, false
 	}
-	if g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes() {
-		return nil, false
-	}
 	if p.reserve == nil && p.ends.Len() == 0 {
 		p.reserve = &reservation{} // nothing that runs has a time limit
 	}
 	if p.reserve != nil && !p.reserve.known && !w.shape.nothing() {
-		if w.shape.unfitAt == p.fleet.Gains()+1 {
+		heldBack := g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes()
+		if heldBack || w.shape.unfitAt == p.fleet.Gains()+1 {
 			return nil, false
 		}
 		return p.besideHead(w, g) // whether there is room at all is found on the way
