@@ -16,7 +16,7 @@ import (
 // Config says where an agent works.
 type Config struct {
 	Run      string // RUN of docs/architecture.md; made if it is not there
-	Simulate string // simulated devices, `h200x2,a10x4`; empty: the machine's own driver
+	Simulate string // simulated devices and their costs, `h200x2,a10x4,switch_ns=100000`; empty: the machine's own driver
 	Log      *slog.Logger
 
 	// Unenforced is what is done about processes that are not held to a share; empty: they are shown.

@@ -3,8 +3,8 @@
  * costs.h: every cost of the simulated device, with its source. "Uncalibrated" means: chosen as plausible, not measured by us on a
  * real GPU; whoever prints a figure that depends on one says so (SIM_CALIBRATED).
  *
- * The server reads a file of `name = integer` lines over these with --costs; the names are the ones below in lower case without
- * SIM_COST_.
+ * The server reads a file of `name = integer` lines over these with --costs, and `name=integer` in its list of devices
+ * (`aliquot up --simulate h200x2,switch_ns=100000`); the names are the ones below in lower case without SIM_COST_.
  */
 #ifndef ALIQUOT_SIMGPU_COSTS_H
 #define ALIQUOT_SIMGPU_COSTS_H

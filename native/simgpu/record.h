@@ -28,7 +28,8 @@ struct sim_record_device { /* 128 bytes */
 	uint64_t copies;    /* copies and sets that have ended */
 	uint64_t folded_ns; /* busy time of ended processes whose rows were given up for want of space */
 	uint64_t switches;
-	uint8_t reserved[24];
+	uint64_t peak_bytes; /* the most device memory that was ever held at once, contexts included */
+	uint8_t reserved[16];
 };
 
 /* One process on one device. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The models of GPUs that can be simulated, and `h200x2,a10x4` read into devices. Figures are those of the vendor's data sheets. */
+/* The models of GPUs that can be simulated, and `h200x2,a10x4,switch_ns=100000` read into devices and their costs. Figures are those of the vendor's data sheets. */
 #include "simgpu/server/server.h"
 
 #include <ctype.h>
@@ -69,7 +69,6 @@ static int add_device(struct model *m, const char *word)
 		struct device *d = &m->device[m->devices];
 		d->index = m->devices++;
 		d->info = catalog[i].info;
-		d->info.reserved = m->costs.reserved_bytes;
 		name_device(&d->info, word, d->index);
 		return 0;
 	}
@@ -80,6 +79,28 @@ static int add_device(struct model *m, const char *word)
 	return -1;
 }
 
+static int add_devices(struct model *m, char *item, const char *list)
+{
+	long count = 1;
+	char *x = strrchr(item, 'x');
+	if (x && x > item && isdigit((unsigned char)x[1])) {
+		char *end;
+		count = strtol(x + 1, &end, 10);
+		if (*end)
+			count = 0;
+		*x = '\0';
+	}
+	if (count < 1 || count + m->devices > SIM_MAX_DEVICES) {
+		fprintf(stderr, "aliquot-simgpu: \"%s\" asks for more than %d devices or for none; write for example h200x2,a10x4\n", list,
+			SIM_MAX_DEVICES);
+		return -1;
+	}
+	while (count-- > 0)
+		if (add_device(m, item) < 0)
+			return -1;
+	return 0;
+}
+
 int catalog_parse(struct model *m, const char *list)
 {
 	char copy[256], *rest = copy, *item;
@@ -88,23 +109,23 @@ int catalog_parse(struct model *m, const char *list)
 		return -1;
 	}
 	while ((item = strsep(&rest, ","))) {
-		long count = 1;
-		char *x = strrchr(item, 'x');
-		if (x && x > item && isdigit((unsigned char)x[1])) {
-			char *end;
-			count = strtol(x + 1, &end, 10);
-			if (*end)
-				count = 0;
-			*x = '\0';
-		}
-		if (count < 1 || count + m->devices > SIM_MAX_DEVICES) {
-			fprintf(stderr, "aliquot-simgpu: \"%s\" asks for more than %d devices or for none; write for example h200x2,a10x4\n", list,
-				SIM_MAX_DEVICES);
+		char *number = strchr(item, '=');
+		if (number) {
+			*number++ = '\0';
+			if (cost_set(&m->costs, item, number) < 0) {
+				fprintf(stderr, "aliquot-simgpu: \"%s=%s\" is no cost; write for example switch_ns=100000, in whole numbers and with the "
+						"names of native/simgpu/costs.h\n", item, number);
+				return -1;
+			}
+		} else if (add_devices(m, item, list) < 0) {
 			return -1;
 		}
-		while (count-- > 0)
-			if (add_device(m, item) < 0)
-				return -1;
 	}
+	if (!m->devices) {
+		fprintf(stderr, "aliquot-simgpu: \"%s\" names no device; write for example h200x2,a10x4\n", list);
+		return -1;
+	}
+	for (uint32_t i = 0; i < m->devices; i++)
+		m->device[i].info.reserved = m->costs.reserved_bytes;
 	return 0;
 }

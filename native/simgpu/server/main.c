@@ -20,66 +20,13 @@ static const char usage[] =
 	"  aliquot-simgpu sync --socket S                       bring the record up to now\n"
 	"  aliquot-simgpu inject --socket S --device N FAULT    FAULT: xid NUMBER [--pid PID] | gone | hang | oom | back\n"
 	"\n"
+	"Devices may have costs in their list: h200x2,switch_ns=100000 with the names of native/simgpu/costs.h, as in FILE.\n"
 	"A program finds the devices through build/native/sim/libcuda.so.1 and $ALIQUOT_SIMGPU=S.\n";
 
 static int fail(const char *what, const char *which)
 {
 	fprintf(stderr, "aliquot-simgpu: %s%s%s; see aliquot-simgpu --help\n", what, which ? " " : "", which ? which : "");
 	return 2;
-}
-
-static int parse_number(const char *text, uint64_t *out)
-{
-	char *end;
-	errno = 0;
-	unsigned long long v = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-')
-		return -1;
-	*out = v;
-	return 0;
-}
-
-static uint64_t *cost_named(struct costs *c, const char *name)
-{
-	const struct {
-		const char *name;
-		uint64_t *value;
-	} all[] = {{"slice_ns", &c->slice_ns},
-		   {"switch_ns", &c->switch_ns},
-		   {"kernel_min_ns", &c->kernel_min_ns},
-		   {"kernel_default_ns", &c->kernel_default_ns},
-		   {"copy_start_ns", &c->copy_start_ns},
-		   {"context_bytes", &c->context_bytes},
-		   {"reserved_bytes", &c->reserved_bytes}};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		if (strcmp(all[i].name, name) == 0)
-			return all[i].value;
-	return NULL;
-}
-
-static int read_costs(struct costs *c, const char *path)
-{
-	FILE *f = fopen(path, "re");
-	if (!f) {
-		fprintf(stderr, "aliquot-simgpu: cannot read the costs in %s: %s\n", path, strerror(errno));
-		return -1;
-	}
-	char line[256], name[64], number[64], excess[2];
-	int n = 0, bad = 0;
-	while (fgets(line, sizeof line, f) && !bad) {
-		n++;
-		line[strcspn(line, "#\n")] = '\0';
-		int fields = sscanf(line, " %63[a-z_] = %63[0-9] %1s", name, number, excess);
-		if (line[strspn(line, " \t")] == '\0')
-			continue;
-		uint64_t *to = fields == 2 ? cost_named(c, name) : NULL;
-		if (!to || parse_number(number, to) < 0) {
-			fprintf(stderr, "aliquot-simgpu: %s:%d: \"%s\" is not `name = integer` with a name of native/simgpu/costs.h\n", path, n, line);
-			bad = 1;
-		}
-	}
-	fclose(f);
-	return bad ? -1 : 0;
 }
 
 static int ask(const char *path, struct sim_request *r, struct sim_answer *a)
@@ -200,7 +147,7 @@ int main(int argc, char **argv)
 		return fail("there is no command", words[0]);
 	if (!o.devices || !o.record)
 		return fail(o.devices ? "--record is missing" : "--devices is missing, for example --devices h200x2", NULL);
-	if (o.costs && read_costs(&model.costs, o.costs) < 0)
+	if (o.costs && costs_read(&model.costs, o.costs) < 0)
 		return 2;
 	if (slice_us)
 		model.costs.slice_ns = slice_us * 1000;

@@ -83,6 +83,8 @@ uint32_t take_memory(struct client *c, struct channel *ch, uint64_t bytes, uint6
 	d->used += bytes;
 	record_begin(server.m->record);
 	ch->row->record->bytes += bytes;
+	if (d->used > d->record->peak_bytes)
+		d->record->peak_bytes = d->used;
 	record_end(server.m->record, server.m->record->updated_ns);
 	*id = a->id;
 	return CUDA_SUCCESS;

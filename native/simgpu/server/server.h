@@ -8,8 +8,16 @@ struct options {
 	const char *devices, *socket, *record, *costs;
 };
 
-/* Reads a list of devices such as h200x2,a10x4 into the model; says on standard error what is wrong with it. */
+/* Reads a list of devices such as h200x2,a10x4 into the model, and costs such as switch_ns=100000 that it may hold beside them, which go
+ * for all; 0, or -1, and then it has said on standard error what is wrong with it. */
 int catalog_parse(struct model *m, const char *list);
+
+/* Reads a whole number, 0 or more; 0, or -1 if it is none. */
+int parse_number(const char *text, uint64_t *out);
+/* Sets the cost of this name; 0, or -1 if costs.h has none of that name or the number is none. */
+int cost_set(struct costs *c, const char *name, const char *number);
+/* Reads a file of `name = integer` lines; 0, or -1, and then it has said on standard error what is wrong with it. */
+int costs_read(struct costs *c, const char *path);
 
 /* Serves until SIGTERM or SIGINT; returns the exit status. */
 int serve(struct model *m, const struct options *o);

@@ -28,6 +28,7 @@ static void capacity(void)
 	IS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 4 * MIB));
 	OK(cuMemFree(all));
 	CHECK(free_now() == before);
+	CHECK(record_now()->device[0].peak_bytes == total);
 	IS(CUDA_ERROR_INVALID_VALUE, cuMemFree(all));
 	IS(CUDA_ERROR_INVALID_VALUE, cuMemAlloc(&more, 0));
 	IS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 1ull << 60));

@@ -118,6 +118,24 @@ static void switch_cost(void)
 	stop_hog(b);
 }
 
+/* As long as two have work, all time is one's or goes into switching. */
+static void switch_cost_listed(void)
+{
+	pid_t a = start_hog(0), b = start_hog(0);
+	struct sim_record *r;
+	do
+		r = record_now();
+	while (r->device[0].switches < 20);
+	uint64_t all = r->device[0].switches * 100000;
+	CHECK(r->device[0].switch_ns <= all && r->device[0].switch_ns + 100000 >= all); /* the last may be going on */
+	stop_hog(a);
+	stop_hog(b);
+	static const char *const wrong[] = {"h200,sneeze_ns=1", "h200,switch_ns=", "h200,switch_ns=-1", "h200,switch_ns=1us", "h200,=1", "switch_ns=1"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		if (simgpu("serve", "--devices", wrong[i], "--record", test_record, NULL) != 2)
+			FAIL("a list of devices was taken: %s", wrong[i]);
+}
+
 static void killed(void)
 {
 	struct hog h = hog_make(1000 * MIB);
@@ -285,6 +303,7 @@ static void hangs(void)
 
 const struct test process_tests[] = {{"contexts of processes take turns", "h200", turns},
 				     {"switches cost what costs.h says", "h200", switch_cost},
+				     {"switches cost what the list of devices says", "h200,switch_ns=100000", switch_cost_listed},
 				     {"a killed process leaves nothing", "h200", killed},
 				     {"a forked child has no driver, and keeps nothing", "h200", inherited},
 				     {"no server is no device", NULL, no_server},
