@@ -53,7 +53,8 @@ test-go: native examples gpu
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint
 
-bench-share: build examples ## measure shares on simulated devices: a table and build/bench/share.json
+bench-share: build examples ## measure shares on simulated devices: a table and build/bench/share.json; ARGS='-only NAME' measures a part, ARGS=-minute each set for a minute
+	@$(MAKE) --no-print-directory -C native $(CURDIR)/build/native/shim/test/gate_cost
 	$(GO) run ./bench/share $(ARGS)
 
 # With the named points of arbiter and shim in, which what is shipped does not have.

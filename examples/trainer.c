@@ -17,6 +17,7 @@ static struct option options[] = {
 	{"processes", "processes that do all this beside each other", 1, 0},
 	{"mem-mib", "device memory to hold, MiB", 0, 0},
 	{"progress", "seconds between two lines on how far it is; 0: none", 5, 0},
+	{"asked-ms", "ms between two lines `asked T D`: by T ns of the monotonic clock it had asked for D ns of the device; 0: none", 0, 0},
 	{NULL, NULL, 0, 0},
 };
 
@@ -74,6 +75,47 @@ static int join_all(void)
 	return failed;
 }
 
+/*
+ * With a demand below 1 each batch has its time; one that is late is followed at once, but lost time is not made up for. Of the time that is
+ * lost so, what it was held up by the device is asked for all the same, and what it slept too long is not: that is the machine's doing.
+ */
+struct pace {
+	double demand;  /* of a device */
+	int64_t period; /* of a batch, ns; 0: it asks for all there is */
+	int64_t due;    /* the time of the last batch */
+	int64_t slept;  /* by how much it was late for that because it slept too long */
+	double asked;   /* device time asked for so far, ns */
+	int64_t every;  /* ns between two words on that; 0: none */
+	int64_t told;
+};
+
+/* Waits until the next batch, which takes so much of the device, is due. */
+static void pace_next(struct pace *p, double device_ns)
+{
+	if (p->period) {
+		int64_t now = now_ns(), next = p->due + p->period;
+		if (now > next) {
+			int64_t lost = now - next;
+			p->asked += (double)(lost - (p->slept < lost ? p->slept : lost)) * p->demand;
+			next = now;
+		}
+		p->due = next;
+		sleep_until(next);
+		p->slept = now_ns() - next;
+	}
+	p->asked += device_ns;
+}
+
+static void pace_tell(struct pace *p)
+{
+	int64_t now = now_ns();
+	if (!p->every || now - p->told < p->every)
+		return;
+	p->told = now;
+	printf("asked %lld %.0f\n", (long long)now, p->asked);
+	fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
 	struct work w;
@@ -104,15 +146,12 @@ int main(int argc, char **argv)
 	if (option(options, "graph") > 0)
 		graph = capture(&w, batch);
 
-	/* With a demand below 1 each batch has its time; one that is late is followed at once, but lost time is not made up for. */
-	int64_t start = now_ns(), due = start, said = start;
-	int64_t period = demand < 1 ? (int64_t)((double)w.ns * batch / demand) : 0;
+	int64_t start = now_ns(), said = start;
+	struct pace pace = {.demand = demand, .due = start, .every = (int64_t)(option(options, "asked-ms") * 1e6)};
+	pace.period = demand < 1 ? (int64_t)((double)w.ns * batch / demand) : 0;
 	while (!stopped && (seconds == 0 || (double)(now_ns() - start) < seconds * 1e9)) {
-		if (period) {
-			int64_t now = now_ns();
-			due = due + period > now ? due + period : now;
-			sleep_until(due);
-		}
+		pace_next(&pace, (double)w.ns * batch);
+		pace_tell(&pace);
 		CUevent slot = done[batches % AHEAD];
 		if (batches >= AHEAD)
 			CHECK(cuEventSynchronize(slot));

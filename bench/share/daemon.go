@@ -30,6 +30,7 @@ type daemon struct {
 	client *client.Client
 	record *record
 	pid    int
+	device string // as --simulate has it
 }
 
 // startDaemon starts a server with these simulated devices.
@@ -38,7 +39,7 @@ func startDaemon(ctx context.Context, binary, simulate string) (*daemon, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{binary: binary, home: home, run: filepath.Join(home, "run")}
+	d := &daemon{binary: binary, home: home, run: filepath.Join(home, "run"), device: simulate}
 	if err := d.start(ctx, simulate); err != nil {
 		return nil, errors.Join(err, d.stop())
 	}
@@ -73,8 +74,9 @@ func (d *daemon) command(ctx context.Context, args ...string) (string, error) {
 func (d *daemon) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	var closed error
 	if d.record != nil {
-		d.record.close()
+		closed = d.record.close()
 	}
 	if d.client != nil {
 		defer d.client.Close()
@@ -82,7 +84,7 @@ func (d *daemon) stop() error {
 			return fmt.Errorf("stop the server (its folders stay: %s): %w: %s", d.home, err, out)
 		}
 	}
-	return os.RemoveAll(d.home)
+	return errors.Join(closed, os.RemoveAll(d.home))
 }
 
 // submit hands a program in with a share.
@@ -115,15 +117,23 @@ func (d *daemon) ended(ctx context.Context, uid string) (string, error) {
 	if w.Status.Outcome != api.Succeeded {
 		return "", fmt.Errorf("%s %s: %s%s", w.Spec.Name, w.Status.Outcome, w.Status.Reason, d.printed(ctx, uid))
 	}
-	return d.printed(ctx, uid), nil
+	return d.said(ctx, uid)
 }
 
-func (d *daemon) printed(ctx context.Context, uid string) string {
+// said is what a workload has printed so far.
+func (d *daemon) said(ctx context.Context, uid string) (string, error) {
 	var text bytes.Buffer
-	if err := d.client.Logs(ctx, uid, false, &text); err != nil {
+	err := d.client.Logs(ctx, uid, client.LogPart{}, &text)
+	return text.String(), err
+}
+
+// printed is the same where there is an error already: then one more is only told.
+func (d *daemon) printed(ctx context.Context, uid string) string {
+	text, err := d.said(ctx, uid)
+	if err != nil {
 		return err.Error()
 	}
-	return text.String()
+	return text
 }
 
 // end stops workloads and waits until they are over.

@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		pids := []int{1, 2}[:len(c.tenants)]
-		got, ok := judge(c.tenants, pids, steady(12*time.Second, c.parts), 10*time.Second)
+		got, ok := observation{tenants: c.tenants, pids: pids, readings: steady(12*time.Second, c.parts)}.judge(10 * time.Second)
 		if !ok || !near(got.shareError, c.want.shareError) || !near(got.overshoot, c.want.overshoot) || !near(got.busy, c.want.busy) {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
@@ -77,12 +77,114 @@ func TestJudgeTakesTheWorstWindow(t *testing.T) {
 			readings[i].busy[1] += 500 * time.Millisecond
 		}
 	}
-	got, ok := judge(tenants, []int{1}, readings, 10*time.Second)
+	o := observation{tenants: tenants, pids: []int{1}, readings: readings}
+	got, ok := o.judge(10 * time.Second)
 	if !ok || !near(got.overshoot, 5) || !near(got.shareError, 5) {
 		t.Errorf("got %+v, %v", got, ok)
 	}
-	if _, ok := judge(tenants, []int{1}, readings[:50], 10*time.Second); ok {
+	o.readings = readings[:50]
+	if _, ok := o.judge(10 * time.Second); ok {
 		t.Error("five seconds were judged as ten")
+	}
+}
+
+// What a device takes to change between contexts is nobody's: the rest of the time is what is divided.
+func TestJudgeSetsSwitchingApart(t *testing.T) {
+	tenants := []tenant{
+		{compute: api.Compute{Floor: 250, Ceiling: 300}, demand: api.WholeDevice},
+		{compute: api.Compute{Floor: 500, Ceiling: 1000}, demand: api.WholeDevice},
+	}
+	readings := steady(12*time.Second, map[int]float64{1: 0.3, 2: 0.66})
+	for i := range readings {
+		readings[i].switching = time.Duration(0.04 * float64(readings[i].at))
+	}
+	got, ok := observation{tenants: tenants, pids: []int{1, 2}, readings: readings}.judge(10 * time.Second)
+	if !ok || !near(got.shareError, 0) || !near(got.busy, 100) || !near(got.switching, 4) || !near(got.missed, 0) {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+}
+
+// A tenant that asked for less than it declared, because the machine woke it late, is not owed what it did not ask for.
+func TestJudgeByWhatWasAskedFor(t *testing.T) {
+	tenants := []tenant{
+		{compute: api.Compute{Floor: 500, Ceiling: 1000}, demand: 200},
+		{compute: api.Compute{Floor: 250, Ceiling: 1000}, demand: api.WholeDevice},
+	}
+	o := observation{tenants: tenants, pids: []int{1, 2}, readings: steady(12*time.Second, map[int]float64{1: 0.17, 2: 0.82})}
+	for at := 4 * time.Second; at <= 20*time.Second; at += time.Second {
+		o.asked = [][]asked{append(append([]asked{}, first(o.asked)...), asked{at, at * 18 / 100}), nil}
+	}
+	got, ok := o.judge(10 * time.Second)
+	if !ok || !near(got.shareError, 3) || !near(got.measuredError, 1) || !near(got.busy, 99) || !near(got.missed, 1) {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+	o.asked[0] = o.asked[0][:3] // it fell silent: what it declared counts
+	if got, ok = o.judge(10 * time.Second); !ok || !near(got.measuredError, 3) {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+}
+
+func first(all [][]asked) []asked {
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
+}
+
+// What one that waits after each launch does not use is its own loss; what its neighbours lose by it is counted.
+func TestJudgeBesideOneThatWaits(t *testing.T) {
+	tenants := []tenant{
+		{compute: api.Compute{Floor: 250, Ceiling: 1000}, demand: api.WholeDevice, batch: 1},
+		{compute: api.Compute{Floor: 250, Ceiling: 1000}, demand: api.WholeDevice},
+		{compute: api.Compute{Floor: 250, Ceiling: 250}, demand: api.WholeDevice},
+	}
+	for name, c := range map[string]struct {
+		parts        map[int]float64
+		missed, lost float64
+	}{
+		"it waits, others have the rest": {map[int]float64{1: 0.25, 2: 0.5, 3: 0.25}, 0, 0},
+		"a neighbour's loss":             {map[int]float64{1: 0.4, 2: 0.345, 3: 0.25}, 0, 3},
+		"its own floor":                  {map[int]float64{1: 0.23, 2: 0.5, 3: 0.25}, 2, 0},
+		"a neighbour's floor":            {map[int]float64{1: 0.4, 2: 0.375, 3: 0.21}, 4, 4},
+	} {
+		o := observation{tenants: tenants, pids: []int{1, 2, 3}, readings: steady(12*time.Second, c.parts)}
+		if got, ok := o.judge(10 * time.Second); !ok || !near(got.missed, c.missed) || !near(got.lost, c.lost) {
+			t.Errorf("%s: got %+v, want missed %v, lost %v", name, got, c.missed, c.lost)
+		}
+	}
+}
+
+func TestBeyond(t *testing.T) {
+	capped := tenant{compute: api.Compute{Floor: 100, Ceiling: 200}, demand: api.WholeDevice, kernel: 5 * time.Millisecond}
+	free := tenant{compute: api.Compute{Floor: 100, Ceiling: 1000}, demand: api.WholeDevice, kernel: 5 * time.Millisecond}
+	o := observation{tenants: []tenant{free, capped}, pids: []int{1, 2}}
+	used := time.Duration(0)
+	for k := range 2000 { // every 10 ms: 2 ms of each 10, but all of 40 ms in a row once
+		if k >= 1000 && k < 1004 {
+			used += 10 * time.Millisecond
+		} else {
+			used += 2 * time.Millisecond
+		}
+		o.readings = append(o.readings, reading{at: time.Duration(k) * 10 * time.Millisecond, busy: map[int]time.Duration{1: time.Duration(k) * 8 * time.Millisecond, 2: used}})
+	}
+	got, ok := o.beyond()
+	if !ok || got.used != 32*time.Millisecond || got.allowed != 55*time.Millisecond || got.window != 40*time.Millisecond {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+	o.tenants[1].graph, o.tenants[1].batch = true, 9 // nine kernels in one launch
+	if got, ok = o.beyond(); !ok || got.allowed != 95*time.Millisecond || !near(got.part(), 100*32.0/95) {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+	o.tenants = []tenant{free, free}
+	if got, ok = o.beyond(); ok {
+		t.Errorf("without a ceiling: %+v", got)
+	}
+}
+
+func TestDelivered(t *testing.T) {
+	o := observation{pids: []int{1, 2}, readings: steady(4*time.Second, map[int]float64{1: 0.3, 2: 0.5, 3: 0.1})}
+	if got := o.delivered(); !near(got, 0.8) {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Command share measures on simulated devices what `make bench-share` reports: whether shares are delivered as the rule of
 // package divide says, whether ceilings hold, how busy the device is kept, how soon an owner gets its floor back, and what all
-// that costs. It starts a server of its own; the programs are the examples; delivered time is the device model's own record, which
-// nothing that is measured can write. The worst of all repeats stands, and beside it the same programs without Aliquot.
+// that costs. It starts servers of its own, one after the other; the programs are the examples; delivered time is the device model's own
+// record, which nothing that is measured can write. The worst of all repeats stands, and beside it the same programs without Aliquot.
 package main
 
 import (
@@ -21,28 +21,36 @@ import (
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
-// memory is what every program of the benchmark gets of the device's memory.
+// memory is what every program of the benchmark gets of the device's memory, where memory is not what is measured.
 var memory = api.Memory{Floor: api.Amount{Bytes: 1 << 30}, Ceiling: api.Amount{Bytes: 1 << 30}}
 
 // bench is one run of the benchmark.
 type bench struct {
-	daemon  *daemon
+	daemon  *daemon // nil: none runs
+	binary  string  // of aliquot
 	trainer string
 	waker   string
 	server  string
+	racer   string
+	calls   string
 
 	repeats int
 	wakes   int // of an owner, in each repeat
+	tries   int // allocations of those that race, in each repeat
 	burst   int // tasks submitted at once
 	window  time.Duration
-	bare    int // how often, without Aliquot
+	minute  bool // shares are observed for a minute each
+	bare    int  // how often, without Aliquot
 	only    *regexp.Regexp
+
+	outcomes []outcome // of the scenarios measured so far
 }
 
 // The least that a whole run measures. Figures of less are those of a part.
 const (
 	wholeRepeats = 5
-	wholeWakes   = 1000
+	wholeWakes   = 2000
+	wholeTries   = raceTries / wholeRepeats
 	wholeBurst   = 1000
 	wholeWindow  = 10 * time.Second
 	wholeBare    = 1
@@ -58,7 +66,11 @@ func (b *bench) part() string {
 		name        string
 		have, whole int
 	}{
-		{"-repeats", b.repeats, wholeRepeats}, {"-wakes", b.wakes, wholeWakes}, {"-burst", b.burst, wholeBurst}, {"-bare", b.bare, wholeBare},
+		{"-repeats", b.repeats, wholeRepeats},
+		{"-wakes", b.wakes, wholeWakes},
+		{"-tries", b.tries, wholeTries},
+		{"-burst", b.burst, wholeBurst},
+		{"-bare", b.bare, wholeBare},
 	} {
 		if one.have < one.whole {
 			less = append(less, fmt.Sprintf("%s %d of %d", one.name, one.have, one.whole))
@@ -86,37 +98,10 @@ func main() {
 
 func run(ctx context.Context) (missed int, err error) {
 	b := bench{}
-	build := flag.String("build", "build", "folder of what make built")
-	out := flag.String("out", "build/bench/share.json", "where the report of a whole run goes; that of a part goes beside it, as share-part.json")
-	only := flag.String("only", "", "measure only what matches this regular expression; the figures are not the whole then")
-	flag.IntVar(&b.repeats, "repeats", wholeRepeats, "how often each figure is measured; the worst stands")
-	flag.DurationVar(&b.window, "window", wholeWindow, "over which shares are judged")
-	flag.IntVar(&b.wakes, "wakes", wholeWakes, "how often an owner wakes, in each repeat")
-	flag.IntVar(&b.burst, "burst", wholeBurst, "how many tasks are submitted at once")
-	flag.IntVar(&b.bare, "bare", wholeBare, "how often the same programs are measured without Aliquot; the worst stands")
-	flag.Parse()
-	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
-		return 0, errors.New("-repeats, -wakes, -burst and -window must be over 0, -bare at least 0, and there are no arguments")
-	}
-	if b.only, err = regexp.Compile(*only); err != nil {
-		return 0, err
-	}
-	folder, err := filepath.Abs(*build)
+	out, err := b.parse()
 	if err != nil {
 		return 0, err
 	}
-	b.trainer, b.waker = filepath.Join(folder, "examples", "trainer"), filepath.Join(folder, "bench", "waker")
-	b.server = filepath.Join(folder, "examples", "inference")
-	for _, need := range []string{b.trainer, b.waker, b.server, filepath.Join(folder, "aliquot")} {
-		if _, err := os.Stat(need); err != nil {
-			return 0, fmt.Errorf("a program is missing: %w; make bench-share builds it", err)
-		}
-	}
-	if b.daemon, err = startDaemon(ctx, filepath.Join(folder, "aliquot"), "h200x1"); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.daemon.stop()) }()
-
 	r := report.Report{Part: b.part()}
 	if err := b.measure(ctx, &r); err != nil {
 		return 0, err
@@ -127,75 +112,118 @@ func run(ctx context.Context) (missed int, err error) {
 	if err := r.Table(os.Stdout); err != nil {
 		return 0, err
 	}
-	fmt.Printf("\nSimulated devices, uncalibrated. Worst of %d repeats, shares over %v; timers and loads as on this machine now.\n", b.repeats, b.window)
-	return r.Missed(), r.Write(*out)
+	fmt.Printf("\nSimulated devices, uncalibrated. Worst of %d repeats, shares over %v of %v; timers and loads as on this machine now.\n", b.repeats, b.window, b.span())
+	return r.Missed(), r.Write(out)
+}
+
+// parse reads the command line; out is where the report goes.
+func (b *bench) parse() (out string, err error) {
+	build := flag.String("build", "build", "folder of what make built")
+	flag.StringVar(&out, "out", "build/bench/share.json", "where the report of a whole run goes; that of a part goes beside it, as share-part.json")
+	only := flag.String("only", "", "measure only what matches this regular expression; the figures are not the whole then")
+	flag.IntVar(&b.repeats, "repeats", wholeRepeats, "how often each figure is measured; the worst stands")
+	flag.DurationVar(&b.window, "window", wholeWindow, "over which shares are judged")
+	flag.BoolVar(&b.minute, "minute", false, fmt.Sprintf("observe shares for a minute, not for the window and %v: every window in it counts", slack))
+	flag.IntVar(&b.wakes, "wakes", wholeWakes, "how often an owner wakes, in each repeat")
+	flag.IntVar(&b.tries, "tries", wholeTries, "how many allocations are tried by those that race for memory, in each repeat")
+	flag.IntVar(&b.burst, "burst", wholeBurst, "how many tasks are submitted at once")
+	flag.IntVar(&b.bare, "bare", wholeBare, "how often the same programs are measured without Aliquot; the worst stands")
+	flag.Parse()
+	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.tries < racers || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
+		return "", fmt.Errorf("-repeats, -wakes, -burst and -window must be over 0, -tries at least %d, -bare at least 0, and there are no arguments", racers)
+	}
+	if b.only, err = regexp.Compile(*only); err != nil {
+		return "", err
+	}
+	folder, err := filepath.Abs(*build)
+	if err != nil {
+		return "", err
+	}
+	for program, path := range map[*string]string{
+		&b.binary: "aliquot", &b.trainer: "examples/trainer", &b.server: "examples/inference", &b.waker: "bench/waker", &b.racer: "bench/racer",
+		&b.calls: "native/shim/test/gate_cost",
+	} {
+		*program = filepath.Join(folder, path)
+		if _, err := os.Stat(*program); err != nil {
+			return "", fmt.Errorf("a program is missing: %w; make bench-share builds it", err)
+		}
+	}
+	return out, nil
+}
+
+// step is one measurement, on a server with one device.
+type step struct {
+	name    string
+	device  string
+	measure func(context.Context, *report.Report) error
+}
+
+// steps are all measurements. That of memory is the first on its server: it goes by the most that the device ever held.
+func (b *bench) steps() []step {
+	giveBack := func(kernel time.Duration) func(context.Context, *report.Report) error {
+		return func(ctx context.Context, r *report.Report) error { return b.measureGiveBack(ctx, r, kernel) }
+	}
+	return []step{
+		{"memory", plainDevice, b.measureMemory},
+		{"timer", plainDevice, b.measureTimer},
+		{"idle", plainDevice, b.measureIdle},
+		{"run", plainDevice, b.measureRun},
+		{"burst", plainDevice, b.measureBurst},
+		{"give_back 500µs", plainDevice, giveBack(500 * time.Microsecond)},
+		{"give_back 20ms", plainDevice, giveBack(20 * time.Millisecond)},
+		{"inference", plainDevice, b.measureInference},
+		{"calls", plainDevice, b.measureCalls},
+		{"throughput", plainDevice, b.measureThroughput},
+		{"shares", plainDevice, b.measureScenarios},
+		{"shares", switchingDevice, b.measureScenarios},
+	}
+}
+
+// wanted says whether anything of a step was asked for.
+func (b *bench) wanted(s step) bool {
+	if s.name != "shares" {
+		return b.only.MatchString(s.name)
+	}
+	for _, each := range scenarios() {
+		if each.device == s.device && b.only.MatchString("shares "+each.name) {
+			return true
+		}
+	}
+	return false
 }
 
 // measure takes every figure that was asked for.
-func (b *bench) measure(ctx context.Context, r *report.Report) error {
-	for _, step := range []struct {
-		name    string
-		measure func(context.Context, *report.Report) error
-	}{
-		{"timer", b.measureTimer},
-		{"idle", b.measureIdle},
-		{"run", b.measureRun},
-		{"burst", b.measureBurst},
-		{"give_back 500µs", func(ctx context.Context, r *report.Report) error {
-			return b.measureGiveBack(ctx, r, 500*time.Microsecond)
-		}},
-		{"give_back 20ms", func(ctx context.Context, r *report.Report) error {
-			return b.measureGiveBack(ctx, r, 20*time.Millisecond)
-		}},
-		{"inference", b.measureInference},
-		{"shares", b.measureAllShares},
-	} {
-		if step.name != "shares" && !b.only.MatchString(step.name) {
+func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
+	defer func() { err = errors.Join(err, b.stop()) }()
+	for _, s := range b.steps() {
+		if !b.wanted(s) {
 			continue
 		}
-		b.say("%s", step.name)
-		if err := step.measure(ctx, r); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
+		if b.daemon == nil || b.daemon.device != s.device {
+			if err := b.stop(); err != nil {
+				return err
+			}
+			if b.daemon, err = startDaemon(ctx, b.binary, s.device); err != nil {
+				return err
+			}
+		}
+		b.say("%s", s.name)
+		if err := s.measure(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
+	b.reportShares(r)
 	return nil
 }
 
-// measureAllShares runs every scenario, says how each went, and reports the worst over all of them.
-func (b *bench) measureAllShares(ctx context.Context, r *report.Report) error {
-	var worst outcome
-	measured := 0
-	for _, s := range scenarios() {
-		if !b.only.MatchString("shares " + s.name) {
-			continue
-		}
-		o, err := b.measureShares(ctx, s)
-		if err != nil {
-			return err
-		}
-		b.say("shares %s: error %.2f (without %.2f) points, over a ceiling %.2f (%.2f), busy %.1f (%.1f) %%, arbiter %.1f %%", s.name,
-			o.with.shareError, o.without.shareError, o.with.overshoot, o.without.overshoot, o.with.busy, o.without.busy, o.arbiter)
-		b.say("  worst: got %.1f, due %.1f", o.with.got, o.with.due)
-		if measured == 0 {
-			worst = o
-		}
-		worst.with, worst.without = worst.with.worse(o.with), worst.without.worse(o.without)
-		worst.arbiter = max(worst.arbiter, o.arbiter)
-		measured++
-	}
-	if measured == 0 {
+// stop ends the server that runs, if one does.
+func (b *bench) stop() error {
+	if b.daemon == nil {
 		return nil
 	}
-	r.AtMost("share_error", worst.with.shareError, 2, "points")
-	if b.bare > 0 {
-		r.Beside("share_error without Aliquot", worst.without.shareError, "points")
-		r.Beside("ceiling_overshoot without Aliquot", worst.without.overshoot, "points")
-		r.Beside("device_busy without Aliquot", worst.without.busy, "% of what the demand allows")
-	}
-	r.AtMost("ceiling_overshoot", worst.with.overshoot, 1, "points")
-	r.AtLeast("device_busy", worst.with.busy, 97, "% of what the demand allows")
-	r.AtMost("arbiter_contended", worst.arbiter, 6, "% of a core")
-	return nil
+	err := b.daemon.stop()
+	b.daemon = nil
+	return err
 }
 
 // say tells how far the run is, on standard error.

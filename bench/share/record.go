@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The layout of native/simgpu/record.h that the benchmark reads; record_test.go holds it to the header.
+// The layout of native/simgpu/record.h that the benchmark reads, and of the one request of proto.h that it makes; record_test.go holds
+// them to the headers.
 const (
 	recordMagic   = 0x31524d53
 	recordVersion = 1
@@ -26,24 +27,31 @@ const (
 	atUpdated = 24
 	atDevice  = 64
 
-	deviceSize = 128
-	deviceMost = 16
-	atRow      = atDevice + deviceSize*deviceMost
+	deviceSize   = 128
+	deviceMost   = 16
+	deviceSwitch = 64
+	devicePeak   = 104
+	atRow        = atDevice + deviceSize*deviceMost
 
 	rowSize   = 64
 	rowMost   = 4096
 	rowPID    = 0
 	rowDevice = 4
 	rowBusy   = 16
+	rowEnded  = 48
 
 	recordSize = atRow + rowSize*rowMost
+
+	callSync     = 8
+	requestSize  = 64
+	answerStatus = 4
+	answerMost   = 4096 // more than any answer has
 )
 
-// record is the simulated driver's own record of device time, mapped read-only.
+// record is the simulated driver's own record of device time, mapped read-only, and a line to that driver, which brings it up to now.
 type record struct {
-	page   []byte
-	helper string // aliquot-simgpu, which brings the record up to now
-	socket string
+	page []byte
+	line net.Conn
 }
 
 // openRecord maps the record of the simulated driver of a run folder.
@@ -70,16 +78,44 @@ func openRecord(run, socket string) (*record, error) {
 		_ = unix.Munmap(page)
 		return nil, fmt.Errorf("%s is no record of version %d (magic %#x, version %d)", path, recordVersion, magic, version)
 	}
-	return &record{page: page, helper: filepath.Join(run, "bin", "aliquot-simgpu"), socket: socket}, nil
+	line, err := net.Dial("unixpacket", socket)
+	if err != nil {
+		_ = unix.Munmap(page)
+		return nil, fmt.Errorf("reach the simulated driver: %w", err)
+	}
+	return &record{page: page, line: line}, nil
 }
 
-func (r *record) close() { _ = unix.Munmap(r.page) }
+func (r *record) close() error { return errors.Join(r.line.Close(), unix.Munmap(r.page)) }
 
-// read brings the record up to now and returns what every process has used of one device.
-func (r *record) read(ctx context.Context, device int) (reading, error) {
-	out, err := exec.CommandContext(ctx, r.helper, "sync", "--socket", r.socket).CombinedOutput()
+// sync has the driver bring the record up to now.
+func (r *record) sync() error {
+	if err := r.line.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	request := make([]byte, requestSize)
+	binary.LittleEndian.PutUint32(request, callSync)
+	if _, err := r.line.Write(request); err != nil {
+		return err
+	}
+	answer := make([]byte, answerMost)
+	n, err := r.line.Read(answer)
 	if err != nil {
-		return reading{}, fmt.Errorf("bring the record up to now: %w: %s", err, strings.TrimSpace(string(out)))
+		return err
+	}
+	if n < answerStatus+4 {
+		return fmt.Errorf("its answer has %d bytes", n)
+	}
+	if status := binary.LittleEndian.Uint32(answer[answerStatus:]); status != 0 {
+		return fmt.Errorf("it answered with status %d", status)
+	}
+	return nil
+}
+
+// read brings the record up to now and returns what every process that lives has used of one device.
+func (r *record) read(ctx context.Context, device int) (reading, error) {
+	if err := r.sync(); err != nil {
+		return reading{}, fmt.Errorf("bring the record of the simulated devices up to now: %w", err)
 	}
 	seq := (*atomic.Uint32)(unsafe.Pointer(&r.page[atSeq]))
 	for ctx.Err() == nil {
@@ -96,13 +132,18 @@ func (r *record) read(ctx context.Context, device int) (reading, error) {
 	return reading{}, ctx.Err()
 }
 
+// parseRecord leaves out processes that have ended.
 func parseRecord(page []byte, device int) reading {
 	order := binary.LittleEndian
-	got := reading{at: time.Duration(order.Uint64(page[atUpdated:])), busy: map[int]time.Duration{}}
+	of := page[atDevice+device*deviceSize:]
+	got := reading{
+		at: time.Duration(order.Uint64(page[atUpdated:])), switching: time.Duration(order.Uint64(of[deviceSwitch:])),
+		peak: int64(order.Uint64(of[devicePeak:])), busy: map[int]time.Duration{},
+	}
 	for i := range min(int(order.Uint32(page[atRows:])), rowMost) {
 		row := page[atRow+i*rowSize:]
 		pid := int(int32(order.Uint32(row[rowPID:])))
-		if pid != 0 && int(order.Uint32(row[rowDevice:])) == device {
+		if pid != 0 && int(order.Uint32(row[rowDevice:])) == device && order.Uint64(row[rowEnded:]) == 0 {
 			got.busy[pid] += time.Duration(order.Uint64(row[rowBusy:]))
 		}
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +31,15 @@ func TestRecordLayout(t *testing.T) {
 		{"offsetof(struct sim_record_row, pid)", rowPID},
 		{"offsetof(struct sim_record_row, device)", rowDevice},
 		{"offsetof(struct sim_record_row, busy_ns)", rowBusy},
+		{"offsetof(struct sim_record_row, ended_ns)", rowEnded},
+		{"offsetof(struct sim_record_device, switch_ns)", deviceSwitch},
+		{"offsetof(struct sim_record_device, peak_bytes)", devicePeak},
+		{"SIM_SYNC", callSync},
+		{"sizeof(struct sim_request)", requestSize},
+		{"offsetof(struct sim_answer, status)", answerStatus},
 	}
 	var source strings.Builder
-	source.WriteString("#include <stddef.h>\n#include <stdio.h>\n#include \"simgpu/record.h\"\nint main(void)\n{\n")
+	source.WriteString("#include <stddef.h>\n#include <stdio.h>\n#include \"simgpu/proto.h\"\nint main(void)\n{\n")
 	for _, f := range fields {
 		fmt.Fprintf(&source, "\tprintf(\"%%zu\\n\", (size_t)(%s));\n", f.expression)
 	}
@@ -63,22 +71,79 @@ func TestParseRecord(t *testing.T) {
 	page := make([]byte, recordSize)
 	order := binary.LittleEndian
 	order.PutUint64(page[atUpdated:], uint64(7*time.Second))
-	order.PutUint32(page[atRows:], 3)
+	order.PutUint64(page[atDevice+deviceSwitch:], uint64(3*time.Second))
+	order.PutUint64(page[atDevice+deviceSize+devicePeak:], 5<<30)
+	order.PutUint32(page[atRows:], 4)
 	for i, row := range []struct {
 		pid, device uint32
-		busy        time.Duration
-	}{{11, 0, time.Second}, {12, 1, 2 * time.Second}, {0, 0, 4 * time.Second}} {
+		busy, ended time.Duration
+	}{{11, 0, time.Second, 0}, {12, 1, 2 * time.Second, 0}, {0, 0, 4 * time.Second, 0}, {13, 0, time.Second, time.Second}} {
 		at := page[atRow+i*rowSize:]
 		order.PutUint32(at[rowPID:], row.pid)
 		order.PutUint32(at[rowDevice:], row.device)
 		order.PutUint64(at[rowBusy:], uint64(row.busy))
+		order.PutUint64(at[rowEnded:], uint64(row.ended))
 	}
 	got := parseRecord(page, 0)
-	if got.at != 7*time.Second || len(got.busy) != 1 || got.busy[11] != time.Second {
+	if got.at != 7*time.Second || got.switching != 3*time.Second || got.peak != 0 || len(got.busy) != 1 || got.busy[11] != time.Second {
 		t.Errorf("got %+v", got)
 	}
 	order.PutUint32(page[atRows:], 1<<31) // more than there is room for must not be believed
-	if got := parseRecord(page, 1); got.busy[12] != 2*time.Second {
+	if got := parseRecord(page, 1); got.busy[12] != 2*time.Second || got.switching != 0 || got.peak != 5<<30 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A record that is read says what the driver says when it is asked, and a driver that went away is an error.
+func TestRecordRead(t *testing.T) {
+	run := t.TempDir()
+	socket := filepath.Join(run, "socket")
+	page := make([]byte, recordSize)
+	order := binary.LittleEndian
+	order.PutUint32(page, recordMagic)
+	order.PutUint32(page[atVersion:], recordVersion)
+	order.PutUint64(page[atUpdated:], uint64(time.Minute))
+	if err := os.MkdirAll(filepath.Join(run, "sim"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(run, "sim", "record"), page, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unixpacket", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // answers well, then badly, then not at all
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for _, status := range []uint32{0, 999} {
+			request := make([]byte, 2*requestSize)
+			if n, err := conn.Read(request); err != nil || n != requestSize || order.Uint32(request) != callSync {
+				return
+			}
+			answer := make([]byte, 600)
+			order.PutUint32(answer[answerStatus:], status)
+			if _, err := conn.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	r, err := openRecord(run, socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.read(t.Context(), 0); err != nil || got.at != time.Minute {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, why := range []string{"with a status", "from nobody"} {
+		if got, err := r.read(t.Context(), 0); err == nil {
+			t.Errorf("an answer %s is %+v", why, got)
+		}
+	}
+	if err := errors.Join(r.close(), listener.Close()); err != nil {
+		t.Error(err)
 	}
 }

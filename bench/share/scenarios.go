@@ -11,6 +11,34 @@ import (
 type scenario struct {
 	name    string
 	tenants []tenant
+	device  string // as `aliquot up --simulate` names it
+	first   bool   // one of those that the figures without `_strict` are of
+}
+
+// The devices that shares are measured on: changes from one context to another cost nothing there, or 100 µs.
+const (
+	plainDevice     = "h200x1"
+	switchingDevice = "h200x1,switch_ns=100000"
+)
+
+// waits says that one of the tenants waits after each launch.
+func (s scenario) waits() bool {
+	for _, t := range s.tenants {
+		if t.waits() {
+			return true
+		}
+	}
+	return false
+}
+
+// partial says that one of the tenants wants less than there is.
+func (s scenario) partial() bool {
+	for _, t := range s.tenants {
+		if t.demand < api.WholeDevice {
+			return true
+		}
+	}
+	return false
 }
 
 // Shares for 2, 4 and 8 saturating tenants. Each set has a ceiling that binds, a tenant that may burst to the whole device, and
@@ -30,22 +58,60 @@ var shares = [][]api.Compute{
 	},
 }
 
+// Weights that have nothing to do with the floors.
+var weights = []int32{10, 50, 300, 20, 70, 200, 10, 400}
+
 // Kernels of equal length for all tenants, and mixed: neighbours of very different length.
 var (
 	kernels = []time.Duration{50 * time.Microsecond, 500 * time.Microsecond, 5 * time.Millisecond, 20 * time.Millisecond}
 	mixed   = []time.Duration{50 * time.Microsecond, 20 * time.Millisecond, 500 * time.Microsecond, 5 * time.Millisecond}
 )
 
-// scenarios are all that shares are measured on.
+// scenarios are all that shares are measured on, those of one device after the other.
 func scenarios() []scenario {
 	var all []scenario
 	for _, set := range shares {
-		for _, kernel := range kernels {
-			all = append(all, saturating(fmt.Sprintf("%d x %v", len(set), kernel), set, func(int) time.Duration { return kernel }))
-		}
-		all = append(all, saturating(fmt.Sprintf("%d x mixed", len(set)), set, func(i int) time.Duration { return mixed[i%len(mixed)] }))
+		all = append(all, everyKernel(set)...)
 	}
+	all = append(all, particular()...)
+	for i := range all {
+		all[i].first = true
+	}
+	for _, set := range shares {
+		all = append(all, graphsOf10ms(set))
+	}
+	all = append(all, weighted(shares[1]), weighted(shares[2]))
+	for _, set := range shares {
+		all = append(all, halfIdle(set, kernels[1]))
+	}
+	all = append(all, halfIdle(shares[1], kernels[2]))
+	for _, set := range shares {
+		all = append(all, oneWaits(set, kernels[1]))
+	}
+	all = append(all, oneWaits(shares[1], kernels[2]))
+	for i := range all {
+		all[i].device = plainDevice
+	}
+	for _, set := range shares {
+		for _, s := range append(everyKernel(set), graphsOf10ms(set)) {
+			s.name, s.device = s.name+", switches of 100µs", switchingDevice
+			all = append(all, s)
+		}
+	}
+	return all
+}
 
+// everyKernel is one set of saturating tenants with kernels of every length.
+func everyKernel(set []api.Compute) []scenario {
+	var all []scenario
+	for _, kernel := range kernels {
+		all = append(all, saturating(fmt.Sprintf("%d x %v", len(set), kernel), set, func(int) time.Duration { return kernel }))
+	}
+	return append(all, saturating(fmt.Sprintf("%d x mixed", len(set)), set, func(i int) time.Duration { return mixed[i%len(mixed)] }))
+}
+
+// particular are the sets that are there for one reason each.
+func particular() []scenario {
 	graphs := saturating("4 x 500µs, graphs", shares[1], func(int) time.Duration { return kernels[1] })
 	for i := range graphs.tenants {
 		graphs.tenants[i].graph = true
@@ -63,7 +129,7 @@ func scenarios() []scenario {
 	lent.tenants[0].demand = 150
 	lent.tenants[1].demand = 100
 	lent.tenants[3].weight = 50
-	all = append(all, graphs, capped, lent)
+	all := []scenario{graphs, capped, lent}
 
 	// Shares whose processes launch beside each other: what they queue together must not last longer than what one may.
 	for _, kernel := range []time.Duration{kernels[1], kernels[3]} {
@@ -76,6 +142,39 @@ func scenarios() []scenario {
 	return all
 }
 
+// graphsOf10ms are saturating tenants whose every launch is a graph of twenty kernels.
+func graphsOf10ms(set []api.Compute) scenario {
+	s := saturating(fmt.Sprintf("%d x graphs of 10ms", len(set)), set, func(int) time.Duration { return kernels[1] })
+	for i := range s.tenants {
+		s.tenants[i].graph, s.tenants[i].batch = true, 20
+	}
+	return s
+}
+
+func weighted(set []api.Compute) scenario {
+	s := saturating(fmt.Sprintf("%d x %v, weights", len(set), kernels[1]), set, func(int) time.Duration { return kernels[1] })
+	for i := range s.tenants {
+		s.tenants[i].weight = weights[i]
+	}
+	return s
+}
+
+// halfIdle are tenants of which every other wants half of its floor.
+func halfIdle(set []api.Compute, kernel time.Duration) scenario {
+	s := saturating(fmt.Sprintf("%d x %v, half wanted", len(set), kernel), set, func(int) time.Duration { return kernel })
+	for i := 0; i < len(set); i += 2 {
+		s.tenants[i].demand = set[i].Floor / 2
+	}
+	return s
+}
+
+// oneWaits are saturating tenants of which the first waits after each launch.
+func oneWaits(set []api.Compute, kernel time.Duration) scenario {
+	s := saturating(fmt.Sprintf("%d x %v, one waits after each launch", len(set), kernel), set, func(int) time.Duration { return kernel })
+	s.tenants[0].batch = 1
+	return s
+}
+
 func saturating(name string, set []api.Compute, kernel func(int) time.Duration) scenario {
 	s := scenario{name: name}
 	for i, compute := range set {
@@ -84,16 +183,26 @@ func saturating(name string, set []api.Compute, kernel func(int) time.Duration) 
 	return s
 }
 
+// kernels is how many kernels the tenant launches between two waits.
+func (t tenant) kernels() int {
+	switch {
+	case t.batch > 0:
+		return t.batch
+	case t.demand < api.WholeDevice:
+		return 1 + int(2*time.Millisecond/t.kernel) // asked for evenly
+	default:
+		return max(2, int(8*time.Millisecond/t.kernel)) // as a training step has, at least two so that the device never runs dry
+	}
+}
+
 // line is the command line of a tenant: it runs until it is stopped.
 func (t tenant) line(trainer string) []string {
-	// About 8 ms of work between two waits, as a training step has, at least two kernels so that the device never runs dry.
-	batch := max(2, int(8*time.Millisecond/t.kernel))
-	if t.demand < api.WholeDevice {
-		batch = 1 + int(2*time.Millisecond/t.kernel) // asked for evenly
-	}
 	line := []string{
-		trainer, "--seconds", "0", "--kernel-us", fmt.Sprint(t.kernel.Microseconds()), "--batch", fmt.Sprint(batch),
+		trainer, "--seconds", "0", "--kernel-us", fmt.Sprint(t.kernel.Microseconds()), "--batch", fmt.Sprint(t.kernels()),
 		"--demand", fmt.Sprintf("%g", float64(min(t.demand, api.WholeDevice))/float64(api.WholeDevice)),
+	}
+	if t.demand < api.WholeDevice {
+		line = append(line, "--asked-ms", "100")
 	}
 	if t.processes > 1 {
 		line = append(line, "--processes", fmt.Sprint(t.processes))

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	sampleEvery = 250 * time.Millisecond
+	sampleEvery = 10 * time.Millisecond
+	lookEvery   = 250 * time.Millisecond
 	settle      = 2 * time.Second // between the first work of the last program and the first reading that counts
 	slack       = 2 * time.Second // readings go on so much longer than one window: every 10 s counts, not one
 )
@@ -24,14 +25,27 @@ type outcome struct {
 	scenario scenario
 	with     verdict
 	without  verdict
+	beyond   beyond  // its window is 0 where no tenant has a ceiling below the device
 	arbiter  float64 // percent of a core
+}
+
+// span is for how long a scenario is observed under Aliquot.
+func (b *bench) span() time.Duration {
+	if b.minute {
+		return max(time.Minute, b.window+slack)
+	}
+	return b.window + slack
 }
 
 // measureShares runs a scenario under Aliquot so many times and then without, and keeps the worst of each.
 func (b *bench) measureShares(ctx context.Context, s scenario) (outcome, error) {
 	out := outcome{scenario: s}
 	for i := range b.repeats {
-		v, arbiter, err := b.runShared(ctx, s)
+		o, arbiter, err := b.runShared(ctx, s, b.span())
+		if err != nil {
+			return out, fmt.Errorf("%s: %w", s.name, err)
+		}
+		v, err := b.judge(o)
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -39,9 +53,16 @@ func (b *bench) measureShares(ctx context.Context, s scenario) (outcome, error) 
 			out.with = v
 		}
 		out.with, out.arbiter = out.with.worse(v), max(out.arbiter, arbiter)
+		if one, ok := o.beyond(); ok && (out.beyond.window == 0 || one.part() > out.beyond.part()) {
+			out.beyond = one
+		}
 	}
 	for i := range b.bare {
-		v, err := b.runBare(ctx, s)
+		o, err := b.runBare(ctx, s)
+		if err != nil {
+			return out, fmt.Errorf("%s without Aliquot: %w", s.name, err)
+		}
+		v, err := b.judge(o)
 		if err != nil {
 			return out, fmt.Errorf("%s without Aliquot: %w", s.name, err)
 		}
@@ -53,14 +74,23 @@ func (b *bench) measureShares(ctx context.Context, s scenario) (outcome, error) 
 	return out, nil
 }
 
-// runShared runs a scenario once under Aliquot; arbiter is what that used of a core meanwhile.
-func (b *bench) runShared(ctx context.Context, s scenario) (v verdict, arbiter float64, err error) {
+// judge is observation.judge over the benchmark's window.
+func (b *bench) judge(o observation) (verdict, error) {
+	v, ok := o.judge(b.window)
+	if !ok {
+		return v, fmt.Errorf("%d readings hold no window of %v", len(o.readings), b.window)
+	}
+	return v, nil
+}
+
+// runShared runs a scenario once under Aliquot and observes it for a span; arbiter is what that used of a core meanwhile.
+func (b *bench) runShared(ctx context.Context, s scenario, span time.Duration) (o observation, arbiter float64, err error) {
 	var uids []string
 	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
 	for _, t := range s.tenants {
 		w, err := b.daemon.submit(ctx, t.share(), api.Training, t.line(b.trainer))
 		if err != nil {
-			return v, 0, err
+			return o, 0, err
 		}
 		uids = append(uids, w.UID)
 	}
@@ -68,30 +98,63 @@ func (b *bench) runShared(ctx context.Context, s scenario) (v verdict, arbiter f
 	for i, uid := range uids {
 		w, err := b.daemon.running(ctx, uid)
 		if err != nil {
-			return v, 0, err
+			return o, 0, err
 		}
 		pids[i] = w.Status.PID
 	}
 	worker, err := b.daemon.arbiter()
 	if err != nil {
-		return v, 0, err
+		return o, 0, err
 	}
 	var before time.Duration
 	var began time.Time
-	v, err = b.observe(ctx, s, pids, func() error {
+	o, err = b.observe(ctx, s, pids, span, func() error {
 		began = time.Now()
 		before, err = cpuTime(worker)
 		return err
 	})
 	if err != nil {
-		return v, 0, err
+		return o, 0, err
 	}
 	after, err := cpuTime(worker)
-	return v, 100 * float64(after-before) / float64(time.Since(began)), err
+	if err != nil {
+		return o, 0, err
+	}
+	arbiter = 100 * float64(after-before) / float64(time.Since(began))
+	o.asked, err = b.askedBy(ctx, s, uids, o.readings[len(o.readings)-1].at)
+	return o, arbiter, err
+}
+
+// askedBy waits until those tenants that want less than there is have said what they asked for up to a moment.
+func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.Duration) ([][]asked, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all := make([][]asked, len(uids))
+	for i, t := range s.tenants {
+		if t.demand >= api.WholeDevice {
+			continue
+		}
+		for {
+			printed, err := b.daemon.said(ctx, uids[i])
+			if err != nil {
+				return nil, err
+			}
+			if all[i], err = parseAsked(printed); err != nil {
+				return nil, err
+			}
+			if _, ok := until(all[i], at); ok {
+				break
+			}
+			if err := pause(ctx, lookEvery); err != nil {
+				return nil, fmt.Errorf("tenant %d did not say what it asked for: %w", i+1, err)
+			}
+		}
+	}
+	return all, nil
 }
 
 // runBare runs the same programs with the driver's own library and no one between them.
-func (b *bench) runBare(ctx context.Context, s scenario) (v verdict, err error) {
+func (b *bench) runBare(ctx context.Context, s scenario) (o observation, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var programs []*exec.Cmd
 	defer func() {
@@ -104,57 +167,53 @@ func (b *bench) runBare(ctx context.Context, s scenario) (v verdict, err error) 
 	for i, t := range s.tenants {
 		program := b.daemon.bare(ctx, t.line(b.trainer))
 		if err := program.Start(); err != nil {
-			return v, err
+			return o, err
 		}
 		programs = append(programs, program)
 		pids[i] = program.Process.Pid
 	}
-	return b.observe(ctx, s, pids, func() error { return nil })
+	return b.observe(ctx, s, pids, b.window+slack, func() error { return nil })
 }
 
-// observe waits until all programs work, calls begin, reads the record over a window and some slack, and judges.
-func (b *bench) observe(ctx context.Context, s scenario, pids []int, begin func() error) (verdict, error) {
+// observe waits until all programs work, calls begin, and reads the record every sampleEvery over a span.
+func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.Duration, begin func() error) (observation, error) {
+	o := observation{tenants: s.tenants, pids: pids}
 	if err := b.allWork(ctx, pids); err != nil {
-		return verdict{}, err
+		return o, err
 	}
 	if err := pause(ctx, settle); err != nil {
-		return verdict{}, err
+		return o, err
 	}
 	helpers, err := childrenOf(pids)
 	if err != nil {
-		return verdict{}, err
+		return o, err
 	}
 	if err := begin(); err != nil {
-		return verdict{}, err
+		return o, err
 	}
-	var readings []reading
 	for {
 		r, err := b.daemon.record.read(ctx, 0)
 		if err != nil {
-			return verdict{}, err
+			return o, err
 		}
 		for pid, of := range helpers {
 			r.busy[of] += r.busy[pid]
 		}
-		readings = append(readings, r)
-		if r.at-readings[0].at >= b.window+slack {
+		o.readings = append(o.readings, r)
+		if r.at-o.readings[0].at >= span {
 			break
 		}
 		if err := pause(ctx, sampleEvery); err != nil {
-			return verdict{}, err
+			return o, err
 		}
 	}
 	for i, pid := range pids {
-		last, before := readings[len(readings)-1].busy[pid], readings[0].busy[pid]
-		if last == before && due(s.tenants[i]) {
-			return verdict{}, fmt.Errorf("program %d (pid %d) got no device time: did it end?", i+1, pid)
+		last, before := o.readings[len(o.readings)-1].busy[pid], o.readings[0].busy[pid]
+		if last <= before && due(s.tenants[i]) {
+			return o, fmt.Errorf("program %d (pid %d) got no device time: did it end?", i+1, pid)
 		}
 	}
-	v, ok := judge(s.tenants, pids, readings, b.window)
-	if !ok {
-		return v, fmt.Errorf("%d readings hold no window of %v", len(readings), b.window)
-	}
-	return v, nil
+	return o, nil
 }
 
 // childrenOf returns the parent of each child of the processes.
@@ -197,7 +256,7 @@ func (b *bench) allWork(ctx context.Context, pids []int) error {
 		if idle == 0 {
 			return nil
 		}
-		if err := pause(ctx, sampleEvery); err != nil {
+		if err := pause(ctx, lookEvery); err != nil {
 			return fmt.Errorf("%d of %d programs never used the device: %w", idle, len(pids), err)
 		}
 	}

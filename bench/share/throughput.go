@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/report"
+)
+
+// measureThroughput reports what programs do under Aliquot in percent of what they do without, the two in turns: one alone with a whole device,
+// one alone with a gate, and four that saturate a device together. The worst of the repeats counts.
+func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
+	kernel := kernels[1]
+	alone := func(compute api.Compute) scenario {
+		return scenario{tenants: []tenant{{compute: compute, kernel: kernel, demand: api.WholeDevice}}}
+	}
+	four := saturating("", shares[1], func(int) time.Duration { return kernel })
+	for _, one := range []struct {
+		name  string
+		least float64 // 0: it only stands beside
+		scenario
+	}{
+		{"throughput_alone", 99.5, alone(api.Compute{Floor: 1000, Ceiling: 1000})},
+		{"throughput_alone, 0.5..1.0", 0, alone(api.Compute{Floor: 500, Ceiling: 1000})},
+		{"throughput_of_four", 98, four},
+	} {
+		part := math.Inf(1)
+		for range b.repeats {
+			with, _, err := b.runShared(ctx, one.scenario, b.window)
+			if err != nil {
+				return err
+			}
+			bare, err := b.runBare(ctx, one.scenario)
+			if err != nil {
+				return err
+			}
+			b.say("  %s: %.3f of the device, %.3f without", one.name, with.delivered(), bare.delivered())
+			part = min(part, 100*with.delivered()/bare.delivered())
+		}
+		if one.least > 0 {
+			r.AtLeast(one.name, part, one.least, "% of the same without Aliquot")
+		} else {
+			r.Beside(one.name, part, "% of the same without Aliquot")
+		}
+	}
+	return nil
+}
+
+// callCosts are medians, in ns: what a call takes with the driver alone, and how much more with the shim.
+type callCosts struct{ launch, gated, ungated, pair, counted float64 }
+
+// measureCalls reports what a launch through the open gate and an allocation cost over the driver's own (native/shim/test/gate_cost.c). The
+// worst of the repeats counts.
+func (b *bench) measureCalls(ctx context.Context, r *report.Report) error {
+	worst := callCosts{gated: math.Inf(-1), ungated: math.Inf(-1), counted: math.Inf(-1)}
+	for range b.repeats {
+		printed, err := exec.CommandContext(ctx, b.calls).Output()
+		if err != nil {
+			return fmt.Errorf("measure what calls cost: %w", err)
+		}
+		c, err := parseCalls(string(printed))
+		if err != nil {
+			return err
+		}
+		worst.gated, worst.ungated, worst.counted = max(worst.gated, c.gated), max(worst.ungated, c.ungated), max(worst.counted, c.counted)
+		worst.launch, worst.pair = max(worst.launch, c.launch), max(worst.pair, c.pair)
+	}
+	r.AtMost("launch_adds, gate open", worst.gated, 50, "ns")
+	r.Beside("launch_adds, no gate", worst.ungated, "ns")
+	r.AtMost("allocation_adds", worst.counted, 200, "ns")
+	r.Beside("launch without the shim", worst.launch, "ns")
+	r.Beside("allocation and free without the shim", worst.pair, "ns")
+	return nil
+}
+
+func parseCalls(printed string) (c callCosts, err error) {
+	lines := strings.Split(printed, "\n")
+	if len(lines) < 2 {
+		return c, fmt.Errorf("the measurement of calls printed %q", printed)
+	}
+	if _, err := fmt.Sscanf(lines[0], "a launch: %f ns without the shim, %f ns with the gate open, %f ns ungated", &c.launch, &c.gated, &c.ungated); err != nil {
+		return c, fmt.Errorf("the measurement of calls printed %q: %w", lines[0], err)
+	}
+	if _, err := fmt.Sscanf(lines[1], "an allocation with its free: %f ns without the shim, %f ns with it", &c.pair, &c.counted); err != nil {
+		return c, fmt.Errorf("the measurement of calls printed %q: %w", lines[1], err)
+	}
+	return c, nil
+}
