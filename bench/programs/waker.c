@@ -3,12 +3,13 @@
  * waker: an owner that sleeps most of the time. It wakes at random, launches one short kernel and waits for it. For each time it prints one
  * line, in ns: how long the launch took (the gate, if there is one, is in it); how long it was until the kernel was done; and what can explain a long
  * one: by how much it slept too long before; how long it was from the launch's call to the lease under which it went, by the arbiter's
- * clock, or -1 without Aliquot; the longest time in which one of the CPUs stood still meanwhile; and how long the arbiter waited for a CPU
- * meanwhile. So the figures include what it takes to be scheduled on the CPU again; none is left out.
+ * clock, or -1 without Aliquot; the longest time in which one of the CPUs stood still meanwhile; how long the arbiter waited for a CPU
+ * meanwhile; and the longest that a thread of its neighbours or the simulated driver did, up to the next wake-up but no longer than the launch took. So the figures include what it takes to be scheduled on the CPU again; none is left out.
  */
 #define _GNU_SOURCE
 #include "../../examples/common.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,11 +26,14 @@ static struct option options[] = {
 	{"wakes", "how often", 1000, 0},
 	{"seed", "of the random numbers", 1, 0},
 	{"arbiter", "process whose waits for a CPU are told; 0: none", 0, 0},
+	{"neighbour", "another; 0: none", 0, 0},
+	{"neighbour-2", "and another; 0: none", 0, 0},
+	{"driver", "and the simulated driver; 0: none", 0, 0},
 	{NULL, NULL, 0, 0},
 };
 
 struct wake {
-	int64_t from, gate, done, late, lease, arbiter;
+	int64_t from, gate, done, late, lease, arbiter, neighbours;
 };
 
 /* ---- CPUs that stand still: a thread on each looks at the clock every 2 ms, and notes when it came to do so much too late ---- */
@@ -149,6 +153,42 @@ static int open_schedstat(int pid)
 	return pid ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
+#define THREADS 64
+
+/* The threads of the neighbours and of the simulated driver, and what each had waited for a CPU when they were last looked at. */
+static struct {
+	int schedstat;
+	int64_t waited;
+} thread[THREADS];
+static int threads;
+
+static void open_threads(int pid)
+{
+	char path[320];
+	snprintf(path, sizeof path, "/proc/%d/task", pid);
+	DIR *folder = pid ? opendir(path) : NULL;
+	for (struct dirent *e; folder && threads < THREADS && (e = readdir(folder));) {
+		snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, e->d_name);
+		int fd = e->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0)
+			thread[threads++].schedstat = fd;
+	}
+	if (folder)
+		closedir(folder);
+}
+
+/* The longest that one of them has waited since they were last looked at. */
+static int64_t neighbours_waited(void)
+{
+	int64_t longest = 0;
+	for (int i = 0; i < threads; i++) {
+		int64_t now = waited_for_cpu(thread[i].schedstat), waited = now - thread[i].waited;
+		thread[i].waited = now;
+		longest = waited > longest ? waited : longest;
+	}
+	return longest;
+}
+
 static struct wake wake(const struct work *w, const struct alq_ctl *ctl, int schedstat, int64_t due)
 {
 	struct wake t = {.lease = -1};
@@ -188,10 +228,17 @@ int main(int argc, char **argv)
 	int schedstat = open_schedstat((int)option(options, "arbiter"));
 	CHECK(cuInit(0));
 	open_work(&w, 0, option(options, "kernel-us"));
+	open_threads((int)option(options, "neighbour"));
+	open_threads((int)option(options, "neighbour-2"));
+	open_threads((int)option(options, "driver"));
 	start_looking();
 	for (int i = 0; i < wakes && !stopped; i++) {
 		int64_t due = now_ns() + (int64_t)exponential(&random, pause_ns);
 		sleep_until(due);
+		/* One that still waits for its CPU is counted when it has it: what it waited is known at the next wake-up. */
+		int64_t waited = neighbours_waited();
+		if (i > 0)
+			woke[i - 1].neighbours = waited < woke[i - 1].gate ? waited : woke[i - 1].gate;
 		woke[i] = wake(&w, ctl, schedstat, due);
 	}
 	stop_looking();
@@ -200,8 +247,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	for (int i = 0; i < wakes; i++)
-		printf("%lld %lld %lld %lld %lld %lld\n", (long long)woke[i].gate, (long long)woke[i].done, (long long)woke[i].late,
-		       (long long)woke[i].lease, (long long)stood_still(woke[i].from, woke[i].from + woke[i].gate), (long long)woke[i].arbiter);
+		printf("%lld %lld %lld %lld %lld %lld %lld\n", (long long)woke[i].gate, (long long)woke[i].done, (long long)woke[i].late,
+		       (long long)woke[i].lease, (long long)stood_still(woke[i].from, woke[i].from + woke[i].gate), (long long)woke[i].arbiter,
+		       (long long)woke[i].neighbours);
 	close_work(&w);
 	return 0;
 }

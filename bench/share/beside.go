@@ -15,8 +15,9 @@ type ran struct {
 	others  time.Duration // device time that the others got in that window
 }
 
-// beside runs a program to its end in a share, beside tenants that run before it starts and until it has ended.
-func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, class api.Class, line []string) (r ran, err error) {
+// beside runs a program to its end in a share, beside tenants that run before it starts and until it has ended. line makes its command
+// line of their processes.
+func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, class api.Class, line func([]int) []string) (r ran, err error) {
 	var uids []string
 	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
 	var pids []int
@@ -38,7 +39,7 @@ func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, c
 	if err != nil {
 		return r, err
 	}
-	program, err := b.daemon.submit(ctx, share, class, line)
+	program, err := b.daemon.submit(ctx, share, class, line(pids))
 	if err != nil {
 		return r, err
 	}

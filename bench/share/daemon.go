@@ -166,12 +166,18 @@ func (d *daemon) bare(ctx context.Context, line []string) *exec.Cmd {
 }
 
 // arbiter finds the process of the arbiter of this server.
-func (d *daemon) arbiter() (int, error) {
+func (d *daemon) arbiter() (int, error) { return d.process("aliquot-arbiter") }
+
+// driver finds the process of the simulated driver of this server.
+func (d *daemon) driver() (int, error) { return d.process("aliquot-simgpu") }
+
+// process finds the process that runs one of the native programs of this server.
+func (d *daemon) process(name string) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0, err
 	}
-	want := filepath.Join(d.run, "bin", "aliquot-arbiter")
+	want := filepath.Join(d.run, "bin", name)
 	for _, entry := range entries {
 		if link, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe")); err == nil && link == want {
 			var pid int

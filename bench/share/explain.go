@@ -33,7 +33,7 @@ func explainAll(wakes []wakeUp, kernel time.Duration) []string {
 // neighbour's kernel. Where a CPU stood still, that is why the arbiter or the program waited for one, so it goes first.
 func (w wakeUp) explain(kernel time.Duration) string {
 	beyond := w.gate - kernel
-	because := "nothing of that says why: the arbiter chose another, or a neighbour's work ended later than it said"
+	because := "nothing of that says why: the arbiter chose another, or a neighbour's work took longer than it said"
 	switch {
 	case 2*w.still >= beyond:
 		because = "the machine stood still"
@@ -41,7 +41,9 @@ func (w wakeUp) explain(kernel time.Duration) string {
 		because = "the arbiter waited for a CPU"
 	case 2*(w.gate-w.lease) >= beyond:
 		because = "the lease was there, and the program waited for a CPU"
+	case 2*w.others >= beyond:
+		because = "a neighbour or the simulated driver waited for a CPU, and so its work was not heard to have ended"
 	}
 	return fmt.Sprintf("%v at the gate, %v of it beyond a kernel of %v; %v to its lease and %v from there; a CPU stood still for %v, the arbiter waited %v for one, "+
-		"the owner had woken %v late: %s", w.gate, beyond, kernel, w.lease, w.gate-w.lease, w.still, w.arbiter, w.late, because)
+		"a neighbour or the driver %v, the owner had woken %v late: %s", w.gate, beyond, kernel, w.lease, w.gate-w.lease, w.still, w.arbiter, w.others, w.late, because)
 }

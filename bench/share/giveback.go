@@ -21,6 +21,7 @@ type wakeUp struct {
 	lease   time.Duration // from the call to the lease, by the arbiter's clock; below 0 without Aliquot
 	still   time.Duration // the longest time in which a CPU stood still before the launch returned
 	arbiter time.Duration // so long the arbiter waited for a CPU before the launch returned
+	others  time.Duration // so long a thread of the neighbours or the simulated driver waited for one, up to the next wake-up and no longer than gate
 }
 
 // giveBack is what the wake-ups of all repeats came to, each figure that of the worst repeat.
@@ -114,7 +115,14 @@ func (b *bench) wakeShared(ctx context.Context, kernel time.Duration) ([]wakeUp,
 	if err != nil {
 		return nil, err
 	}
-	ran, err := b.beside(ctx, borrowers(kernel), share, api.Interactive, append(b.wakerLine(), "--arbiter", fmt.Sprint(arbiter)))
+	driver, err := b.daemon.driver()
+	if err != nil {
+		return nil, err
+	}
+	ran, err := b.beside(ctx, borrowers(kernel), share, api.Interactive, func(others []int) []string {
+		return append(b.wakerLine(), "--arbiter", fmt.Sprint(arbiter), "--driver", fmt.Sprint(driver), "--neighbour", fmt.Sprint(others[0]),
+			"--neighbour-2", fmt.Sprint(others[1]))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -154,12 +162,12 @@ func (b *bench) wakeBare(ctx context.Context, kernel time.Duration) ([]wakeUp, e
 	return parseWakeUps(string(printed), b.wakes)
 }
 
-// parseWakeUps reads what the waker printed: six figures in ns for each time.
+// parseWakeUps reads what the waker printed: seven figures in ns for each time.
 func parseWakeUps(printed string, want int) ([]wakeUp, error) {
 	var wakes []wakeUp
 	for line := range strings.Lines(printed) {
 		var w wakeUp
-		if _, err := fmt.Sscanf(line, "%d %d %d %d %d %d\n", &w.gate, &w.done, &w.late, &w.lease, &w.still, &w.arbiter); err != nil {
+		if _, err := fmt.Sscanf(line, "%d %d %d %d %d %d %d\n", &w.gate, &w.done, &w.late, &w.lease, &w.still, &w.arbiter, &w.others); err != nil {
 			return nil, fmt.Errorf("the waker printed %q: %w", line, err)
 		}
 		wakes = append(wakes, w)

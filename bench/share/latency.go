@@ -57,7 +57,7 @@ type answered struct {
 
 func (b *bench) serve(ctx context.Context, others []tenant, share api.Share) (answered, error) {
 	line := []string{b.server, "--seconds", fmt.Sprint(requestsLast.Seconds()), "--load", fmt.Sprint(requestsLoad)}
-	ran, err := b.beside(ctx, others, share, api.Inference, line)
+	ran, err := b.beside(ctx, others, share, api.Inference, func([]int) []string { return line })
 	if err != nil {
 		return answered{}, err
 	}

@@ -32,11 +32,11 @@ func TestParseAsked(t *testing.T) {
 }
 
 func TestParseWakeUps(t *testing.T) {
-	got, err := parseWakeUps("1 2 3 4 5 6\n7 8 9 -1 0 0\n", 2)
-	if err != nil || !slices.Equal(got, []wakeUp{{1, 2, 3, 4, 5, 6}, {7, 8, 9, -1, 0, 0}}) {
+	got, err := parseWakeUps("1 2 3 4 5 6 7\n7 8 9 -1 0 0 0\n", 2)
+	if err != nil || !slices.Equal(got, []wakeUp{{1, 2, 3, 4, 5, 6, 7}, {7, 8, 9, -1, 0, 0, 0}}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, printed := range []string{"", "1 2 3 4 5 6\n", "1 2 3 4 5\n1 2 3 4 5 6\n", "1 2 3 4 5 6\nstopped\n"} {
+	for _, printed := range []string{"", "1 2 3 4 5 6 7\n", "1 2 3 4 5 6\n1 2 3 4 5 6 7\n", "1 2 3 4 5 6 7\nstopped\n"} {
 		if got, err := parseWakeUps(printed, 2); err == nil {
 			t.Errorf("%q is taken for %v", printed, got)
 		}
@@ -68,6 +68,7 @@ func TestExplain(t *testing.T) {
 		"the machine stood still":                        {gate: 15 * ms, lease: 15 * ms, still: 13 * ms, arbiter: 13 * ms},
 		"the arbiter waited for a CPU":                   {gate: 15 * ms, lease: 15 * ms, still: ms, arbiter: 12 * ms},
 		"the lease was there, and the program waited":    {gate: 15 * ms, lease: ms, still: ms, arbiter: ms},
+		"a neighbour or the simulated driver waited":     {gate: 10 * ms, lease: 10 * ms, still: ms, arbiter: ms, others: 9 * ms},
 		"nothing of that says why: the arbiter chose":    {gate: 15 * ms, lease: 14 * ms, still: ms, arbiter: ms},
 		"14.5ms of it beyond a kernel of 500µs; 14ms to": {gate: 15 * ms, lease: 14 * ms},
 	} {
