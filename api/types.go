@@ -57,7 +57,8 @@ type WorkloadSpec struct {
 	Queue    string `json:"queue,omitempty"`
 	Class    Class  `json:"class,omitempty"`
 	Priority int32  `json:"priority,omitempty"`
-	// Preemptible lets it hold what others are guaranteed and do not use; it is evicted when they want it.
+	// Preemptible lets it hold what others are guaranteed and do not use; it is evicted when they want it, or when work of a higher
+	// priority in its queue does not fit otherwise.
 	Preemptible bool `json:"preemptible,omitempty"`
 	// Requeue puts it back into the line when it is evicted, as a new workload of the same name that starts from the beginning.
 	Requeue   bool              `json:"requeue,omitempty"`
@@ -226,8 +227,9 @@ const (
 
 // QueueSpec is a tenant in the tree of queues. Its quota is what it is guaranteed and its limit what it may never pass, for the
 // floors of its workloads together, those of the queues under it included. Work that is not preemptible fits in the quota only;
-// preemptible work may go over it, up to the limit, and gives way when the owner of the quota wants it back. What is over all
-// quotas goes by weight. Amounts that are not set are no bound: without a quota nothing is guaranteed.
+// preemptible work may go over it, up to the limit, and gives way when the owner of the quota wants it back, and to work of a higher
+// priority in its own queue. What is over all quotas goes by weight. Amounts that are not set are no bound: without a quota nothing is
+// guaranteed.
 type QueueSpec struct {
 	Name         string       `json:"name"`
 	Parent       string       `json:"parent,omitempty"`
@@ -240,7 +242,14 @@ type QueueSpec struct {
 	// MaxPriority, 0 to 1000, is the highest priority that users may give their work in it. Root, and the user that the server runs
 	// as, may give any.
 	MaxPriority int32 `json:"maxPriority,omitempty"`
+	// ShortestFirst, 0 to 1000, lets work that is predicted to run shorter go first among that of one priority: it goes before what came
+	// up to so many times the difference earlier. With 2 an hour less makes up for having come two hours later; so nothing waits behind
+	// what came later than so many times what it is predicted to take itself. 0: first come.
+	ShortestFirst Milli `json:"shortestFirst,omitzero"`
 }
+
+// MaxShortestFirst is the largest ShortestFirst.
+const MaxShortestFirst = 1000 * Milli(1000)
 
 // QueueAmounts are amounts that a quota or limit is set to; nil: not set.
 type QueueAmounts struct {
@@ -318,11 +327,17 @@ type Start struct {
 	Latest   *time.Time `json:"latest,omitempty"`
 	Unknown  string     `json:"unknown,omitempty"` // why Latest is not known, as half a sentence
 	InWay    []string   `json:"inWay,omitempty"`   // names of running work without a time limit that is in its way
-	Past     *PastStart `json:"past,omitempty"`    // how past estimates fared; nil: there are none
+	// Expected is when it starts if all work takes the middle of what it is predicted to take by what was like it and has ended; From and
+	// To, if all takes the low and the high tenth of that. nil: nothing is predicted, or it would not start. None is a promise.
+	Expected *time.Time `json:"expected,omitempty"`
+	From     *time.Time `json:"from,omitempty"`
+	To       *time.Time `json:"to,omitempty"`
+
+	Past *PastStart `json:"past,omitempty"` // how past estimates fared; nil: there are none
 }
 
 // PastStart is how the estimates fared that were given to the last workloads before they started. An error is how far the start was
-// from the first Latest that was given of it, sooner or later.
+// from the first Expected that was given of it, or the first Latest where none was, sooner or later.
 type PastStart struct {
 	Starts int      `json:"starts"` // how many are counted, the last 256 at most
 	Median Duration `json:"median"` // of the errors

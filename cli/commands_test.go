@@ -72,6 +72,7 @@ func furnish(f *fakeServer) {
 		Ahead:  []string{"big"}, Unblock: "big starting and train ending", Estimate: ptr(now.Add(90 * time.Minute)),
 		Start: &api.Start{
 			Earliest: ptr(now), Latest: ptr(now.Add(90 * time.Minute)),
+			Expected: ptr(now.Add(40 * time.Minute)), From: ptr(now.Add(35 * time.Minute)), To: ptr(now.Add(55 * time.Minute)),
 			Past: &api.PastStart{Starts: 40, Median: api.Duration(2 * time.Minute), P90: api.Duration(25 * time.Minute), Late: 3},
 		},
 		History: []api.WhyRecord{{At: now.Add(-time.Minute), Message: "submitted"}, {At: now, Message: "overtaken by none"}},

@@ -107,6 +107,9 @@ func (c *invocation) addStart(out *fields, start *api.Start, wide bool) {
 	if start == nil {
 		return
 	}
+	if start.Expected != nil && start.Expected.Sub(c.Now()) >= time.Second {
+		out.add("  Expected", c.expected(start))
+	}
 	switch {
 	case start.Latest != nil:
 		out.add("  Starts", c.interval(start))
@@ -133,6 +136,18 @@ func (c *invocation) interval(start *api.Start) string {
 		return text + "; not before " + clock(*start.Earliest)
 	}
 	return text + "; at any time before if work ends early"
+}
+
+// expected is when a start is expected, and between which times.
+func (c *invocation) expected(start *api.Start) string {
+	text := "about " + clock(*start.Expected) + ", in " + age(start.Expected.Sub(c.Now()))
+	switch from, to := start.From, start.To; {
+	case from != nil && to != nil && to.Sub(*from) >= time.Second:
+		text += "; between " + clock(*from) + " and " + clock(*to)
+	case from != nil && to == nil:
+		text += "; not before " + clock(*from)
+	}
+	return text + ", by how long such work ran before"
 }
 
 // clock is a time as people read it here.

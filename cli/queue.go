@@ -30,7 +30,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "The queues with quota, what they hold and who waits",
-		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight and the highest priority that users may give.",
+		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight, the highest priority that users may give, and whether the shortest go first.",
 		Args:  none,
 	}
 	format := outputFlag(cmd)
@@ -52,7 +52,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 func queueTable(queues []api.Queue, wide bool) table {
 	out := table{head: []string{"NAME", "PARENT", ">QUOTA", ">HELD", ">RUNNING", ">WAITING"}, empty: "No queues."}
 	if wide {
-		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY")
+		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY", ">SHORTEST FIRST")
 	}
 	for _, one := range queues {
 		held := text(part(one.Held))
@@ -69,7 +69,7 @@ func queueTable(queues []api.Queue, wide bool) table {
 			if one.Limit.Compute != nil {
 				limit = *one.Limit.Compute
 			}
-			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))))
+			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(shortestText(one.ShortestFirst)))
 		}
 		out.rows = append(out.rows, row)
 	}
@@ -136,9 +136,18 @@ func queueUses(queue api.Queue) table {
 	return out
 }
 
+// shortestText is by how much a queue lets the shortest go first.
+func shortestText(factor api.Milli) string {
+	if factor == 0 {
+		return "no"
+	}
+	return "× " + factor.String()
+}
+
 // queueFlags are the flags of `queue set`.
 type queueFlags struct {
 	quota, limit, parent string
+	shortest             string
 	weight, maxPriority  int32
 }
 
@@ -165,6 +174,9 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 	if given("parent") {
 		spec.Parent = f.parent
 	}
+	if given("shortest-first") {
+		return parse("--shortest-first", f.shortest, &spec.ShortestFirst)
+	}
 	return nil
 }
 
@@ -186,6 +198,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	cmd.Flags().StringVar(&flags.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
 	cmd.Flags().Int32Var(&flags.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
+	cmd.Flags().StringVar(&flags.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
 	cmd.Flags().StringVar(&flags.parent, "parent", "", "the queue that it is a part of")
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
@@ -194,6 +207,9 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 			if one[1] == "" && cmd.Flags().Changed(one[0]) {
 				return emptyFlag(one[0], "2, 0.5 or none, or leave it out to keep what it has")
 			}
+		}
+		if flags.shortest == "" && cmd.Flags().Changed("shortest-first") {
+			return emptyFlag("shortest-first", "2, or 0 for first come, or leave it out to keep what it has")
 		}
 		server := c.client()
 		defer server.Close()

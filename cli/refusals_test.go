@@ -96,6 +96,8 @@ func TestRefusals(t *testing.T) {
 		{"stop x --grace soon", nil, ExitUsage, "--grace soon: this is no time"},
 		{"ps --all=maybe", nil, ExitUsage, "--all=maybe: write --all=true or --all=false"},
 		{"submit --cpu 9e9 -- x", nil, ExitUsage, "no machine has so many"},
+		{"queue set q --shortest-first=", nil, ExitUsage, "--shortest-first: nothing was given"},
+		{"queue set q --shortest-first soon", nil, ExitUsage, "--shortest-first"},
 		{"queue set q --weight 0", nil, ExitUsage, "--weight 0: give 1 to 1000000"},
 		{"logs train --tail -1", nil, ExitUsage, "--tail -1: give how many"},
 		{"queue set q --quota lots", nil, ExitUsage, "--quota"},

@@ -25,7 +25,8 @@ CHLD, PIPE, PROF, TTIN, TTOU, URG and 32 to 34 (TSTP, Ctrl-Z, reaches it as STOP
 that is not there ends it with 127 and one that cannot be run with 126, as in a shell; other refusals with 1.
 
 The program has this terminal as its input and output, but not as its controlling terminal: what opens /dev/tty (a prompt for a
-password, a pager) fails there, and a shell has no job control. Inside "script -qec COMMAND /dev/null" it has a terminal of its own.`
+password, a pager) fails there, and a shell has no job control. Inside "script -qec COMMAND /dev/null" it has a terminal of its own. Started
+in the background of a terminal (with &) it has no input.`
 
 // live are the phases of a workload that has not ended, unstarted those of one whose program does not run yet.
 var (
@@ -62,6 +63,7 @@ func (c *invocation) runCommand() *cobra.Command {
 type attached struct {
 	*invocation
 	client  *client.Client
+	in      *os.File
 	work    api.Workload
 	line    *client.Attachment
 	started bool
@@ -74,6 +76,10 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	c.notify(signals, passedOn()...)
 	defer signal.Stop(signals)
 
+	in, err := input(c.In)
+	if err != nil {
+		return err
+	}
 	server := c.client()
 	defer server.Close()
 	work, err := server.Submit(ctx, spec)
@@ -81,7 +87,7 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 		return c.refusedProgram(err)
 	}
 	c.tellNotes(work)
-	run := &attached{invocation: c, client: server, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
+	run := &attached{invocation: c, client: server, in: in, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
 	defer run.release()
 	if err := run.attach(ctx); err != nil {
 		_, stopped := server.Stop(ctx, work.UID, 0)
@@ -92,6 +98,16 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 		return err
 	}
 	return run.conclude(ended)
+}
+
+// input is what the program reads: what this command would, but nothing where it is in the background of a terminal. The kernel stops a
+// background process that reads there; the program is in a session of its own, and would take from others what is typed for them.
+func input(own *os.File) (*os.File, error) {
+	foreground, err := unix.IoctlGetInt(int(own.Fd()), unix.TIOCGPGRP)
+	if err != nil || foreground == unix.Getpgrp() { // it is not this process's terminal, or this process has it
+		return own, nil
+	}
+	return os.Open(os.DevNull)
 }
 
 // refusedProgram ends with the status that shells give a program that is not there (127) or cannot be run (126), if that is what a
@@ -237,7 +253,7 @@ func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api
 
 // attach hands the streams over, in place of an earlier time.
 func (a *attached) attach(ctx context.Context) error {
-	line, err := a.client.Attach(ctx, a.work.UID, a.In, a.Out, a.Err)
+	line, err := a.client.Attach(ctx, a.work.UID, a.in, a.Out, a.Err)
 	if err != nil {
 		return err
 	}

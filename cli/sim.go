@@ -22,7 +22,7 @@ func (c *invocation) simCommand() *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.simRunCommand(), c.simReplayCommand(), c.simCompareCommand(), c.simTuneCommand())
+	cmd.AddCommand(c.simRunCommand(), c.simReplayCommand(), c.simCompareCommand(), c.simPredictCommand(), c.simTuneCommand())
 	return cmd
 }
 

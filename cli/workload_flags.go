@@ -37,7 +37,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
 	flags.Int32Var(&f.priority, "priority", 0, "higher goes first; above 0 as far as its queue lets users")
-	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it")
+	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it, or when work of a higher priority in its queue does")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
 	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")

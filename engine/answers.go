@@ -56,6 +56,7 @@ func (e *Engine) ended(ev Ended) bool {
 	e.endResize(t)
 	e.release(t)
 	if !slices.ContainsFunc(w.tasks, (*task).live) {
+		e.learn(w)
 		w.queue.Holds--
 		e.forget(w)
 	}

@@ -89,13 +89,13 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 	}
 	for _, p := range d.first {
 		plans[p.ID] = p
-		live(Submit{At{}, p.Workload})
+		live(Submit{At: At{}, Workload: p.Workload})
 		if e.Phase(p.ID) == api.Waiting { // the head is to be first in line
 			live(Cancel{At{}, p.ID, "does not fit"})
 		}
 	}
 	plans["head"] = d.head
-	live(Submit{At{}, d.head.Workload})
+	live(Submit{At: At{}, Workload: d.head.Workload})
 	behind := append([]planned{}, d.behind...)
 	for started == Never {
 		each(e)
@@ -117,7 +117,7 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 			p := behind[coming]
 			behind = append(behind[:coming], behind[coming+1:]...)
 			plans[p.ID] = p
-			live(Submit{At{next}, p.Workload})
+			live(Submit{At: At{next}, Workload: p.Workload})
 		default:
 			delete(ends, id)
 			live(Ended{At{next}, id, 0})

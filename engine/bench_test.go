@@ -94,7 +94,7 @@ func BenchmarkFill(b *testing.B) {
 					x = fresh
 					b.StartTimer()
 				}
-				x.step(Submit{At{x.now}, x.work()})
+				x.step(Submit{At: At{x.now}, Workload: x.work()})
 			}
 			x.report()
 		})
@@ -107,7 +107,7 @@ func BenchmarkSteady(b *testing.B) {
 		b.Run(fmt.Sprintf("shapes=%d", shapes), func(b *testing.B) {
 			x := newBench(b, shapes)
 			for x.e.line.Len() == 0 {
-				x.step(Submit{At{x.now}, x.work()})
+				x.step(Submit{At: At{x.now}, Workload: x.work()})
 			}
 			for range len(x.running) / 10 {
 				x.endOne()
@@ -116,7 +116,7 @@ func BenchmarkSteady(b *testing.B) {
 			for b.Loop() {
 				x.now += 1000
 				x.endOne()
-				x.step(Submit{At{x.now}, x.work()})
+				x.step(Submit{At: At{x.now}, Workload: x.work()})
 			}
 			x.report()
 		})
@@ -129,14 +129,14 @@ func BenchmarkBacklog(b *testing.B) {
 		b.Run(fmt.Sprintf("shapes=%d", shapes), func(b *testing.B) {
 			x := newBench(b, shapes)
 			for x.e.line.Len() < 1000 {
-				x.step(Submit{At{x.now}, x.work()})
+				x.step(Submit{At: At{x.now}, Workload: x.work()})
 			}
 			x.places = 0
 			for b.Loop() {
 				x.now += 1000
 				x.endOne()
 				for x.e.line.Len() < 1000 {
-					x.step(Submit{At{x.now}, x.work()})
+					x.step(Submit{At: At{x.now}, Workload: x.work()})
 				}
 			}
 			x.report()
@@ -149,7 +149,7 @@ func BenchmarkBacklog(b *testing.B) {
 func BenchmarkGangCannotFit(b *testing.B) {
 	x := newBench(b, 127)
 	for x.e.line.Len() == 0 {
-		x.step(Submit{At{x.now}, x.work()})
+		x.step(Submit{At: At{x.now}, Workload: x.work()})
 	}
 	for range len(x.running) / 2 {
 		x.endOne()
@@ -157,7 +157,7 @@ func BenchmarkGangCannotFit(b *testing.B) {
 	gang := x.work()
 	gang.ID, gang.Tasks, gang.Devices, gang.Share.Compute.Floor, gang.Resources, gang.TimeLimit = "gang", 1000, 8, api.WholeDevice, nil, 0
 	for b.Loop() {
-		x.e.Step(Submit{At{x.now}, gang})
+		x.e.Step(Submit{At: At{x.now}, Workload: gang})
 		if x.e.Phase("gang") != api.Waiting {
 			b.Fatal("the gang fits")
 		}
@@ -169,7 +169,7 @@ func BenchmarkGangCannotFit(b *testing.B) {
 func BenchmarkSnapshot(b *testing.B) {
 	x := newBench(b, 127)
 	for x.e.line.Len() == 0 {
-		x.step(Submit{At{x.now}, x.work()})
+		x.step(Submit{At: At{x.now}, Workload: x.work()})
 	}
 	b.Run("write", func(b *testing.B) {
 		for b.Loop() {

@@ -59,6 +59,7 @@ func (e *Engine) change(ev Change) bool {
 	}
 	if ev.Priority != nil {
 		w.Priority = *ev.Priority
+		e.noteLowest(w)
 	}
 	if q != w.queue {
 		e.moveHeld(w, q)
@@ -80,6 +81,7 @@ func (e *Engine) changeWaiting(w *workload, ev Change, q *queue.Node) {
 	}
 	if ev.Priority != nil {
 		w.Priority = *ev.Priority
+		e.noteLowest(w)
 	}
 	w.queue, w.Queue = q, q.Name
 	e.enqueue(w)

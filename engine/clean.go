@@ -63,6 +63,12 @@ func clean(event Event) Event {
 	case Refused:
 		ev.Node, ev.Reason = text(ev.Node), text(ev.Reason)
 		return ev
+	case Learn:
+		ev.Past = slices.Clone(ev.Past)
+		for i := range ev.Past {
+			ev.Past[i].Workload = cleanWorkload(ev.Past[i].Workload)
+		}
+		return ev
 	case Adopt:
 		ev.Workload = cleanWorkload(ev.Workload)
 		ev.Tasks = slices.Clone(ev.Tasks)
@@ -93,6 +99,7 @@ func cleanQueue(q api.QueueSpec) api.QueueSpec {
 
 func cleanWorkload(w Workload) Workload {
 	w.ID, w.Queue, w.Model, w.Feasibility = text(w.ID), text(w.Queue), text(w.Model), text(w.Feasibility)
+	w.User, w.Name = text(w.User), text(w.Name)
 	w.Class = api.Class(text(string(w.Class)))
 	w.Resources = cleaned(w.Resources, cleanResource)
 	return w

@@ -46,6 +46,8 @@ func eventKind(event Event) string {
 		return "refused"
 	case Adopt:
 		return "adopt"
+	case Learn:
+		return "learn"
 	case Tick:
 		return "tick"
 	}
@@ -103,6 +105,12 @@ func exact(event Event) error {
 		}
 	case QueueSet:
 		return exactQueue(ev.Queue)
+	case Learn:
+		for i := range ev.Past {
+			if err := validPast(&ev.Past[i]); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -157,6 +165,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Refused](t)
 	case "adopt":
 		return event[Adopt](t)
+	case "learn":
+		return event[Learn](t)
 	case "tick":
 		return event[Tick](t)
 	}

@@ -74,7 +74,9 @@ type QueueGone struct {
 
 // Workload is what the engine knows of a submission. Tasks start all or none.
 type Workload struct {
-	ID          string     `json:"id"` // never used again
+	ID          string     `json:"id"`             // never used again
+	User        string     `json:"user,omitempty"` // whose it is; predictions go by it
+	Name        string     `json:"name,omitempty"` // what its user calls it; predictions go by it, work of one name being alike
 	Queue       string     `json:"queue"`
 	Class       api.Class  `json:"class"`
 	Priority    int32      `json:"priority"`
@@ -92,6 +94,7 @@ type Workload struct {
 type Submit struct {
 	At
 	Workload Workload `json:"workload"`
+	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; ≥ 0
 }
 
 // Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
@@ -175,6 +178,7 @@ type Adopt struct {
 	At
 	Workload Workload  `json:"workload"`
 	Tasks    []Placing `json:"tasks"`
+	Ran      Time      `json:"ran,omitempty"` // µs for which it has run already; ≥ 0
 }
 
 // Tick is time passing: the host sends one when Next says.

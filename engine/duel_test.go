@@ -33,7 +33,7 @@ func (d *duel) take(ev Event) {
 		ev = n
 	}
 	actions := d.w.step(ev)
-	d.slow.used = usedIn(d.w.engine)
+	d.slow.used, d.slow.turn = usedIn(d.w.engine), turnIn(d.w.engine)
 	got := brief(actions)
 	if _, ok := ev.(QueueSet); ok && strings.HasPrefix(got, "reject ") { // the engine says why, too
 		_, rest, _ := strings.Cut(got, "\n")
@@ -107,6 +107,16 @@ func (d *duel) reclaimEvent() Event {
 	w.Share = api.Share{Compute: api.Compute{Floor: api.Milli(g.int("half", 1, 2)) * 500, Ceiling: 1000}}
 	w.Tasks, w.Devices = 1+g.int("gang", 0, 4)/4, 1
 	return guest
+}
+
+// turnIn is the turn of the workloads of an engine.
+func turnIn(e *Engine) func(string) Time {
+	return func(id string) Time {
+		if w, ok := e.work[id]; ok {
+			return w.turn
+		}
+		return 0
+	}
 }
 
 // usedIn is the decayed use of the queues of an engine: the naive one keeps none of its own, package queue tests how it is found.

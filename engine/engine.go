@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/ordered"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -32,9 +34,13 @@ type Engine struct {
 	nextID ActionID
 	seq    uint64 // counts submissions: first come, first served
 
+	lastCame Time // when what was submitted last came
+
 	fleet  *fleet.Fleet
 	placer *place.Placer
 	queues *queue.Tree
+
+	predictor *predict.Predictor
 
 	work    map[string]*workload
 	line    *ordered.List[*workload] // all that wait, in their order
@@ -48,7 +54,8 @@ type Engine struct {
 	grants  map[string]grantAt         // by UID
 	pending map[ActionID]*proposal
 
-	plans   map[ActionID]*plan // of reclaim, under way
+	plans   map[ActionID]*plan // of reclaim and preemption, under way
+	lowest  int32              // no preemptible work was ever of a lower priority
 	settled bool               // the last pass left nothing that would start by time alone
 	moves   uint64             // counts what may make a plan possible that was not
 	sized   queue.Amounts      // of the fleet, as of sizedAt
@@ -68,9 +75,13 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 	e := &Engine{
 		config: config,
 		nextID: max(1, config.FirstAction),
+		lowest: math.MaxInt32,
 		fleet:  f,
 		placer: place.New(f),
 		queues: queue.New(),
+
+		predictor: predict.New(predict.Config{}),
+
 		work:   map[string]*workload{},
 		line:   ordered.New(before),
 		groups: map[groupKey]*group{},
@@ -151,7 +162,7 @@ func (e *Engine) apply(event Event) bool {
 	case Feasibility:
 		return e.feasibility(ev)
 	case QueueSet:
-		return e.queueDone(e.queues.Set(ev.Queue))
+		return e.queueSet(ev)
 	case QueueGone:
 		return e.queueDone(e.queues.Remove(ev.Queue))
 	case Submit:
@@ -172,6 +183,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.done(ev)
 	case Refused:
 		return e.refused(ev)
+	case Learn:
+		return e.learnPast(ev)
 	case Tick:
 		return true
 	}
@@ -191,6 +204,32 @@ func (e *Engine) id() ActionID {
 	id := e.nextID
 	e.nextID++
 	return id
+}
+
+// queueSet makes or changes a queue. Where its order changes, what waits in it stands in line anew.
+func (e *Engine) queueSet(ev QueueSet) bool {
+	var order api.Milli
+	if q, ok := e.queues.Get(ev.Queue.Name); ok {
+		order = q.ShortestFirst()
+	}
+	if !e.queueDone(e.queues.Set(ev.Queue)) {
+		return false
+	}
+	if q, _ := e.queues.Get(ev.Queue.Name); q.ShortestFirst() != order {
+		var waiting []*workload
+		for w := range e.line.All {
+			if w.queue == q {
+				waiting = append(waiting, w)
+			}
+		}
+		for _, w := range waiting {
+			retryAt := w.retryAt
+			e.dequeue(w)
+			w.retryAt = retryAt
+			e.enqueue(w)
+		}
+	}
+	return true
 }
 
 func (e *Engine) queueDone(err error) bool {

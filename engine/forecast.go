@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
 // maxForecast is how much a forecast tries at the most, in groups of the line: a pass along it tries each.
@@ -13,9 +15,10 @@ const maxForecast = 1 << 15
 // ahead on the live state, with all that decides: order, quotas, reclaim and backfill. For the first in line that is a bound; those
 // behind it may start later all the same where work ends early, for their turn may come otherwise.
 type Forecast struct {
-	At     Time
-	starts map[string]Time
-	cut    bool // there was too much to try
+	At      Time
+	starts  map[string]Time
+	cut     bool // there was too much to try
+	guessed bool // something was predicted
 }
 
 // Forecast looks ahead from a time, not before that of the last event. It changes nothing.
@@ -23,9 +26,40 @@ func (e *Engine) Forecast(at Time) *Forecast {
 	var f *Forecast
 	e.lookAhead(at, func(a *ahead) {
 		e.Step(Tick{At{e.now}})
-		f = a.forecast()
+		f = a.forecast(limits{e})
 	})
 	return f
+}
+
+// foresee is a forecast in which everything ends when a quantile of its prediction is over instead, or with its time limit where that
+// comes first or nothing is predicted.
+func (e *Engine) foresee(at Time, of func(predict.Quantiles) int64) *Forecast {
+	var f *Forecast
+	e.lookAhead(at, func(a *ahead) {
+		e.Step(Tick{At{e.now}})
+		ends := newPredictions(e, of)
+		f = a.forecast(ends)
+		f.guessed = ends.used
+	})
+	return f
+}
+
+// Outlook is what is known ahead: a forecast by time limits, and by the low, middle and high quantile of what work is predicted to take.
+type Outlook struct {
+	*Forecast
+	low, median, high *Forecast // nil: nothing is predicted
+}
+
+// Outlook looks ahead from a time, not before that of the last event. It changes nothing.
+func (e *Engine) Outlook(at Time) *Outlook {
+	o := &Outlook{Forecast: e.Forecast(at)}
+	median := e.foresee(at, func(q predict.Quantiles) int64 { return q.Median })
+	if median.guessed {
+		o.median = median
+		o.low = e.foresee(at, func(q predict.Quantiles) int64 { return q.Low })
+		o.high = e.foresee(at, func(q predict.Quantiles) int64 { return q.High })
+	}
+	return o
 }
 
 // Start is when a workload starts that waits; Never: not known.
@@ -36,8 +70,8 @@ func (f *Forecast) Start(id string) Time {
 	return Never
 }
 
-// forecast lets the time go on until nothing starts any more by time limits alone.
-func (a *ahead) forecast() *Forecast {
+// forecast lets the time go on until nothing starts any more by what ends.
+func (a *ahead) forecast(ends endings) *Forecast {
 	e := a.e
 	f := &Forecast{At: e.now, starts: map[string]Time{}}
 	a.notes(f)
@@ -49,13 +83,9 @@ func (a *ahead) forecast() *Forecast {
 		}
 	}
 	for budget := maxForecast; e.line.Len() > 0; budget -= 1 + len(e.groups) {
-		a.carryOut(f)
-		end, next := Never, e.Next()
-		var t *task
-		if c := e.ends.Begin(); c.Valid() {
-			t = c.Value()
-			end = t.end()
-		}
+		a.carryOut(f, ends)
+		next := e.Next()
+		t, end := ends.next()
 		switch {
 		case budget < 0:
 			f.cut = true
@@ -108,7 +138,7 @@ func (a *ahead) notes(f *Forecast) {
 }
 
 // carryOut answers all starts and evictions as a host does for which all goes well, until there are none.
-func (a *ahead) carryOut(f *Forecast) {
+func (a *ahead) carryOut(f *Forecast, ends endings) {
 	for {
 		var open []ActionID
 		for id, p := range a.e.pending {
@@ -126,6 +156,7 @@ func (a *ahead) carryOut(f *Forecast) {
 			case p == nil:
 			case p.kind == placeProposal:
 				a.begin(p.w)
+				ends.began(p.w)
 			default:
 				a.endAndGoOn(p.w.tasks[p.task], f)
 			}
@@ -150,17 +181,29 @@ type Estimate struct {
 	Latest   Time   // as forecast; Never: not known
 	Unknown  string // why not
 	Message  string // the same in half a sentence; it names no workload
+	// By predictions, Never where nothing is predicted or no start is known: when it is expected to start, and the times before and after
+	// which it starts if all takes the low and the high quantile of its prediction. None is after Latest.
+	Expected, From, To Time
 	// InWay are running workloads without a time limit on devices that could serve it, oldest first, up to 8.
 	InWay []string
 }
 
 // Estimate says what a forecast means for a workload that waits, with why where it means nothing.
-func (e *Engine) Estimate(f *Forecast, id string) Estimate {
+func (e *Engine) Estimate(f *Outlook, id string) Estimate {
+	out := Estimate{Earliest: Never, Latest: Never, Expected: Never, From: Never, To: Never}
 	w, ok := e.work[id]
 	if !ok || !w.waiting() {
-		return Estimate{Earliest: Never, Latest: Never}
+		return out
 	}
-	out := Estimate{Earliest: max(f.At, w.retryAt), Latest: f.Start(id)}
+	out.Earliest, out.Latest = max(f.At, w.retryAt), f.Start(id)
+	if f.median != nil {
+		out.Expected = min(f.median.Start(id), out.Latest)
+		// What is shorter may let others go first: the bounds hold the middle in any case.
+		out.From, out.To = min(f.low.Start(id), out.Expected), min(max(f.high.Start(id), f.median.Start(id)), out.Latest)
+		if out.Expected == Never {
+			out.From = Never
+		}
+	}
 	if out.Latest != Never {
 		out.Earliest = min(out.Earliest, out.Latest)
 		return out

@@ -30,10 +30,10 @@ func busyWorld(t testing.TB) *world {
 	w.step(NodeSet{w.at(), "n2", devices("n2", 1, "m", 80*gi), []Resource{{"cpu", 16}}})
 	w.step(QueueSet{w.at(), api.QueueSpec{Name: "vision", Quota: 4500}})
 	w.step(Feasibility{At: w.at(), Class: "zone", Allowed: []string{"n2"}, Barred: []NodeReason{{"n1", "taint"}}})
-	w.step(Submit{w.at(), gang})
+	w.step(Submit{At: w.at(), Workload: gang})
 	w.settle()
 	for _, id := range []string{"a", "b", "c"} {
-		w.step(Submit{w.at(), work(id, 500)})
+		w.step(Submit{At: w.at(), Workload: work(id, 500)})
 	}
 	w.settle()
 	w.step(Usage{w.at(), []GrantUsage{{"a.0.0-2", 3 * gi}}})
@@ -41,13 +41,13 @@ func busyWorld(t testing.TB) *world {
 	w.step(Change{At: w.at(), ID: "gang", Share: &next})
 	w.step(Cancel{w.at(), "b", "asked"})
 	w.step(NodeGone{w.at(), "n2"})
-	w.step(Submit{w.at(), work("d", 1000)})
-	w.step(Submit{w.at(), work("e", 900)})
+	w.step(Submit{At: w.at(), Workload: work("d", 1000)})
+	w.step(Submit{At: w.at(), Workload: work("e", 900)})
 	w.now += 1000
 	open := w.engine.Unanswered()
 	w.step(Refused{w.at(), open[len(open)-1].Action(), "", "disk full"})
-	w.step(Submit{w.at(), work("big", 1000)})
-	w.step(Adopt{w.at(), work("adopted", 100), []Placing{{0, "n9", []Grant{{
+	w.step(Submit{At: w.at(), Workload: work("big", 1000)})
+	w.step(Adopt{At: w.at(), Workload: work("adopted", 100), Tasks: []Placing{{0, "n9", []Grant{{
 		UID: "adopted.0.0", Device: "n9-0", Compute: api.Compute{Floor: 100, Ceiling: 100}, Ceiling: gi, Weight: 1,
 	}}}}})
 	return w
@@ -207,7 +207,7 @@ func TestReplayFindsTheDifference(t *testing.T) {
 func TestEventsReadBack(t *testing.T) {
 	share := api.Share{Compute: api.Compute{Floor: 250, Ceiling: 800}, Memory: api.Memory{Floor: api.Amount{Bytes: gi}, Ceiling: api.Amount{Part: 333}}, Weight: 3}
 	priority, queue, at := int32(-3), "q", At{17}
-	work := Workload{"w", "q", api.Batch, 2, 3, 4, share, "m", []Resource{{"cpu", 1}}, "zone", 99, true}
+	work := Workload{"w", "u", "n", "q", api.Batch, 2, 3, 4, share, "m", []Resource{{"cpu", 1}}, "zone", 99, true}
 	grant := Grant{"w.0.0", "d", share.Compute, gi, 2 * gi, 5}
 	placing := []Placing{{1, "n", []Grant{grant}}}
 	for _, ev := range []Event{
@@ -217,7 +217,8 @@ func TestEventsReadBack(t *testing.T) {
 		Usage{at, []GrantUsage{{"w.0.0-1", gi}}},
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
 		QueueGone{at, "q"},
-		Submit{at, work},
+		Submit{at, work, 7},
+		Learn{at, []Past{{work, 9, 8, gi}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},
 		Started{at, "w", 1},
@@ -225,7 +226,7 @@ func TestEventsReadBack(t *testing.T) {
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
 		Done{at, 4},
 		Refused{at, 4, "n", "why"},
-		Adopt{at, work, placing},
+		Adopt{at, work, placing, 6},
 		Tick{at},
 	} {
 		data, err := MarshalEvent(ev)
@@ -275,10 +276,10 @@ func TestTextOfAnyBytes(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.step(NodeSet{w.at(), "n\xff", devices("n\xff", 1, "m\xfe", gi), []Resource{{"c\xff", 1}}})
 	work := Workload{ID: "w\xff", Tasks: 1, Devices: 1, Model: "m\xfe", Share: api.Share{Compute: api.Compute{Floor: 500, Ceiling: 500}}}
-	w.step(Submit{w.at(), work})
+	w.step(Submit{At: w.at(), Workload: work})
 	w.settle()
 	work.ID = "w2 �\\ufffd"
-	w.step(Submit{w.at(), work})
+	w.step(Submit{At: w.at(), Workload: work})
 	w.settle()
 	w.step(Refused{w.at(), 99, "n\xff", "bad\xff"})
 	w.step(Cancel{w.at(), "w\xff", "asked\xff"})
@@ -346,7 +347,7 @@ func FuzzRestore(f *testing.F) {
 		w := newWorld(t, Config{})
 		w.engine = e
 		w.begin()
-		w.step(Submit{w.at(), Workload{ID: "fuzz", Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 1, Ceiling: 1}}}})
+		w.step(Submit{At: w.at(), Workload: Workload{ID: "fuzz", Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 1, Ceiling: 1}}}})
 	})
 }
 

@@ -65,6 +65,7 @@ func (n *naive) pass(out *strings.Builder) (again bool) {
 // alike says that two workloads are the same in all that decides whether they may start.
 func alike(a, b *naiveWork) bool {
 	x, y := a.Workload, b.Workload
+	x.User, x.Name = y.User, y.Name
 	x.ID, x.Priority, x.Share.Compute.Ceiling, x.Share.Weight = y.ID, y.Priority, y.Share.Compute.Ceiling, y.Share.Weight
 	if x.Share.Memory.Bound() == y.Share.Memory.Bound() { // else their ceilings rule out other devices
 		x.Share.Memory.Ceiling = y.Share.Memory.Ceiling

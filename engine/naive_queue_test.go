@@ -293,7 +293,9 @@ type rival struct {
 func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts) *naiveWork {
 	var rivals []rival
 	for _, w := range of {
-		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(cmp.Compare(w.Priority, rivals[0].first.Priority), -cmp.Compare(w.coming, rivals[0].first.coming)) > 0) {
+		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(
+			cmp.Compare(w.Priority, rivals[0].first.Priority), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
+		) > 0) {
 			name := queue + "/"
 			rivals = []rival{{name, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
 		}
@@ -307,10 +309,10 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	if len(rivals) == 0 {
 		return nil
 	}
-	return slices.MinFunc(rivals, compareRivals).first
+	return slices.MinFunc(rivals, n.compareRivals).first
 }
 
-func compareRivals(a, b rival) int {
+func (n *naive) compareRivals(a, b rival) int {
 	of := func(first bool) int {
 		if first {
 			return -1
@@ -333,6 +335,7 @@ func compareRivals(a, b rival) int {
 	return cmp.Or(
 		product(a.held, b.fair).Cmp(product(b.held, a.fair)),
 		product(big.NewInt(a.used), big.NewInt(b.weight)).Cmp(product(big.NewInt(b.used), big.NewInt(a.weight))),
+		cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)),
 		cmp.Compare(a.first.coming, b.first.coming),
 	)
 }

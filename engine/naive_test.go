@@ -20,6 +20,7 @@ type naive struct {
 	work    []*naiveWork // in the order they came
 	came    int
 	plans   []*naivePlan             // under way, in the order they were made
+	turn    func(id string) Time     // of what waits, as the engine found it when that came: TestTurn tests how
 	used    func(queue string) int64 // decayed use now; of the work of a queue itself with a / behind its name
 }
 

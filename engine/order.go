@@ -8,8 +8,8 @@ import (
 
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
 // whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals the one with the higher priority in front; then the one furthest below its
-// fair share, by decayed use where that is the same (queue.Key); then first come. Inside one queue it is priority, then first
-// come. What is in a queue with others under it stands beside these as if it were one more.
+// fair share, by decayed use where that is the same (queue.Key); then by turn (before). Inside one queue it is priority, then
+// the turn. What is in a queue with others under it stands beside these as if it were one more.
 type branch struct {
 	node  *queue.Node // nil: the whole tree
 	own   bool        // the work of node itself

@@ -55,7 +55,7 @@ func TestScoredPlacementIsRestored(t *testing.T) {
 			w.Devices = 1 + draw(2)
 		}
 		w.Share.Compute = api.Compute{Floor: floor, Ceiling: api.WholeDevice}
-		actions := step(Submit{At{Time(i)}, w})
+		actions := step(Submit{At: At{Time(i)}, Workload: w})
 		if len(actions) == 0 {
 			step(Cancel{At{Time(i)}, w.ID, ""})
 			continue

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// plan is a set of evictions that together let one workload start within the quota of its queue. It is over when none of its
+// plan is a set of evictions that together let one workload start: within the quota of its queue, or before work of a lower priority. It is over when none of its
 // tasks holds anything any more; one whose end the host refused is no longer part of it.
 type plan struct {
 	id    ActionID // of its first action
@@ -19,10 +19,13 @@ func (p *pass) carryOut(w *workload, victims []*workload) {
 	p.plans[pl.id] = pl
 	p.setPlan(w, pl.id)
 	for _, v := range victims {
-		reason := fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
+		code, reason := EvictReclaim, fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
+		if preempts(w, v) {
+			code, reason = EvictPreempt, fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
+		}
 		for _, t := range v.tasks {
 			if t.live() {
-				p.evict(t, EvictReclaim, reason)
+				p.evict(t, code, reason)
 				t.plan = pl.id
 				pl.tasks = append(pl.tasks, t)
 			}

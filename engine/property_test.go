@@ -69,6 +69,7 @@ func (g *generator) submit() Submit {
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
 		Model: g.pick("model", "", "", "big", "small"), Feasibility: g.pick("class", "", "", "zone"),
 		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
+		User: g.pick("user", "", "ann", "bob"),
 	}
 	if g.int("several", 0, 3) == 0 {
 		w.Tasks, w.Devices = g.int("tasks", 1, 3), g.int("devices", 1, 3)
@@ -76,7 +77,7 @@ func (g *generator) submit() Submit {
 	if g.int("resources", 0, 2) == 0 {
 		w.Resources = []Resource{{"cpu", int64(g.int("cpu", 1, 4))}}
 	}
-	return Submit{g.world.at(), w}
+	return Submit{At: g.world.at(), Workload: w}
 }
 
 // queue gives a queue other quotas, limits and weights, most of them none.
@@ -87,6 +88,9 @@ func (g *generator) queue(at At) QueueSet {
 	}
 	if q.Name == "team" {
 		q.Parent = "org"
+	}
+	if g.int("shortest first", 0, 2) == 0 {
+		q.ShortestFirst = 1500
 	}
 	switch g.int("more", 0, 5) {
 	case 0:
@@ -279,7 +283,7 @@ func (g *generator) adopt(at At) Event {
 	w.Tasks, w.Devices = 1, 1
 	node := g.pick("on", "n1", "n2", "n4")
 	floor, ceiling := w.Share.Memory.On(8 * gi)
-	return Adopt{at, w, []Placing{{0, node, []Grant{{
+	return Adopt{At: at, Workload: w, Tasks: []Placing{{0, node, []Grant{{
 		UID: w.ID + ".0.0", Device: fmt.Sprintf("%s-%d", node, g.int("device", 0, 3)), Compute: w.Share.Compute,
 		Floor: floor, Ceiling: ceiling, Weight: 1,
 	}}}}}

@@ -8,8 +8,11 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
-// EvictReclaim is the code of an eviction by which a queue takes back what it is guaranteed.
-const EvictReclaim = "reclaim"
+// Codes of evictions for the sake of another workload.
+const (
+	EvictReclaim = "reclaim" // by which a queue takes back what it is guaranteed
+	EvictPreempt = "preempt" // by which work of a higher priority in the same queue goes first
+)
 
 // restart is what starting again is taken to cost, in µs of running.
 const restart = 60_000_000
@@ -18,10 +21,10 @@ const restart = 60_000_000
 // something where the owner would start.
 const maxPruned = 64
 
-// reclaim takes back for a workload that does not fit what its queue is guaranteed: from queues that hold more than their quota,
-// preemptible work only, and only if it then starts. What is taken is, in this order, of low priority, cheap to lose
-// (what it ran for, weighed by its compute, and a minute for starting again), and young. Among all prefixes of that order the
-// shortest that works is the plan, without those it works without.
+// reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
+// then what work of a lower priority holds in its own queue: preemptible work only, and only if it then starts. What is taken of each is,
+// in this order, of low priority, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
+// Among all prefixes of that order the shortest that works is the plan, without those it works without.
 //
 // Plans that are under way count as carried out, and what they are for as started.
 func (p *pass) reclaim(w *workload) {
@@ -29,7 +32,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && len(entitled(w)) == 0 {
+	if len(p.plans) == 0 && len(entitled(w)) == 0 && w.Priority <= p.lowest {
 		return
 	}
 	t := trial{pass: p, w: w}
@@ -171,7 +174,7 @@ func (e *Engine) openPlans() []*plan {
 func (t *trial) candidates(owners []*queue.Node) []*workload {
 	var all []*workload
 	for _, v := range t.work {
-		if t.eligible(v) && taker(v, owners) && t.helps(v) && borrows(v, t.w) {
+		if t.eligible(v) && t.helps(v) && (preempts(t.w, v) || taker(v, owners) && borrows(v, t.w)) {
 			all = append(all, v)
 		}
 	}
@@ -182,7 +185,14 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	all := slices.Clone(candidates)
 	slices.SortFunc(all, func(a, b *workload) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
+		own := 0
+		if preempts(t.w, a) != preempts(t.w, b) {
+			own = 1
+			if preempts(t.w, b) {
+				own = -1
+			}
+		}
+		return cmp.Or(own, cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
 	})
 	keep := len(t.moved)
 	all = slices.DeleteFunc(all, func(v *workload) bool {
@@ -201,6 +211,9 @@ func (t *trial) eligible(v *workload) bool {
 	return v.Preemptible && !v.waiting() && v.placing == 0 && v.resize == nil && !v.spared && !v.cancelled &&
 		!slices.ContainsFunc(v.tasks, func(task *task) bool { return task.live() && task.evicting })
 }
+
+// preempts says that a workload goes before one of its own queue that is of a lower priority.
+func preempts(w, v *workload) bool { return v.queue == w.queue && v.Priority < w.Priority }
 
 // taker says that the first queue on the owner's side of where the two meet may take back.
 func taker(v *workload, owners []*queue.Node) bool {

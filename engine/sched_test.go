@@ -17,11 +17,12 @@ import (
 //
 //	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N]
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [shortest=N]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
 //	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
+//	      [user=U] [name=N]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
@@ -133,7 +134,7 @@ func (w *world) event(a args) Event {
 		}
 		return ev
 	case "submit":
-		return Submit{w.at(), a.workload()}
+		return Submit{At: w.at(), Workload: a.workload()}
 	case "change":
 		return a.change(w)
 	case "cancel":
@@ -142,7 +143,7 @@ func (w *world) event(a args) Event {
 		wl := a.workload()
 		g := Grant{UID: wl.ID + ".0.0", Device: a.text("device", ""), Compute: wl.Share.Compute, Weight: wl.Share.EffectiveWeight()}
 		g.Floor, g.Ceiling = wl.Share.Memory.On(1 << 40)
-		return Adopt{w.at(), wl, []Placing{{0, a.text("node", ""), []Grant{g}}}}
+		return Adopt{At: w.at(), Workload: wl, Tasks: []Placing{{0, a.text("node", ""), []Grant{g}}}}
 	case "done":
 		return Done{w.at(), ActionID(a.number("", a.word(0)))}
 	case "refuse":
@@ -249,6 +250,7 @@ func (a args) queue() api.QueueSpec {
 			All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")),
 			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
 		},
+		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")),
 	}
 	if quota.Compute != nil {
 		q.Quota = *quota.Compute
@@ -290,7 +292,7 @@ func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmoun
 
 func (a args) workload() Workload {
 	w := Workload{
-		ID: a.word(0), Queue: a.text("queue", ""), Class: api.Training, Priority: int32(a.number("prio", "0")),
+		ID: a.word(0), User: a.text("user", ""), Name: a.text("name", ""), Queue: a.text("queue", ""), Class: api.Training, Priority: int32(a.number("prio", "0")),
 		Tasks: a.number("tasks", "1"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
 		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes",

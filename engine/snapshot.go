@@ -11,6 +11,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -25,16 +26,21 @@ type savedEngine struct {
 	Now       Time            `json:"now"`
 	NextID    ActionID        `json:"nextID"`
 	Seq       uint64          `json:"seq"`
+	LastCame  Time            `json:"lastCame,omitempty"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
 	Uses      []queue.Use     `json:"uses,omitempty"`
 	Workloads []savedWorkload `json:"workloads"`
 	Seen      *place.Seen     `json:"seen,omitempty"` // by the placement policy
+
+	Learned []predict.Learned `json:"learned,omitempty"` // by predictions
 }
 
 type savedWorkload struct {
 	Workload  Workload     `json:"workload"`
 	Seq       uint64       `json:"seq"`
+	Came      Time         `json:"came,omitempty"`
+	Turn      Time         `json:"turn,omitempty"`
 	Tasks     []savedTask  `json:"tasks,omitempty"`
 	Placing   ActionID     `json:"placing,omitempty"`
 	Cancelled bool         `json:"cancelled,omitempty"`
@@ -44,6 +50,7 @@ type savedWorkload struct {
 	Resize    *savedResize `json:"resize,omitempty"`
 	Plan      ActionID     `json:"plan,omitempty"`
 	Spared    bool         `json:"spared,omitempty"`
+	Peak      int64        `json:"peak,omitempty"`
 }
 
 type savedTask struct {
@@ -82,8 +89,9 @@ type savedResizing struct {
 // Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
 func (e *Engine) Snapshot() []byte {
 	saved := savedEngine{
-		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq,
+		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame,
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
+		Learned: e.predictor.Export(),
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
@@ -97,8 +105,9 @@ func (e *Engine) Snapshot() []byte {
 
 func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
-		Workload: w.Workload, Seq: w.seq, Placing: w.placing, Cancelled: w.cancelled,
+		Workload: w.Workload, Seq: w.seq, Came: w.came, Turn: w.turn, Placing: w.placing, Cancelled: w.cancelled,
 		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused, Plan: w.plan, Spared: w.spared,
+		Peak: int64(w.peak),
 	}
 	for _, t := range w.tasks {
 		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason, Plan: t.plan}
@@ -164,9 +173,12 @@ func (s *savedEngine) restore() (*Engine, error) {
 		}
 	}
 	e := newEngine(s.Config, f)
-	e.now, e.nextID, e.seq = s.Now, s.NextID, s.Seq
+	e.now, e.nextID, e.seq, e.lastCame = s.Now, s.NextID, s.Seq, s.LastCame
 	e.queues.Now = int64(s.Now)
 	e.placer.SetSeen(s.Seen)
+	if e.predictor, err = predict.Import(predict.Config{}, s.Learned); err != nil {
+		return nil, err
+	}
 	for _, q := range s.Queues {
 		if err := e.queues.Set(q); err != nil {
 			return nil, err
@@ -186,8 +198,8 @@ func (s *savedEngine) restore() (*Engine, error) {
 
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
-		Workload: s.Workload, seq: s.Seq, placing: s.Placing, cancelled: s.Cancelled,
-		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused, plan: s.Plan, spared: s.Spared,
+		Workload: s.Workload, seq: s.Seq, came: s.Came, turn: s.Turn, placing: s.Placing, cancelled: s.Cancelled,
+		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused, plan: s.Plan, spared: s.Spared, peak: api.Bytes(s.Peak),
 	}
 	if w.plan != 0 {
 		e.joinPlan(w.plan).w = w
@@ -206,6 +218,7 @@ func (e *Engine) load(s *savedWorkload) error {
 	}
 	w.queue, w.shape = q, e.shapeOf(&w.Workload)
 	e.work[w.ID] = w
+	e.noteLowest(w)
 	if len(s.Tasks) == 0 {
 		if w.placing != 0 || s.Resize != nil {
 			return fmt.Errorf("workload %s waits and is being started or resized", w.ID)

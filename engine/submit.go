@@ -77,9 +77,14 @@ func (e *Engine) submit(ev Submit) bool {
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
+	if ev.Waited < 0 {
+		return e.reject(w.ID, "invalid", "workload %s cannot have waited for %d µs already: give 0 or more", w.ID, ev.Waited)
+	}
 	if _, ok := e.work[w.ID]; ok {
 		return e.reject(w.ID, "duplicate", "workload %s is known already: submit it under an ID that was never used", w.ID)
 	}
+	// What was submitted before came before, however the host's clock went meanwhile.
+	w.came = max(e.lastCame, e.now-ev.Waited)
 	if !e.join(w) {
 		return false
 	}
@@ -87,6 +92,7 @@ func (e *Engine) submit(ev Submit) bool {
 		request := w.shape.Request // which is marked as one that came
 		e.placer.Saw(&request)
 	} else {
+		e.lastCame = w.came
 		e.placer.Saw(&w.shape.Request)
 	}
 	e.enqueue(w)
@@ -107,7 +113,15 @@ func (e *Engine) join(w *workload) bool {
 	w.seq = e.seq
 	e.seq++
 	e.work[w.ID] = w
+	e.noteLowest(w)
 	return true
+}
+
+// noteLowest remembers the lowest priority that preemptible work has had.
+func (e *Engine) noteLowest(w *workload) {
+	if w.Preemptible {
+		e.lowest = min(e.lowest, w.Priority)
+	}
 }
 
 func (e *Engine) cancel(ev Cancel) bool {
@@ -141,6 +155,9 @@ func (e *Engine) adopt(ev Adopt) bool {
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
+	if ev.Ran < 0 {
+		return e.reject(w.ID, "invalid", "workload %s cannot have run for %d µs already: give 0 or more", w.ID, ev.Ran)
+	}
 	old := e.work[w.ID]
 	if old != nil && !old.waiting() {
 		return e.reject(w.ID, "duplicate", "workload %s holds its grants already: adopt it only once", w.ID)
@@ -159,7 +176,7 @@ func (e *Engine) adopt(ev Adopt) bool {
 	w.queue.Holds++
 	w.tasks = make([]*task, w.Tasks)
 	for i := range w.tasks {
-		w.tasks[i] = &task{w: w, index: i, node: fleet.None, started: true, since: e.now}
+		w.tasks[i] = &task{w: w, index: i, node: fleet.None, started: true, since: e.now - ev.Ran}
 	}
 	for _, p := range ev.Tasks {
 		e.adoptTask(w.tasks[p.Task], p)

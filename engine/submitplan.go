@@ -46,7 +46,7 @@ type SubmitPlan struct {
 // PlanSubmit says what would follow if a workload were submitted after news of what grants hold, not before the last event. It decides
 // as Step does, on the live state, and takes everything back: it changes nothing.
 func (e *Engine) PlanSubmit(news Usage, w Workload) SubmitPlan {
-	never := Estimate{Earliest: Never, Latest: Never}
+	never := Estimate{Earliest: Never, Latest: Never, Expected: Never, From: Never, To: Never}
 	out := SubmitPlan{Why: Why{Estimate: Never, NextTry: Never}, Estimate: never}
 	e.lookAhead(news.At.At, func(*ahead) {
 		e.Step(news)
@@ -59,7 +59,7 @@ func (e *Engine) PlanSubmit(news Usage, w Workload) SubmitPlan {
 func (s *SubmitPlan) plan(e *Engine, w Workload) {
 	before := e.Forecast(e.now)
 	e.lookAhead(e.now, func(a *ahead) {
-		s.Actions = e.Step(Submit{At{e.now}, w})
+		s.Actions = e.Step(Submit{At: At{e.now}, Workload: w})
 		if s.read(w.ID); s.Rejected != nil {
 			return
 		}
@@ -67,7 +67,7 @@ func (s *SubmitPlan) plan(e *Engine, w Workload) {
 		if promise, ok := a.promises[one]; ok && s.Place != nil {
 			s.Promise = &promise
 		}
-		waiting, after := e.Waiting(), e.Forecast(e.now)
+		waiting, after := e.Waiting(), e.Outlook(e.now)
 		if one.waiting() {
 			s.Why, s.Estimate = e.Why(one.ID), e.Estimate(after, one.ID)
 			s.Behind = len(waiting) - s.Why.Place

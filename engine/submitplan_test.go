@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -85,7 +86,7 @@ func TestPlanIsWhatSubmitDoes(t *testing.T) {
 		w.step(g.node())
 		for i := range g.int("borrowers", 0, 4) {
 			share := api.Share{Compute: api.Compute{Floor: 600, Ceiling: api.WholeDevice}}
-			w.step(Submit{w.at(), Workload{ID: fmt.Sprintf("borrower%d", i), Tasks: 1, Devices: 1, Share: share, Preemptible: true}})
+			w.step(Submit{At: w.at(), Workload: Workload{ID: fmt.Sprintf("borrower%d", i), Tasks: 1, Devices: 1, Share: share, Preemptible: true}})
 			w.settle()
 		}
 		for range g.int("steps", 20, 60) {
@@ -160,7 +161,7 @@ func TestForecastIsWhatComes(t *testing.T) {
 			rt.Fatalf("a forecast left a trace")
 		}
 		waiting := w.engine.Waiting()
-		starts := w.runOut(waiting)
+		starts := w.runOut(waiting, limitOf)
 		for _, id := range waiting {
 			if at, ok := starts[id]; !ok && forecast.Start(id) != Never || ok && forecast.Start(id) != at {
 				rt.Fatalf("%s was forecast to start at %d and starts at %d (%v)", id, forecast.Start(id), at, ok)
@@ -205,8 +206,16 @@ func (w *world) answerAll() {
 	}
 }
 
-// runOut lets everything run to its time limit, and says when those that wait started.
-func (w *world) runOut(waiting []string) map[string]Time {
+// limitOf is when the time limit of a task is over.
+func limitOf(t *task) Time {
+	if t.w.TimeLimit == 0 {
+		return Never
+	}
+	return t.end()
+}
+
+// runOut lets everything run to its end, and says when those that wait started.
+func (w *world) runOut(waiting []string, ends func(*task) Time) map[string]Time {
 	starts := map[string]Time{}
 	for {
 		w.step(Tick{w.at()})
@@ -218,9 +227,13 @@ func (w *world) runOut(waiting []string) map[string]Time {
 		}
 		end, next := Never, w.engine.Next()
 		var t *task
-		if c := w.engine.ends.Begin(); c.Valid() {
-			t = c.Value()
-			end = t.end()
+		for _, one := range w.engine.byID() {
+			for _, o := range one.tasks {
+				first := t == nil || ends(o) < end || ends(o) == end && (o.w.seq < t.w.seq || o.w == t.w && o.index < t.index)
+				if o.live() && ends(o) != Never && first {
+					t, end = o, ends(o)
+				}
+			}
 		}
 		switch {
 		case end == Never && next == Never:
@@ -241,19 +254,20 @@ func TestEstimateSaysWhyThereIsNone(t *testing.T) {
 	w.step(NodeSet{At: w.at(), Node: "n1", Devices: devices("n1", 1, "big", 8*gi)})
 	submit := func(id string, floor api.Milli, limit Time) {
 		share := api.Share{Compute: api.Compute{Floor: floor, Ceiling: api.WholeDevice}}
-		w.step(Submit{w.at(), Workload{ID: id, Tasks: 1, Devices: 1, Share: share, TimeLimit: limit}})
+		w.step(Submit{At: w.at(), Workload: Workload{ID: id, Tasks: 1, Devices: 1, Share: share, TimeLimit: limit}})
 		w.settle()
 	}
 	submit("limited", 500, 60_000_000)
 	submit("endless", 500, 0)
 	submit("half", 500, 0)
 	submit("whole", 1000, 0)
-	f := w.engine.Forecast(w.now)
+	f := w.engine.Outlook(w.now)
 	for id, want := range map[string]string{
-		"half":  "{Earliest:0 Latest:60000000 Unknown: Message: InWay:[]}",
-		"whole": fmt.Sprintf("{Earliest:0 Latest:%d Unknown:%s Message:work without a time limit is in its way InWay:[endless]}", Never, UnknownEndless),
+		"half":  "{Earliest:0 Latest:60000000 Unknown: Message: Expected:NEVER From:NEVER To:NEVER InWay:[]}",
+		"whole": "{Earliest:0 Latest:NEVER Unknown:no_time_limit Message:work without a time limit is in its way Expected:NEVER From:NEVER To:NEVER InWay:[endless]}",
 	} {
-		if got := fmt.Sprintf("%+v", w.engine.Estimate(f, id)); got != want {
+		got := strings.ReplaceAll(fmt.Sprintf("%+v", w.engine.Estimate(f, id)), fmt.Sprint(Never), "NEVER")
+		if got != want {
 			t.Errorf("%s: %s instead of %s", id, got, want)
 		}
 	}

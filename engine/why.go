@@ -77,7 +77,11 @@ func (e *Engine) Why(id string) Why {
 	}
 	if pl := e.plans[w.plan]; pl != nil && verdict != mayStart {
 		why.Code = WhyReclaim
-		why.Message = fmt.Sprintf("what its queue %s is guaranteed is being taken back for it; tasks of others that are still to end: %d (plan %d)", w.queue.Name, len(pl.tasks), pl.id)
+		what := "what its queue " + w.queue.Name + " is guaranteed is being taken back for it; tasks of others"
+		if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictReclaim }) {
+			what = "work of a lower priority in its queue " + w.queue.Name + " is being ended for it; tasks"
+		}
+		why.Message = fmt.Sprintf("%s that are still to end: %d (plan %d)", what, len(pl.tasks), pl.id)
 		why.Unblock = "those tasks ending, as they were asked to"
 		return why
 	}

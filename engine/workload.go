@@ -8,6 +8,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -15,6 +16,8 @@ import (
 type workload struct {
 	Workload
 	seq       uint64
+	came      Time // it was submitted
+	turn      Time // by which it stands in line among those of its priority: see setTurn
 	queue     *queue.Node
 	shape     *shape
 	tasks     []*task // nil: waiting
@@ -26,6 +29,7 @@ type workload struct {
 	refused  string // why the host refused it last
 
 	resize *resize
+	peak   api.Bytes // the most that a grant of it held, as said
 
 	plan     ActionID // while it waits: the plan, under way or carried out, that lets it start
 	spared   bool     // the host refused to end it: nobody takes it back any more
@@ -85,12 +89,33 @@ const (
 	resizeProposal
 )
 
-// before is the order of the line: priority, then first come.
+// before is the order of the line: priority, then whose turn is earlier, then first come.
 func before(a, b *workload) bool {
 	if a.Priority != b.Priority {
 		return a.Priority > b.Priority
 	}
+	if a.turn != b.turn {
+		return a.turn < b.turn
+	}
 	return a.seq < b.seq
+}
+
+// setTurn gives a workload that comes into the line its turn: when it came, and in a queue that lets the shortest go first, as many times
+// later as that says as it is predicted to run. All age alike, so their order stands while they wait. What nothing is predicted of
+// counts by its time limit, and without one as taking no time: somebody has to run it for the first time.
+func (e *Engine) setTurn(w *workload) {
+	w.turn = w.came
+	factor := Time(w.queue.ShortestFirst())
+	if factor == 0 {
+		return
+	}
+	long := w.TimeLimit
+	if q, ok := e.predictor.Predict(PredictedBy(&w.Workload), predict.Duration, -1, int64(e.now)); ok {
+		if long = Time(q.Median); w.TimeLimit > 0 {
+			long = min(long, w.TimeLimit)
+		}
+	}
+	w.turn = after(w.came, min(long, Never/factor)*factor/Time(api.WholeDevice))
 }
 
 func (w *workload) waiting() bool { return w.tasks == nil }
@@ -196,6 +221,7 @@ func (s *shape) key() shapeKey {
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.
 func (e *Engine) enqueue(w *workload) {
+	e.setTurn(w)
 	e.line.Insert(w)
 	w.queue.Waiting++
 	w.queue.Want(w.demand(), 1)

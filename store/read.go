@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -21,6 +22,13 @@ func (s *Store) Live(ctx context.Context) ([]Workload, error) {
 // Ended returns the workloads that are over, in order of submission.
 func (s *Store) Ended(ctx context.Context) ([]Workload, error) {
 	return s.list(ctx, `SELECT `+columns+` FROM workloads WHERE phase = 'ended' ORDER BY seq`)
+}
+
+// LastEnded returns at most so many of the workloads that are over, those submitted last, in order of submission.
+func (s *Store) LastEnded(ctx context.Context, most int) ([]Workload, error) {
+	last, err := s.list(ctx, `SELECT `+columns+` FROM workloads WHERE phase = 'ended' ORDER BY seq DESC LIMIT ?`, most)
+	slices.Reverse(last)
+	return last, err
 }
 
 // Find returns the workload with this UID, else the latest submitted under this name; false if there is none.

@@ -144,6 +144,9 @@ func TestPruneKeepsTheLatestAndAllThatLive(t *testing.T) {
 	if err != nil || len(gone) != 3 {
 		t.Fatalf("pruned %v, %v; want 3", gone, err)
 	}
+	if last, err := store.LastEnded(ctx, 1); err != nil || len(last) != 1 || last[0].UID != "u6" {
+		t.Errorf("the last that ended: %+v, %v", last, err)
+	}
 	ended, _ := store.Ended(ctx)
 	live, _ := store.Live(ctx)
 	if len(ended) != 2 || ended[0].Seq != 5 || len(live) != 1 {

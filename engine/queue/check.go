@@ -33,6 +33,9 @@ func validate(spec api.QueueSpec) error {
 			return fmt.Errorf("queue %s: a weight of %d is out of range: give 1 to %d, or 0 for the default", spec.Name, w, maxWeight)
 		}
 	}
+	if f := spec.ShortestFirst; f < 0 || f > api.MaxShortestFirst {
+		return fmt.Errorf("queue %s: the shortest go first by %s, out of range: give 0 to %s", spec.Name, f, api.MaxShortestFirst)
+	}
 	all := boundsOf(spec)
 	for i := range all {
 		b := &all[i]

@@ -46,6 +46,9 @@ func (n *Node) Children() []*Node { return n.children }
 // Spec is the queue as it was set. The caller must not change what it points to.
 func (n *Node) Spec() api.QueueSpec { return n.spec }
 
+// ShortestFirst is by how much what is predicted to be shorter goes first in it.
+func (n *Node) ShortestFirst() api.Milli { return n.spec.ShortestFirst }
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {

@@ -75,6 +75,9 @@ func (h *Host) doEvict(action engine.Evict) {
 	}
 	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
 		reason := strings.ReplaceAll(h.named(action.Reason), " on node "+h.name, "") // there is only this one
+		for uid, o := range h.work {                                                 // that it was for
+			reason = strings.ReplaceAll(reason, "workload "+uid, o.now.Spec.Name)
+		}
 		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace}
 		h.note(w, "evicted: "+reason)
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,8 +24,8 @@ const (
 
 // starts are the estimates of starts: the last forecast, and how those that were given fared.
 type starts struct {
-	forecast *engine.Forecast // nil: something was decided since
-	errors   []int64          // µs that the last starts came later than was said; less than nothing: sooner. The oldest first
+	forecast *engine.Outlook // nil: something was decided since
+	errors   []int64         // µs that the last starts came later than was said; less than nothing: sooner. The oldest first
 }
 
 // loadStarts reads how the estimates of earlier daemons fared.
@@ -42,11 +43,11 @@ func (h *Host) loadStarts(ctx context.Context) error {
 // expectedOf is when a workload that waits is expected to start. The first time that is known counts when it starts.
 func (h *Host) expectedOf(w *work) *api.Start {
 	if f, now := h.starts.forecast, h.time().At; f == nil || now-f.At > engine.Time(forecastLasts.Microseconds()) {
-		h.starts.forecast = h.engine.Forecast(now)
+		h.starts.forecast = h.engine.Outlook(now)
 	}
 	out := h.shownStart(h.engine.Estimate(h.starts.forecast, w.now.UID))
-	if out.Latest != nil && w.keep.Expected == nil {
-		w.keep.Expected = out.Latest // stored when something happens to it
+	if w.keep.Expected == nil {
+		w.keep.Expected = cmp.Or(out.Expected, out.Latest) // stored when something happens to it
 	}
 	return out
 }
@@ -55,13 +56,22 @@ func (h *Host) expectedOf(w *work) *api.Start {
 func (h *Host) shownStart(estimate engine.Estimate) *api.Start {
 	out := &api.Start{Unknown: estimate.Message, Past: h.pastStarts()}
 	if estimate.Latest != engine.Never {
-		earliest, latest := h.wall(estimate.Earliest).UTC(), h.wall(estimate.Latest).UTC()
-		out.Earliest, out.Latest = &earliest, &latest
+		out.Earliest, out.Latest = h.known(estimate.Earliest), h.known(estimate.Latest)
 	}
+	out.Expected, out.From, out.To = h.known(estimate.Expected), h.known(estimate.From), h.known(estimate.To)
 	for _, id := range estimate.InWay {
 		out.InWay = append(out.InWay, h.nameOf(id))
 	}
 	return out
+}
+
+// known is a time of the engine's on the clock; nil: never.
+func (h *Host) known(at engine.Time) *time.Time {
+	if at == engine.Never {
+		return nil
+	}
+	wall := h.wall(at).UTC()
+	return &wall
 }
 
 // nameOf is the name of a live workload.

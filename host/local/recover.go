@@ -43,6 +43,7 @@ func (h *Host) recover(ctx context.Context) error {
 	if err := h.loadStarts(ctx); err != nil {
 		return err
 	}
+	h.learnPast(ctx)
 	known := map[string]bool{}
 	for _, row := range live {
 		var kept keep
@@ -68,7 +69,7 @@ func (h *Host) recover(ctx context.Context) error {
 		if w.now.Spec.Attach {
 			h.expectClient(w)
 		}
-		if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w)}); rejected != nil {
+		if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Waited: micros(h.Now().Sub(w.now.Status.Submitted))}); rejected != nil {
 			h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
 		}
 	}
@@ -161,13 +162,13 @@ func (h *Host) takeUp(w *work) bool {
 
 // reenter puts a workload that holds grants into the engine's books.
 func (h *Host) reenter(w *work) {
-	known := engineWorkload(w)
-	if left := h.timeLimitLeft(w); left > 0 {
-		known.TimeLimit = engine.Time(left.Microseconds())
-	}
 	placing := *w.keep.Placing
 	placing.Node, placing.Task = h.name, 0
-	if rejected := h.step(engine.Adopt{At: h.time(), Workload: known, Tasks: []engine.Placing{placing}}); rejected != nil {
+	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}}
+	if started := w.now.Status.Started; started != nil {
+		adopted.Ran = micros(h.Now().Sub(*started))
+	}
+	if rejected := h.step(adopted); rejected != nil {
 		// Its queue may be gone, for one: what runs, runs, but someone must know.
 		h.Log.Error("a running workload could not be entered in the books", "workload", w.now.UID, "error", rejected.Reason)
 		h.addNotes(w, "it runs outside of the books: "+rejected.Reason)

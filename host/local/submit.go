@@ -195,6 +195,16 @@ func checkMachine(spec api.WorkloadSpec, has machine) error {
 
 // newName makes a name up from a program's: `train-3f2a`.
 func (h *Host) newName(program string) string {
+	base := nameOfProgram(program)
+	for size := 2; ; size++ {
+		if name := base + "-" + randomHex(size); h.names[name] == nil {
+			return name
+		}
+	}
+}
+
+// nameOfProgram is what names that are made up for a program begin with.
+func nameOfProgram(program string) string {
 	base := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
@@ -212,11 +222,7 @@ func (h *Host) newName(program string) string {
 	if base == "" || base[0] >= '0' && base[0] <= '9' {
 		base = "w-" + base
 	}
-	for size := 2; ; size++ {
-		if name := strings.TrimSuffix(base, "-") + "-" + randomHex(size); h.names[name] == nil {
-			return name
-		}
-	}
+	return strings.TrimSuffix(base, "-")
 }
 
 // newUID makes a name that is never used again: random enough for that, short enough for a page and a socket's path.

@@ -47,7 +47,7 @@ type keep struct {
 	Stop    *order          `json:"stop,omitempty"`
 	// What was noted of processes of it that use a device around its share; none do where this is empty.
 	Evasions []string `json:"evasions,omitempty"`
-	// The first estimate of its start that was given while it waited; nil: none was.
+	// The first estimate of its start, expected or at the latest, that was given while it waited; nil: none was.
 	Expected *time.Time `json:"expected,omitempty"`
 	// Processes of it that were ended for that, and what its notes say of them.
 	Stopped     int    `json:"stopped,omitempty"`
@@ -138,7 +138,7 @@ func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
 func engineWorkload(w *work) engine.Workload {
 	spec := w.now.Spec
 	return engine.Workload{
-		ID: w.now.UID, Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
+		ID: w.now.UID, User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
 		Preemptible: spec.Preemptible,
 	}

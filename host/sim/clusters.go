@@ -43,6 +43,7 @@ func wholeDevices(id string, devices int64) (Job, error) {
 }
 
 // ReadMuri reads a job trace of Muri (SIGCOMM'22): 64 GPUs as eight nodes of eight; a job's work is its iterations of so many ms.
+// It names no users: all are taken for one's, and the models for the jobs' names.
 func ReadMuri(path string) (*Trace, error) {
 	t := &Trace{Nodes: uniform(8)}
 	err := readTable(path, func(r row) error {
@@ -57,6 +58,7 @@ func ReadMuri(path string) (*Trace, error) {
 		if n[2] < 1 || n[3] < 1 || n[2] > maxTime/1000/n[3] || n[1] > maxTime/1000 {
 			return fmt.Errorf("job %s comes at %d ms and has %d iterations of %d ms: it needs at least one of each, and times of less than 30 years", j.ID, n[1], n[2], n[3])
 		}
+		j.User, j.Name = "muri", strings.Clone(r.text("model_name"))
 		j.Submit, j.Duration = engine.Time(n[1])*1000, engine.Time(n[2]*n[3])*1000
 		t.Jobs = append(t.Jobs, j)
 		return nil
@@ -67,7 +69,7 @@ func ReadMuri(path string) (*Trace, error) {
 // maxTime is the longest time that a trace may have, in µs: about 30 years.
 const maxTime = 1 << 50
 
-// ReadPhilly reads Microsoft's trace of 2017 as the Sia artefact has it: the virtual clusters are the tenants. There are as many nodes
+// ReadPhilly reads Microsoft's trace of 2017 as the Sia artefact has it: the virtual clusters are the tenants, and users. There are as many nodes
 // of eight devices as keep the load, which is what all jobs hold over the span in which they come, at or under the given part of
 // the devices.
 func ReadPhilly(path string, load float64) (*Trace, error) {
@@ -94,6 +96,7 @@ func ReadPhilly(path string, load float64) (*Trace, error) {
 		if j.Queue = strings.Clone(r.text("cluster")); j.Queue == "" {
 			return fmt.Errorf("the job has no cluster: name its virtual cluster")
 		}
+		j.User = j.Queue
 		j.Submit, j.Duration = engine.Time(at.UnixMicro()), max(1, engine.Time(took*1e6))
 		t.Jobs = append(t.Jobs, j)
 		return nil

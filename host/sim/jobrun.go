@@ -184,6 +184,9 @@ func (r *jobRun) prepare(t *Trace) error {
 	if err := r.happen(); err != nil {
 		return err
 	}
+	if r.order == Predicted {
+		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, ShortestFirst: predictedFactor}})
+	}
 	if r.order != Fair {
 		return nil
 	}

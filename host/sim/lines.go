@@ -243,6 +243,8 @@ func (p *lineReader) job(name string) {
 	read(p, "mem", api.ParseMemory, &j.Share.Memory)
 	read(p, "model", word, &j.Model)
 	read(p, "queue", word, &j.Queue)
+	read(p, "user", word, &j.User)
+	read(p, "name", word, &j.Name)
 	read(p, "priority", between(-1<<31, 1<<31-1), &priority)
 	read(p, "preemptible", word, &preemptible)
 	j.Resources = named(p.resources())

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // Order is the order in which the jobs of a trace get devices.
 //
-// The first three are the engine's own: it decides, and nothing that runs is ended for another job unless quotas say so. The others
+// The first four are the engine's own: it decides, and nothing that runs is ended for another job unless quotas say so. The others
 // are for comparison, as others published them: the simulator chooses at every coming and end, and wherever the order changes by
 // itself, which jobs run, ends what is not among them and lets the engine place the rest. What is ended so goes on later where it
 // was; neither that nor moving costs anything.
@@ -26,6 +27,8 @@ const (
 	Backfill Order = "backfill"
 	// Fair is Backfill with a queue for each tenant: the tenant furthest below its fair share goes first.
 	Fair Order = "fair"
+	// Predicted is Backfill with the shortest first, by predictions from the jobs that have ended: see predictedFactor. It knows no duration.
+	Predicted Order = "predicted"
 	// ShortestTime runs those first that have the least time left. It knows the durations.
 	ShortestTime Order = "srtf"
 	// ShortestService runs those first that have the least time × devices left. It knows the durations.
@@ -37,7 +40,7 @@ const (
 	LeastService Order = "las"
 )
 
-var orders = []Order{FirstCome, Backfill, Fair, ShortestTime, ShortestService, Tiresias, LeastService}
+var orders = []Order{FirstCome, Backfill, Fair, Predicted, ShortestTime, ShortestService, Tiresias, LeastService}
 
 // Orders are the names of all orders.
 func Orders() []string {
@@ -57,13 +60,19 @@ func ParseOrder(text string) (Order, error) {
 }
 
 // chooses says that the simulator chooses what runs, not the engine.
-func (o Order) chooses() bool { return !slices.Contains([]Order{FirstCome, Backfill, Fair}, o) }
+func (o Order) chooses() bool {
+	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted}, o)
+}
 
 // tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService does, in seconds × devices.
 const (
 	tiresiasService = 3600
 	leastService    = 60
 )
+
+// predictedFactor is ShortestFirst of the queue under Predicted: a job goes before what came up to ten times as much earlier as it is
+// predicted to be shorter.
+const predictedFactor = 10 * api.WholeDevice
 
 // boundary is how much service, in seconds × devices, ends a level of an order that has levels; 0: there is no end.
 func (o Order) boundary(level int) float64 {

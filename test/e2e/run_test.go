@@ -24,6 +24,21 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	})
+	t.Run("in the background of a terminal there is no input", func(t *testing.T) {
+		s := s.in(t)
+		inside := s.prepare("run", "--gpu", "0.1", "--", "cat")
+		cmd := s.prepare()
+		cmd.Path, cmd.Err = "/usr/bin/script", nil
+		cmd.Args = []string{"script", "-qec", "set -m; " + strings.Join(inside.Args, " ") + " & wait $!; echo ended $?", "/dev/null"}
+		typed, err := cmd.StdinPipe() // and nobody types
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = typed.Close() }()
+		if got := finish(cmd); got.status != 0 || !strings.Contains(got.out, "ended 0") {
+			t.Errorf("%s", got)
+		}
+	})
 	t.Run("ends by the program's signal", func(t *testing.T) {
 		s := s.in(t)
 		if got := s.command("run", "--gpu", "0.1", "--", "sh", "-c", "kill -TERM $$"); got.status != 128+int(syscall.SIGTERM) || got.err != "" {

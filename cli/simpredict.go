@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/engine/predict"
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+func (c *invocation) simPredictCommand() *cobra.Command {
+	var trace string
+	var halfLife time.Duration
+	var samples, enough int
+	cmd := &cobra.Command{
+		Use:   "predict --trace TRACE",
+		Short: "Say how well the durations of a trace's jobs can be predicted",
+		Long: `Predicts how long each job of a trace runs, when it comes, by the jobs like it that had ended by then, and says how far off that was: by
+the same user, name and shape, else by the same user and shape, the same user, the same queue, or all. Every job runs from its coming.
+OFF is the larger of predicted and real over the smaller, for half and for nine tenths of the predictions; BETWEEN, how many came
+between the low and the high tenth that were predicted, which is 80 % for predictions that are neither too sure nor too wide; ORDER, how often
+of two jobs that came one after the other the shorter one was told, 50 % by chance.
+
+A server estimates starts by the same predictions. No floor, ceiling or promise of backfill hangs on one.`,
+		Example: `  aliquot sim predict --trace philly:traces/sia/philly.csv
+  aliquot sim predict --trace jobs:day.trace --half-life 24h`,
+		Args: none,
+	}
+	cmd.Flags().StringVar(&trace, "trace", "", "of jobs: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES")
+	cmd.Flags().DurationVar(&halfLife, "half-life", 7*24*time.Hour, "what ended so much earlier counts half")
+	cmd.Flags().IntVar(&samples, "samples", 64, "how many of the last jobs that are alike are counted")
+	cmd.Flags().IntVar(&enough, "enough", 4, "how many of them make a prediction")
+	format := outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if trace == "" {
+			return usagef("%s needs --trace: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", cmd.CommandPath())
+		}
+		if halfLife < time.Microsecond || samples < 1 || enough < 1 {
+			return usagef("--half-life %v --samples %d --enough %d: each must be over 0", halfLife, samples, enough)
+		}
+		config := predict.Config{Samples: samples, Enough: enough, HalfLife: halfLife.Microseconds()}
+		if err := config.Validate(); err != nil {
+			return usagef("--half-life %v --samples %d --enough %d: %w", halfLife, samples, enough, err)
+		}
+		if !sim.IsJobs(trace) {
+			return usagef("--trace %s is not one of jobs: use muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", trace)
+		}
+		jobs, err := sim.OpenJobs(trace, 0.9, 42)
+		if err != nil {
+			return err
+		}
+		found, err := sim.PredictJobs(trace, jobs, config)
+		if err != nil {
+			return err
+		}
+		return c.print(*format, found, func(bool) table { return predictedTable(found) })
+	}
+	return cmd
+}
+
+func predictedTable(found *sim.Predictions) table {
+	out := table{head: []string{"PREDICTED", ">JOBS", ">OFF p50", ">OFF p90", ">BETWEEN", ">ORDER"}}
+	for _, row := range found.Rows {
+		between := unknown
+		if row.Between >= 0 {
+			between = fmt.Sprintf("%.1f %%", row.Between)
+		}
+		out.rows = append(out.rows, []cell{
+			text(row.By), text(strconv.Itoa(row.Jobs)), text(factor(row.Off50)), text(factor(row.Off90)), text(between), text(fmt.Sprintf("%.1f %%", row.Order)),
+		})
+	}
+	return out
+}
+
+// factor is how many times too much or too little.
+func factor(times float64) string {
+	if times >= 100 {
+		return fmt.Sprintf("× %.0f", times)
+	}
+	return fmt.Sprintf("× %.2f", times)
+}

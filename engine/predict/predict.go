@@ -1,0 +1,244 @@
+// Package predict tells from work that has ended how long work runs and how much memory it holds.
+//
+// What is learned is kept by likeness: of the same user, name and shape; of the same user and shape; of the same user; of the same
+// queue; of all. A question is answered by the narrowest likeness of which enough is known. Of each the last Samples figures are kept,
+// and each weighs half as much as one that came HalfLife later. A prediction is three quantiles of these figures: a tenth of the
+// weight is at or below Low, half at or below Median, nine tenths at or below High.
+//
+// A prediction is a guess by what was. It may order, estimate and advise; no guarantee stands on it. Everything is in integers, there
+// is no clock, and the same history gives the same answers on any machine.
+package predict
+
+import (
+	"cmp"
+	"container/list"
+	"fmt"
+	"slices"
+)
+
+// Figure is what is predicted of a workload.
+type Figure uint8
+
+// The figures.
+const (
+	Duration Figure = iota // µs from its start to its end
+	Memory                 // bytes that it held of a device at the most
+	figures
+)
+
+// Likeness is what workloads have in common, the narrowest first.
+type Likeness uint8
+
+// The likenesses.
+const (
+	SameName  Likeness = iota // user, name and shape
+	SameShape                 // user and shape
+	SameUser
+	SameQueue
+	All
+	likenesses
+)
+
+// String is the likeness in words that follow "as".
+func (l Likeness) String() string {
+	return [...]string{"this user's work of that name and shape", "this user's work of that shape", "this user's work", "work of that queue", "all work"}[l]
+}
+
+// Work is what is known of a workload before it runs. User, Name, Shape and Queue may be empty: not known, and then the likenesses that
+// they are part of say nothing.
+type Work struct {
+	User  string
+	Name  string
+	Shape string // what it asks for, in any words: equal for what asks for the same
+	Queue string
+}
+
+// Quantiles are a prediction.
+type Quantiles struct {
+	Low, Median, High int64    // Low ≤ Median ≤ High, in the figure's unit
+	Like              Likeness // of the work that they are of
+	Samples           int      // how many figures they are of
+}
+
+// Config bounds what is kept. The zero value means the defaults.
+type Config struct {
+	Samples  int   // figures kept of one likeness, 1 to 4,096; 64
+	Enough   int   // figures that make a prediction, 1 to Samples; 4
+	HalfLife int64 // in the unit of the times given, 1 to 2^43 (101 days of µs); 7 days of µs
+	Keys     int   // how many different likenesses are kept, ≥ 1: those learned of last; 16,384
+}
+
+const (
+	maxSamples  = 4096
+	maxHalfLife = 1 << 43 // times half of unit it is below 2^63
+	// unit is the weight of a figure that came just now.
+	unit = 1 << 20
+)
+
+func (c Config) withDefaults() Config {
+	set := func(to *int, otherwise int) {
+		if *to == 0 {
+			*to = otherwise
+		}
+	}
+	set(&c.Samples, 64)
+	set(&c.Enough, min(4, c.Samples))
+	set(&c.Keys, 16384)
+	if c.HalfLife == 0 {
+		c.HalfLife = 7 * 24 * 3600 * 1_000_000
+	}
+	return c
+}
+
+// Validate says which bound is out of range.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case c.Samples < 1 || c.Samples > maxSamples:
+		return fmt.Errorf("predictions of %d samples: give 1 to %d", c.Samples, maxSamples)
+	case c.Enough < 1 || c.Enough > c.Samples:
+		return fmt.Errorf("a prediction needs %d of %d samples: give 1 to %d", c.Enough, c.Samples, c.Samples)
+	case c.HalfLife < 1 || c.HalfLife > maxHalfLife:
+		return fmt.Errorf("predictions with a half-life of %d: give 1 to %d", c.HalfLife, int64(maxHalfLife))
+	case c.Keys < 1:
+		return fmt.Errorf("predictions by %d likenesses: give at least 1", c.Keys)
+	}
+	return nil
+}
+
+// Predictor holds what was learned. It is not for several goroutines at once.
+type Predictor struct {
+	config Config
+	known  map[key]*list.Element // of *ring
+	recent list.List             // of *ring, the one learned of last in front
+	sorted []weighed             // of Predict, for its array alone
+}
+
+type key struct {
+	figure                   Figure
+	like                     Likeness
+	user, name, shape, queue string
+}
+
+type ring struct {
+	key     key
+	samples []sample // the oldest first
+}
+
+type sample struct{ value, at int64 }
+
+type weighed struct{ value, weight int64 }
+
+// New makes a predictor that knows nothing. The configuration must be valid.
+func New(config Config) *Predictor {
+	if err := config.Validate(); err != nil {
+		panic("predict: " + err.Error()) // the caller's defect
+	}
+	return &Predictor{config: config.withDefaults(), known: map[key]*list.Element{}}
+}
+
+// keyOf is where a figure of a workload is kept by one likeness; false: nowhere, for too little is known of it.
+func keyOf(w *Work, figure Figure, like Likeness) (key, bool) {
+	k := key{figure: figure, like: like}
+	switch like {
+	case SameName:
+		k.user, k.name, k.shape = w.User, w.Name, w.Shape
+		return k, w.User != "" && w.Name != "" && w.Shape != ""
+	case SameShape:
+		k.user, k.shape = w.User, w.Shape
+		return k, w.User != "" && w.Shape != ""
+	case SameUser:
+		k.user = w.User
+		return k, w.User != ""
+	case SameQueue:
+		k.queue = w.Queue
+		return k, w.Queue != ""
+	default:
+		return k, true
+	}
+}
+
+// Learn takes in what a figure of a workload was (≥ 0) that ended at a time. Times never go back.
+func (p *Predictor) Learn(w Work, figure Figure, value, at int64) {
+	for like := range likenesses {
+		k, ok := keyOf(&w, figure, like)
+		if !ok {
+			continue
+		}
+		e := p.known[k]
+		if e == nil {
+			e = p.recent.PushFront(&ring{key: k})
+			p.known[k] = e
+			p.bound()
+		}
+		p.recent.MoveToFront(e)
+		r := e.Value.(*ring)
+		if len(r.samples) == p.config.Samples {
+			r.samples = append(r.samples[:0], r.samples[1:]...)
+		}
+		r.samples = append(r.samples, sample{value, at})
+	}
+}
+
+// bound forgets what was learned of longest ago where there is too much.
+func (p *Predictor) bound() {
+	for len(p.known) > p.config.Keys {
+		last := p.recent.Back()
+		delete(p.known, last.Value.(*ring).key)
+		p.recent.Remove(last)
+	}
+}
+
+// Predict tells a figure of a workload at a time, not before that of the last Learn, from those figures that are above a bound: what
+// has run for an hour already runs for longer than that. Without a bound give -1. False: not enough is known by any likeness.
+func (p *Predictor) Predict(w Work, figure Figure, above, at int64) (Quantiles, bool) {
+	for like := range likenesses {
+		k, ok := keyOf(&w, figure, like)
+		if !ok {
+			continue
+		}
+		e := p.known[k]
+		if e == nil {
+			continue
+		}
+		sorted, total := p.sorted[:0], int64(0)
+		for _, s := range e.Value.(*ring).samples {
+			if s.value > above {
+				weight := p.weight(at - s.at)
+				sorted, total = append(sorted, weighed{s.value, weight}), total+weight
+			}
+		}
+		p.sorted = sorted
+		if len(sorted) < p.config.Enough {
+			continue
+		}
+		slices.SortFunc(sorted, func(a, b weighed) int { return cmp.Compare(a.value, b.value) })
+		return Quantiles{
+			Low: quantile(sorted, total, 1), Median: quantile(sorted, total, 5), High: quantile(sorted, total, 9),
+			Like: like, Samples: len(sorted),
+		}, true
+	}
+	return Quantiles{}, false
+}
+
+// weight is what a figure of some age weighs, at least 1: halved each half-life, in a straight line between.
+func (p *Predictor) weight(age int64) int64 {
+	age = max(age, 0)
+	halves, rest := age/p.config.HalfLife, age%p.config.HalfLife
+	if halves >= 20 {
+		return 1
+	}
+	full := int64(unit) >> halves
+	return max(1, full-full/2*rest/p.config.HalfLife)
+}
+
+// quantile is the least of the sorted values that so many tenths of the weight are not above.
+func quantile(sorted []weighed, total, tenths int64) int64 {
+	var sum int64
+	for _, s := range sorted {
+		if sum += s.weight; sum*10 >= total*tenths {
+			return s.value
+		}
+	}
+	return sorted[len(sorted)-1].value
+}

@@ -1,0 +1,244 @@
+package predict
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// history is a predictor for clarity: it keeps everything and looks at all of it each time.
+type history struct {
+	config Config
+	all    []told
+}
+
+type told struct {
+	work      Work
+	figure    Figure
+	value, at int64
+}
+
+// alike are the figures that a likeness has of a workload, the oldest first.
+func (h *history) alike(w Work, figure Figure, like Likeness) []told {
+	var out []told
+	for _, t := range h.all {
+		same := map[Likeness]bool{
+			SameName:  w.User != "" && w.Name != "" && w.Shape != "" && w.User == t.work.User && w.Name == t.work.Name && w.Shape == t.work.Shape,
+			SameShape: w.User != "" && w.Shape != "" && w.User == t.work.User && w.Shape == t.work.Shape,
+			SameUser:  w.User != "" && w.User == t.work.User,
+			SameQueue: w.Queue != "" && w.Queue == t.work.Queue,
+			All:       true,
+		}
+		if t.figure == figure && same[like] {
+			out = append(out, t)
+		}
+	}
+	return out[max(0, len(out)-h.config.Samples):]
+}
+
+func (h *history) predict(w Work, figure Figure, above, at int64) (Quantiles, bool) {
+	for like := range likenesses {
+		kept := slices.DeleteFunc(h.alike(w, figure, like), func(t told) bool { return t.value <= above })
+		if len(kept) < h.config.Enough {
+			continue
+		}
+		slices.SortFunc(kept, func(a, b told) int { return cmp.Compare(a.value, b.value) })
+		weights, total := make([]int64, len(kept)), int64(0)
+		for i, t := range kept {
+			weights[i] = h.weight(at - t.at)
+			total += weights[i]
+		}
+		find := func(tenths int64) int64 {
+			var sum int64
+			for i, t := range kept {
+				if sum += weights[i]; sum*10 >= total*tenths {
+					return t.value
+				}
+			}
+			panic("the whole is not reached")
+		}
+		return Quantiles{find(1), find(5), find(9), like, len(kept)}, true
+	}
+	return Quantiles{}, false
+}
+
+// weight is 2^20 halved each half-life and a straight line between, rounded up, at least 1.
+func (h *history) weight(age int64) int64 {
+	halves := age / h.config.HalfLife
+	if halves >= 20 {
+		return 1
+	}
+	full := big.NewInt(1 << 20 >> halves)
+	less := new(big.Int).Mul(big.NewInt(full.Int64()/2), big.NewInt(age%h.config.HalfLife))
+	less.Div(less, big.NewInt(h.config.HalfLife))
+	return max(1, full.Int64()-less.Int64())
+}
+
+func drawnWork(t *rapid.T) Work {
+	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
+	return Work{pick("user", "", "ann", "bob"), pick("name", "", "train", "eval"), pick("shape", "", "1", "0.5"), pick("queue", "", "vision", "nlp")}
+}
+
+// What is predicted is what a slow predictor says that keeps everything, at any moment, also after a snapshot.
+func TestAgainstHistory(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		config := Config{
+			Samples: rapid.IntRange(1, 9).Draw(rt, "samples"), HalfLife: rapid.SampledFrom([]int64{1, 7, 1000, maxHalfLife}).Draw(rt, "half-life"), Keys: 1000,
+		}
+		config.Enough = rapid.IntRange(1, config.Samples).Draw(rt, "enough")
+		p, slow, now := New(config), &history{config: config}, int64(0)
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			now += rapid.Int64Range(0, 30).Draw(rt, "wait")
+			w, figure := drawnWork(rt), Figure(rapid.IntRange(0, 1).Draw(rt, "figure"))
+			if rapid.IntRange(0, 3).Draw(rt, "learn") > 0 {
+				value := rapid.Int64Range(0, 20).Draw(rt, "value")
+				p.Learn(w, figure, value, now)
+				slow.all = append(slow.all, told{w, figure, value, now})
+				continue
+			}
+			above := rapid.Int64Range(-1, 20).Draw(rt, "above")
+			got, ok := p.Predict(w, figure, above, now)
+			want, known := slow.predict(w, figure, above, now)
+			if got != want || ok != known {
+				rt.Fatalf("%+v above %d: %+v %v, want %+v %v", w, above, got, ok, want, known)
+			}
+			text, err := json.Marshal(p.Export())
+			if err != nil {
+				rt.Fatal(err)
+			}
+			var saved []Learned
+			if err := json.Unmarshal(text, &saved); err != nil {
+				rt.Fatal(err)
+			}
+			if p, err = Import(config, saved); err != nil {
+				rt.Fatal(err)
+			}
+			if again := p.Export(); !reflect.DeepEqual(again, saved) {
+				rt.Fatalf("a snapshot of a snapshot is\n%+v\ninstead of\n%+v", again, saved)
+			}
+		}
+	})
+}
+
+// A figure weighs half of one that came a half-life later, three quarters of it halfway there.
+func TestWeights(t *testing.T) {
+	p := New(Config{HalfLife: 1000})
+	for age, want := range map[int64]int64{0: unit, 500: unit * 3 / 4, 1000: unit / 2, 1500: unit * 3 / 8, 20_000: 1, 1 << 60: 1} {
+		if got := p.weight(age); got != want {
+			t.Errorf("after %d of 1,000 a figure weighs %d of %d, want %d", age, got, unit, want)
+		}
+	}
+	p = New(Config{HalfLife: maxHalfLife})
+	if got := p.weight(maxHalfLife - 1); got < unit/2 || got > unit/2+1 {
+		t.Errorf("just before the longest half-life: %d of %d", got, unit)
+	}
+}
+
+// What changed lately outweighs what was long so, and what has run for long is compared with what ran as long.
+func TestPredict(t *testing.T) {
+	p := New(Config{Samples: 100, HalfLife: 1000})
+	w := Work{User: "ann", Name: "train", Shape: "1", Queue: "vision"}
+	for range 20 {
+		p.Learn(w, Duration, 60, 0)
+	}
+	for range 10 {
+		p.Learn(w, Duration, 600, 10_000)
+	}
+	if got, ok := p.Predict(w, Duration, -1, 10_000); !ok || got != (Quantiles{600, 600, 600, SameName, 30}) {
+		t.Errorf("%+v %v", got, ok)
+	}
+	if got, ok := p.Predict(w, Duration, 60, 10_000); !ok || got.Samples != 10 || got.Low != 600 {
+		t.Errorf("of those above 60: %+v %v", got, ok)
+	}
+	if got, ok := p.Predict(w, Duration, 600, 10_000); ok {
+		t.Errorf("nothing ran for longer: %+v", got)
+	}
+	if got, ok := p.Predict(w, Memory, -1, 10_000); ok {
+		t.Errorf("nothing is known of its memory: %+v", got)
+	}
+	for _, c := range []struct {
+		w    Work
+		like Likeness
+	}{
+		{w, SameName},
+		{Work{"ann", "other", "1", "vision"}, SameShape},
+		{Work{"ann", "other", "2", "vision"}, SameUser},
+		{Work{"bob", "train", "1", "vision"}, SameQueue},
+		{Work{"bob", "train", "1", "nlp"}, All},
+	} {
+		if got, ok := p.Predict(c.w, Duration, -1, 10_000); !ok || got.Like != c.like {
+			t.Errorf("%+v is predicted as %s: %+v %v, want as %s", c.w, got.Like, got, ok, c.like)
+		}
+	}
+}
+
+// What was learned of longest ago is forgotten first.
+func TestBound(t *testing.T) {
+	p := New(Config{Keys: 3, Enough: 1})
+	for i, user := range []string{"a", "b", "a", "c"} { // with "all" that is one too much, and b was learned of longest ago
+		p.Learn(Work{User: user}, Duration, int64(i), int64(i))
+	}
+	for user, like := range map[string]Likeness{"a": SameUser, "b": All, "c": SameUser} {
+		if got, ok := p.Predict(Work{User: user}, Duration, -1, 9); !ok || got.Like != like {
+			t.Errorf("%s is predicted as %s: %+v %v, want as %s", user, got.Like, got, ok, like)
+		}
+	}
+	if n := len(p.Export()); n != 3 {
+		t.Errorf("%d likenesses are kept", n)
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	good := Learned{User: "ann", Like: SameUser, Values: []int64{1, 2}, At: []int64{1, 2}}
+	if _, err := Import(Config{}, []Learned{good}); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(l *Learned){
+		"no figure":  func(l *Learned) { l.Figure = figures },
+		"likeness":   func(l *Learned) { l.Like = likenesses },
+		"not of its": func(l *Learned) { l.Queue = "vision" },
+		"is not of":  func(l *Learned) { l.User = "" },
+		"0 figures":  func(l *Learned) { l.Values = nil },
+		"1 times":    func(l *Learned) { l.At = l.At[:1] },
+		"in order":   func(l *Learned) { l.At = []int64{2, 1} },
+		"less than":  func(l *Learned) { l.Values = []int64{1, -2} },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := Import(Config{}, []Learned{bad}); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := Import(Config{}, []Learned{good, good}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Error(err)
+	}
+	if _, err := Import(Config{Keys: 1}, []Learned{good, {Like: All, Values: []int64{1}, At: []int64{1}}}); err == nil || !strings.Contains(err.Error(), "at most 1") {
+		t.Error(err)
+	}
+	for _, bad := range []Config{{Samples: -1}, {Samples: maxSamples + 1}, {Enough: 65}, {HalfLife: -1}, {HalfLife: maxHalfLife + 1}, {Keys: -1}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
+
+func BenchmarkLearnAndPredict(b *testing.B) {
+	p := New(Config{})
+	works := make([]Work, 1000)
+	for i := range works {
+		works[i] = Work{User: fmt.Sprint(i % 100), Name: fmt.Sprint(i), Shape: fmt.Sprint(i % 10), Queue: fmt.Sprint(i % 20)}
+	}
+	b.ReportAllocs()
+	for i := range b.N {
+		w := works[i%len(works)]
+		p.Learn(w, Duration, int64(i%977), int64(i))
+		p.Predict(w, Duration, -1, int64(i))
+	}
+}

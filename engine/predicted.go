@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"strconv"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/predict"
+)
+
+// Past is work that ended before the engine knew of it, or while it was away: predictions learn from it.
+type Past struct {
+	Workload Workload  `json:"workload"`
+	Ago      Time      `json:"ago"`              // µs since it ended; ≥ 0
+	Ran      Time      `json:"ran"`              // µs from its start to its end; ≥ 0
+	Memory   api.Bytes `json:"memory,omitempty"` // that it held of a device at the most; 0: not known
+}
+
+// Learn has predictions learn from past work, the longest ago first. It starts nothing.
+type Learn struct {
+	At
+	Past []Past `json:"past"`
+}
+
+func (e *Engine) learnPast(ev Learn) bool {
+	for i := range ev.Past {
+		p := &ev.Past[i]
+		if err := validPast(p); err != nil {
+			return e.reject(p.Workload.ID, "invalid", "%v", err)
+		}
+		if i > 0 && p.Ago > ev.Past[i-1].Ago {
+			return e.reject(p.Workload.ID, "invalid", "workload %s ended before the one in front of it: list what ended longest ago first", p.Workload.ID)
+		}
+	}
+	for i := range ev.Past {
+		p := &ev.Past[i]
+		e.learned(&p.Workload, p.Ran, p.Memory, e.now-p.Ago)
+	}
+	return false
+}
+
+func validPast(p *Past) error {
+	if p.Ago < 0 || p.Ran < 0 || p.Memory < 0 || p.Memory > maxMemory {
+		return fmt.Errorf("workload %s cannot have ended %d µs ago, run for %d µs and held %d bytes: none is less than 0, and memory at most %s",
+			p.Workload.ID, p.Ago, p.Ran, int64(p.Memory), maxMemory)
+	}
+	return validShare(p.Workload.Share)
+}
+
+// learn has predictions learn from a workload whose last task just ended. What was evicted, or asked to end, says nothing of how long
+// it would have run.
+func (e *Engine) learn(w *workload) {
+	began := Never
+	for _, t := range w.tasks {
+		if t.evicting || w.cancelled {
+			return
+		}
+		if t.started {
+			began = min(began, t.since)
+		}
+	}
+	if began != Never {
+		e.learned(&w.Workload, e.now-began, w.peak, e.now)
+	}
+}
+
+func (e *Engine) learned(w *Workload, ran Time, memory api.Bytes, at Time) {
+	key := PredictedBy(w)
+	e.predictor.Learn(key, predict.Duration, int64(ran), int64(at))
+	if memory > 0 {
+		e.predictor.Learn(key, predict.Memory, int64(memory), int64(at))
+	}
+}
+
+// PredictedBy is what predictions know of a workload. Its shape is what it asks for of devices: their number, the floors, the model.
+func PredictedBy(w *Workload) predict.Work {
+	shape := strconv.Itoa(w.Tasks) + "x" + strconv.Itoa(w.Devices) + " " + strconv.Itoa(int(w.Share.Compute.Floor))
+	if m := w.Share.Memory.Floor; !m.IsZero() {
+		shape += fmt.Sprintf(" %v", m)
+	}
+	if w.Model != "" {
+		shape += " " + w.Model
+	}
+	return predict.Work{User: w.User, Name: w.Name, Shape: shape, Queue: w.Queue}
+}
+
+// Predict tells a figure of a workload, live or to be submitted, by what has ended; false: too little is known. Of the duration of what
+// runs already it tells by what ran for longer.
+func (e *Engine) Predict(w *Workload, figure predict.Figure) (predict.Quantiles, bool) {
+	above := int64(-1)
+	if live, ok := e.work[w.ID]; ok && figure == predict.Duration {
+		for _, t := range live.tasks {
+			if t.live() && t.started {
+				above = max(above, int64(e.now-t.since))
+			}
+		}
+	}
+	return e.predictor.Predict(PredictedBy(w), figure, above, int64(e.now))
+}
+
+// endings say what ends next in a forecast.
+type endings interface {
+	next() (*task, Time) // nil, Never: nothing does
+	began(w *workload)   // a workload runs from now on
+}
+
+// limits has each task end with its time limit, and those without one never.
+type limits struct{ *Engine }
+
+func (l limits) began(*workload) {}
+
+func (l limits) next() (*task, Time) {
+	if c := l.ends.Begin(); c.Valid() {
+		return c.Value(), c.Value().end()
+	}
+	return nil, Never
+}
+
+// predictions has each task end when one quantile of its prediction is over, at its time limit at the latest; with its time limit
+// where nothing is predicted.
+type predictions struct {
+	e    *Engine
+	of   func(predict.Quantiles) int64
+	heap predictedEnds
+	used bool // something was predicted
+}
+
+func newPredictions(e *Engine, of func(predict.Quantiles) int64) *predictions {
+	p := &predictions{e: e, of: of}
+	for _, w := range e.byID() {
+		p.began(w)
+	}
+	return p
+}
+
+func (p *predictions) began(w *workload) {
+	for _, t := range w.tasks {
+		if t.live() {
+			heap.Push(&p.heap, predictedEnd{t, t.since, p.end(t)})
+		}
+	}
+}
+
+func (p *predictions) end(t *task) Time {
+	limit := Never
+	if t.w.TimeLimit > 0 {
+		limit = t.end()
+	}
+	above := int64(-1)
+	if t.started {
+		above = int64(p.e.now - t.since)
+	}
+	q, ok := p.e.predictor.Predict(PredictedBy(&t.w.Workload), predict.Duration, above, int64(p.e.now))
+	if !ok {
+		return limit
+	}
+	p.used = true
+	return min(limit, after(t.since, Time(p.of(q))))
+}
+
+func (p *predictions) next() (*task, Time) {
+	for len(p.heap) > 0 {
+		first := p.heap[0]
+		if first.t.live() && first.t.since == first.since {
+			if first.end == Never {
+				break
+			}
+			return first.t, first.end
+		}
+		heap.Pop(&p.heap) // it ended otherwise, or began again
+	}
+	return nil, Never
+}
+
+// predictedEnd is when a task ends that runs since some time.
+type predictedEnd struct {
+	t          *task
+	since, end Time
+}
+
+// predictedEnds is a heap, what ends first on top.
+type predictedEnds []predictedEnd
+
+func (h predictedEnds) Len() int      { return len(h) }
+func (h predictedEnds) Swap(i, k int) { h[i], h[k] = h[k], h[i] }
+func (h predictedEnds) Less(i, k int) bool {
+	a, b := &h[i], &h[k]
+	return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.t.w.seq, b.t.w.seq), cmp.Compare(a.t.index, b.t.index)) < 0
+}
+func (h *predictedEnds) Push(one any) { *h = append(*h, one.(predictedEnd)) }
+func (h *predictedEnds) Pop() any {
+	last := len(*h) - 1
+	one := (*h)[last]
+	(*h)[last] = predictedEnd{}
+	*h = (*h)[:last]
+	return one
+}

@@ -1,0 +1,71 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// pastLearned is of how much work that ended the engine learns when a daemon begins: what was submitted last.
+const pastLearned = 1000
+
+// learnPast has the engine learn from work that ended before this daemon began: how long what is like it will run. Nothing but
+// estimates and the order of queues that ask for it hang on that, so a server starts without it, too.
+func (h *Host) learnPast(ctx context.Context) {
+	rows, err := h.store.LastEnded(ctx, pastLearned)
+	if err != nil {
+		h.Log.Warn("estimates begin anew: what ended before cannot be read", "error", err)
+		return
+	}
+	var past []engine.Past
+	now := h.Now()
+	for _, row := range rows {
+		status := row.Status
+		byItself := status.Outcome == api.Succeeded || status.Outcome == api.Failed || status.Outcome == api.TimedOut
+		if !byItself || status.Started == nil || status.Ended == nil {
+			continue
+		}
+		w := newWork(row.Seq, row.Workload, keep{})
+		past = append(past, engine.Past{
+			Workload: engineWorkload(w),
+			Ago:      micros(now.Sub(*status.Ended)), Ran: micros(status.Ended.Sub(*status.Started)),
+		})
+	}
+	slices.SortStableFunc(past, func(a, b engine.Past) int { return cmp.Compare(b.Ago, a.Ago) })
+	if len(past) == 0 {
+		return
+	}
+	if rejected := h.step(engine.Learn{At: h.time(), Past: past}); rejected != nil {
+		h.Log.Warn("estimates begin anew: what ended before could not be learned from", "error", rejected.Reason)
+	}
+}
+
+// micros is a time in µs, 0 where a clock was set back meanwhile.
+func micros(d time.Duration) engine.Time { return engine.Time(max(d, 0).Microseconds()) }
+
+// kindName is what a workload has in common with others of its user that do the same: its name without the number at its end, or, where the
+// name was made up, its program and the first argument that is no flag.
+func kindName(spec *api.WorkloadSpec) string {
+	if len(spec.Command) > 0 {
+		base := nameOfProgram(spec.Command[0])
+		if rest, ok := strings.CutPrefix(spec.Name, base+"-"); ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == "" {
+			for _, arg := range spec.Command[1:] {
+				if !strings.HasPrefix(arg, "-") {
+					return base + " " + filepath.Base(arg)
+				}
+			}
+			return base
+		}
+	}
+	stem := strings.TrimRight(spec.Name, "0123456789")
+	if cut, ok := strings.CutSuffix(stem, "-"); ok && stem != spec.Name && cut != "" {
+		return cut
+	}
+	return spec.Name
+}
