@@ -71,7 +71,7 @@ func (e *Engine) done(ev Done) bool {
 	delete(e.pending, ev.ID)
 	switch p.kind {
 	case placeProposal:
-		p.w.placing, p.w.refusals, p.w.refused = 0, 0, ""
+		p.w.placing, p.w.refused = 0, nil
 	case evictProposal:
 		p.w.tasks[p.task].evict = 0
 	case resizeProposal:
@@ -115,22 +115,29 @@ func (e *Engine) refused(ev Refused) bool {
 // unplace undoes a start that the host refused: the workload takes its old place in line again, unless it was cancelled meanwhile. One
 // that the engine wanted evicted before it started does not wait first: that says nothing of where it can start.
 func (e *Engine) unplace(w *workload, ev Refused) {
+	refused := refusal{why: ev.Reason}
+	if w.refused != nil {
+		refused.times = w.refused.times
+	}
 	evicted := slices.ContainsFunc(w.tasks, func(t *task) bool { return t.evicting })
 	// Before the grants are released: a node that is gone may be forgotten with them.
 	if n, ok := e.fleet.Node(ev.Node); evicted {
-		ev.Reason = ""
+		refused.why = ""
 	} else if ok {
 		e.fleet.Refuse(w.shape.Class, n, ev.Reason)
 	} else {
-		w.refusals++
-		w.retryAt = after(e.now, backoff(w.refusals))
+		refused.times++
+		w.retryAt = after(e.now, backoff(refused.times))
 	}
 	for _, t := range w.tasks {
 		delete(e.pending, t.evict)
 		e.release(t)
 	}
 	w.queue.Holds--
-	w.placing, w.tasks, w.refused = 0, nil, ev.Reason
+	w.placing, w.tasks, w.refused = 0, nil, nil
+	if refused != (refusal{}) {
+		w.refused = &refused
+	}
 	if w.cancelled {
 		e.forget(w)
 		return

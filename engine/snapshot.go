@@ -106,8 +106,11 @@ func (e *Engine) Snapshot() []byte {
 func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
 		Workload: w.Workload, Seq: w.seq, Came: w.came, Turn: w.turn, Placing: w.placing, Cancelled: w.cancelled,
-		RetryAt: w.retryAt, Refusals: w.refusals, Refused: w.refused, Plan: w.plan, Spared: w.spared,
+		RetryAt: w.retryAt, Refused: w.whyRefused(), Plan: w.plan, Spared: w.spared,
 		Peak: int64(w.peak),
+	}
+	if w.refused != nil {
+		s.Refusals = w.refused.times
 	}
 	for _, t := range w.tasks {
 		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason, Plan: t.plan}
@@ -199,7 +202,10 @@ func (s *savedEngine) restore() (*Engine, error) {
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
 		Workload: s.Workload, seq: s.Seq, came: s.Came, turn: s.Turn, placing: s.Placing, cancelled: s.Cancelled,
-		retryAt: s.RetryAt, refusals: s.Refusals, refused: s.Refused, plan: s.Plan, spared: s.Spared, peak: api.Bytes(s.Peak),
+		retryAt: s.RetryAt, plan: s.Plan, spared: s.Spared, peak: api.Bytes(s.Peak),
+	}
+	if one := (refusal{s.Refusals, s.Refused}); one != (refusal{}) {
+		w.refused = &one
 	}
 	if w.plan != 0 {
 		e.joinPlan(w.plan).w = w

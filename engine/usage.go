@@ -42,6 +42,9 @@ func (e *Engine) usage(ev Usage) bool {
 		e.countAbove(g, 1)
 		if more := g.taken() - before; more != 0 {
 			e.fleet.Adjust(g.device, 0, more, 0)
+			if e.ahead != nil && more < 0 {
+				e.fleet.Doubt() // what comes free in a look ahead is looked at there
+			}
 			changed = true
 		}
 	}

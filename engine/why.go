@@ -160,8 +160,8 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 	case impossible:
 		why.Code = WhyNever
 		why.Message = "nothing that may be used now could hold " + asks + ", even empty"
-		if w.refused != "" {
-			why.Message += "; the last try to start it was refused: " + w.refused
+		if reason := w.whyRefused(); reason != "" {
+			why.Message += "; the last try to start it was refused: " + reason
 		}
 		why.Unblock = "a smaller request, or a node or device that serves it"
 		p.counts(w, false, why)
@@ -209,7 +209,7 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		}
 	case mayStart:
 		why.Code = WhyRefused
-		why.Message = "the last try to start it was refused: " + w.refused
+		why.Message = "the last try to start it was refused: " + w.whyRefused()
 		why.Unblock = "the next try, which comes by itself"
 		why.NextTry = w.retryAt
 	}

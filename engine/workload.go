@@ -23,17 +23,31 @@ type workload struct {
 	tasks     []*task // nil: waiting
 	placing   ActionID
 	cancelled bool
+	spared    bool // the host refused to end it: nobody takes it back any more
 
-	retryAt  Time // while it waits: not before
-	refusals int
-	refused  string // why the host refused it last
+	retryAt Time     // while it waits: not before
+	refused *refusal // of its start, by the host; nil: none since it started last
 
 	resize *resize
 	peak   api.Bytes // the most that a grant of it held, as said
 
 	plan     ActionID // while it waits: the plan, under way or carried out, that lets it start
-	spared   bool     // the host refused to end it: nobody takes it back any more
 	noPlanAt uint64   // moves at which there was no plan for it, plus 1
+}
+
+// refusal is how often the host refused a start for what no node is to blame for, and why it refused it last; empty: not for a
+// reason that says where it can start.
+type refusal struct {
+	times int
+	why   string
+}
+
+// whyRefused is why the host refused its start last; empty: it did not.
+func (w *workload) whyRefused() string {
+	if w.refused == nil {
+		return ""
+	}
+	return w.refused.why
 }
 
 // task is a task of a workload that was placed.
