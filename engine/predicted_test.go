@@ -45,6 +45,7 @@ func TestExpectedIsWhatComes(t *testing.T) {
 				w.step(ev)
 			}
 		}
+		g.crowd()
 		w.goOn()
 		w.engine.predictor = predict.New(predict.Config{Enough: 1})
 		for user, long := range takes {
@@ -69,6 +70,7 @@ func TestExpectedIsWhatComes(t *testing.T) {
 			came += count(ok)
 		}
 	})
+	t.Logf("%d that waited started", came)
 	if came == 0 {
 		t.Errorf("nothing that waited ever started: the test has shown nothing")
 	}

@@ -154,6 +154,7 @@ func TestForecastIsWhatComes(t *testing.T) {
 				w.step(ev)
 			}
 		}
+		g.crowd()
 		w.goOn()
 		before := w.engine.Snapshot()
 		forecast := w.engine.Forecast(w.now)
@@ -170,8 +171,20 @@ func TestForecastIsWhatComes(t *testing.T) {
 			}
 		}
 	})
+	t.Logf("%d that waited started", came)
 	if came == 0 {
 		t.Errorf("nothing that waited ever started: the test has shown nothing")
+	}
+}
+
+// crowd submits plain work with time limits, most of which has to wait.
+func (g *generator) crowd() {
+	for i := range 6 {
+		floor := api.Milli(g.int("crowd", 1, 2)) * 500
+		g.world.step(Submit{At: g.world.at(), Workload: Workload{
+			ID: fmt.Sprint("crowd", i), User: g.pick("user", "", "ann", "bob"), Tasks: 1, Devices: 1,
+			Share: api.Share{Compute: api.Compute{Floor: floor, Ceiling: api.WholeDevice}}, TimeLimit: Time(g.int("limit", 1, 4)) * 2000 * second,
+		}})
 	}
 }
 
