@@ -62,6 +62,8 @@ static void learn_spare(struct core_device *d, uint64_t held, uint64_t said)
 {
 	d->lately_held_ns += held - d->lately_held_ns / SPARE_FADE;
 	d->lately_said_ns += said - d->lately_said_ns / SPARE_FADE;
+	if (held == 0 && d->lately_said_ns < d->lately_held_ns) /* nobody's word was taken: what was learned is doubted until somebody's is */
+		d->lately_said_ns += (d->lately_held_ns - d->lately_said_ns) / SPARE_FADE + 1;
 	d->switching_ns += (d->switches - d->switches_asked) * SWITCH_MOST_NS - d->switching_ns / SPARE_FADE;
 	d->switches_asked = d->switches;
 	uint64_t spare = d->lately_held_ns > d->lately_said_ns ? d->lately_held_ns - d->lately_said_ns : 0;

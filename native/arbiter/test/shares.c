@@ -115,6 +115,25 @@ static void partial(void)
 	world_free(w);
 }
 
+/* What was learned of switching while the tenants' word was taken is forgotten once nobody's is: as shares of several processes whose first
+ * ones began alone. */
+static void several(void)
+{
+	const struct limits limits[] = {{250, 300, 250, 1}, {500, 1000, 500, 1}};
+	struct world *w = world_new(11, 1);
+	w->slice = 2 * MS;
+	w->switch_cost = 100 * US;
+	for (int i = 0; i < 2; i++)
+		world_add(w, limits[i].floor, limits[i].ceiling, limits[i].weight, 500 * US);
+	world_run(w, w->now + 3 * SECOND);
+	w->switch_cost = 0;
+	for (int i = 0; i < 2; i++)
+		w->lane[i].several = true;
+	world_run(w, w->now + 20 * SECOND);
+	compare(w, "several processes, where one began", 2, limits, 0.001);
+	world_free(w);
+}
+
 int main(int argc, char **argv)
 {
 	verbose = argc > 1 && !strcmp(argv[1], "-v");
@@ -130,6 +149,7 @@ int main(int argc, char **argv)
 			saturating(counts[c], 5 * MS, 0, switches[s]);
 		}
 	partial();
+	several();
 	if (check_failures())
 		fprintf(stderr, "%d checks failed\n", check_failures());
 	return check_failures() ? 1 : 0;
