@@ -67,6 +67,7 @@ type attached struct {
 	work    api.Workload
 	line    *client.Attachment
 	started bool
+	held    []syscall.Signal // that came while the program was being started: for it
 	waiting *waitingLine
 }
 
@@ -165,6 +166,13 @@ func (a *attached) followServer(ctx context.Context, signals <-chan os.Signal) (
 				patience.Stop()
 				a.waiting.clear()
 			}
+			held := a.held
+			a.held = nil
+			for _, sig := range held {
+				if err := a.pass(ctx, sig); err != nil {
+					return api.Workload{}, err
+				}
+			}
 		case seen := <-ended:
 			return seen.work, seen.err
 		case <-lost:
@@ -213,6 +221,12 @@ func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
 		}
 		a.waiting.say(fmt.Sprintf("aliquot: %s left the line", a.work.Spec.Name))
 		return endBy(sig)
+	case !a.started:
+		// It may run before the server has noted that it does, and what its user has seen of it is answered: not thrown away.
+		if work, err := a.client.Workload(ctx, a.work.UID); err == nil && work.Status.Phase != api.Waiting {
+			a.held = append(a.held, sig)
+			return nil
+		}
 	}
 	if sig == syscall.SIGTSTP {
 		a.suspend()
