@@ -134,7 +134,8 @@ struct alq_ctl {
 };
 
 #define ALQ_HEARTBEAT_NS 100000000ull   /* 100 ms */
-#define ALQ_ARBITER_LOST_NS 500000000ull /* without a heartbeat for so long, a tenant paces itself at its floor */
+#define ALQ_ARBITER_LOST_NS 500000000ull /* without a heartbeat for so long, a tenant paces itself at its floor; at once where its line breaks */
+#define ALQ_SCHEDULE_FLOOR 1ull         /* a mark in schedule_ns */
 
 /* ------------------------------------------------------------------------------------------------------------------ tel */
 
@@ -184,7 +185,9 @@ struct alq_tel {
 	struct alq_header header;
 	uint32_t mem_lock;        /* futex lock word: the owner's pid << 6 | its slot, with FUTEX_WAITERS; 0: free. A dead owner is told by its slot. Guards mem_* of all slots */
 	uint32_t reserved0;
-	uint64_t schedule_ns[ALQ_MAX_GRANTS]; /* T, by compare-and-swap over all processes: when long launches let through should have ended; while the arbiter is away, when the floor allows the next (GCRA) */
+	/* T, by compare-and-swap over all processes: when long launches let through should have ended (even); while the arbiter is away, when
+	 * the floor allows the next, with ALQ_SCHEDULE_FLOOR (GCRA). */
+	uint64_t schedule_ns[ALQ_MAX_GRANTS];
 	uint8_t reserved[120];
 	struct alq_slot slot[ALQ_MAX_PROCS];
 };

@@ -136,6 +136,20 @@ static bool first_everywhere(const struct core *core, int task)
 	return true;
 }
 
+uint64_t core_since(const struct core *core, int task)
+{
+	const struct core_task *t = &core->task[task];
+	uint64_t waits_since = CORE_NEVER, held_since = CORE_NEVER;
+	for (int i = 0; i < t->grants; i++) {
+		const struct core_grant *g = &core->grant[t->grant[i]];
+		if (g->demand && g->demand_since < waits_since)
+			waits_since = g->demand_since;
+		if (g->phase == CORE_OPEN)
+			held_since = g->open_at;
+	}
+	return waits_since != CORE_NEVER ? waits_since : held_since;
+}
+
 /* Who is to hold the device next; its holder, if that is to go on. −1: nobody. */
 int core_choose(const struct core *core, int device)
 {
@@ -155,7 +169,7 @@ int core_choose(const struct core *core, int device)
 		int g = d->grant[i];
 		if (core->grant[g].phase == CORE_UNGATED || !wants(core, g) || !could_gather(core, core->grant[g].task))
 			continue;
-		if (longest < 0 || core->grant[g].demand_since < core->grant[longest].demand_since)
+		if (longest < 0 || core_since(core, core->grant[g].task) < core_since(core, core->grant[longest].task))
 			longest = g;
 	}
 	return longest;

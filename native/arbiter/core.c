@@ -192,8 +192,8 @@ void core_restore(struct core *core, int grant, const struct core_books *books)
 	struct core_grant *g = &core->grant[grant];
 	const int64_t most = CREDIT_LIMIT / CORE_MILLI;
 	g->books = *books;
-	g->credit = clamp(books->credit_ns, -most, (int64_t)core->config.idle_cap_ns) * CORE_MILLI;
-	g->bucket = clamp(books->bucket_ns, -most, (int64_t)core->config.burst_ns) * CORE_MILLI;
+	g->credit = clamp(books->credit_ns, -most, most) * CORE_MILLI; /* of these, one that turns out to be idle keeps what an idle one may */
+	g->bucket = clamp(books->bucket_ns, -most, (int64_t)core->config.burst_ns * 5 / 2) * CORE_MILLI;
 	g->vtime = books->vtime_ns;
 	g->gate.lease_id = books->leases;
 }

@@ -17,7 +17,7 @@
  *            credit is debt, and is carried: the long-run error goes to zero. Credit and debt, the bucket's too, are kept up to 2 s
  *            of device time and forgiven beyond, so that one endless launch does not decide over a device for minutes: a kernel that
  *            runs for 10 s under a ceiling of 0.1 is followed by 20 s of pause and not by 90 s. When another arbiter takes over,
- *            debt stands and credit is cut to idle_cap.
+ *            both stand.
  *   bucket   what its ceiling still allows. bucket += ceiling·dt, cut to burst while idle (2.5·burst while waiting, since time
  *            that was refused is not a burst); all use is taken off. At zero g is barred until there is enough for a whole lease
  *            at the rate (1 − ceiling). A whole ceiling has no bucket. Over any time T use is at most
@@ -54,8 +54,10 @@
  * that waits after each launch gets its floor, at nobody's cost or at that of borrowers, and one that lies gets idle time at most, until the
  * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
  *
- * A task that uses several devices holds them together. It is chosen once it is first on every one of them (its rank only rises while
- * it is not served, so it comes), or if it has waited longest on one that nobody else can use. Then no lease on any of its devices
+ * A task that uses several devices holds them together. It is chosen once it is first on every one of them, or if of several such tasks none
+ * is and it has waited longest; one that holds them all has waited since it does. Where its kernels wait for each other on some devices
+ * and it waits at the gate of another, its rank may rise on that one alone: so what has waited for `patience` is not revoked under the
+ * lease that it then gets. It is extended only where nobody else is first on any of its devices. Once it is chosen no lease on any of them
  * goes past the time when the last lease running there ends; others fill that time, and all its gates open together when all its
  * devices are free. A device is set aside for one such task at a time, so none of them waits for another.
  *
@@ -239,7 +241,7 @@ void core_restore(struct core *core, int grant, const struct core_books *books);
 void core_device_restore(struct core *core, int device, uint64_t since, uint64_t updated, const struct alq_device *page);
 /* Books the time from a device's last settling until now, when no arbiter watched: to a floor whose task had live processes (`live` is
  * indexed by grant) as own, since tenants pace themselves at their floors; other floors as reserved and idle; the rest as idle. No
- * credit accrues for it. */
+ * credit accrues for it. Also for one that was there all the time and did not run. */
 void core_away(struct core *core, int device, uint64_t now, const bool *live);
 
 /* Something may have changed for the task: a bell, a process that came or went. Then, once for all, core_run. */
@@ -276,6 +278,8 @@ bool core_gang(const struct core *core, int task);
 bool core_may_run(const struct core *core, int grant);
 int core_best(const struct core *core, int device, bool gangs);
 int core_choose(const struct core *core, int device);
+/* Since when a task with several devices waits on any of them, or, if it waits nowhere, holds them. */
+uint64_t core_since(const struct core *core, int task);
 bool core_revokes(const struct core *core, int waking, int holder);
 uint64_t core_lease_length(const struct core *core, const struct core_grant *grant);
 

@@ -80,8 +80,13 @@ void core_finish_gather(struct core *core, struct core_device *asking)
 	}
 	if (wait)
 		return;
+	/* Two that wake for each of their rounds would take the devices from each other before either has launched. */
+	bool long_waited = core->now > core_since(core, task) + core->config.patience_ns;
 	t->gathering = false;
-	for (int i = 0; i < t->grants; i++)
-		if (core_gated(core, t->grant[i]))
-			core_open(core, t->grant[i], length);
+	for (int i = 0; i < t->grants; i++) {
+		if (!core_gated(core, t->grant[i]))
+			continue;
+		core_open(core, t->grant[i], length);
+		core->grant[t->grant[i]].wake_lease |= long_waited;
+	}
 }

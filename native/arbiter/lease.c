@@ -195,6 +195,7 @@ static void lose_idle(struct core *core, int holder)
 	core_end_lease(core, holder);
 }
 
+/* Extends the lease of a task on all devices that it holds, if it is first on each of them, or nobody else wants that. */
 static bool extend(struct core *core, int grant)
 {
 	const struct core_task *t = &core->task[core->grant[grant].task];
@@ -203,6 +204,9 @@ static bool extend(struct core *core, int grant)
 		struct core_grant *g = &core->grant[t->grant[i]];
 		if (g->phase != CORE_OPEN)
 			continue;
+		int first = t->grant[i] == grant ? grant : core_choose(core, g->device);
+		if (first >= 0 && first != t->grant[i])
+			return false;
 		core_accrue(core, g, core->now);
 		uint64_t most = core_lease_length(core, g);
 		length = most < length ? most : length;

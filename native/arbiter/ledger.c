@@ -133,6 +133,7 @@ void core_away(struct core *core, int device, uint64_t now, const bool *live)
 	}
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
+		g->accrued_at = now;
 		uint64_t part = (uint64_t)((unsigned __int128)dt * g->policy.floor / ALQ_MILLI);
 		part = part < rest ? part : rest;
 		rest -= part;

@@ -22,6 +22,7 @@
 
 #define EVENTS 64
 #define LOCK_WAIT_NS 3000000000ull /* for a predecessor that was told to quit */
+#define ABSENT_NS 100000000ull     /* later than this it was not there */
 
 uint64_t clock_now(void)
 {
@@ -148,12 +149,39 @@ static void arm(struct node *node, uint64_t at)
 	timerfd_settime(node->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
+/*
+ * This process did not run since `due`: it was stopped, or the machine was. What nobody watched is booked as for a predecessor that died: gates
+ * closed by themselves, and programs that have heard nothing for long keep to their floors. Nobody is charged for it or owed it.
+ */
+static void was_absent(struct node *node, uint64_t due)
+{
+	static bool live[CORE_GRANTS];
+	bool paced = node->now > due + ALQ_ARBITER_LOST_NS;
+	for (int i = 0; i < CORE_DEVICES; i++) {
+		const struct core_device *d = &node->core.device[i];
+		if (!node->device[i].page || (d->grants == 1 && node->core.grant[d->grant[0]].phase == CORE_UNGATED))
+			continue; /* one that is ungated ran on */
+		for (int k = 0; k < d->grants; k++)
+			live[d->grant[k]] = paced && node->of_grant[d->grant[k]].task->live;
+		core_settle(&node->core, i, due);
+		core_away(&node->core, i, node->now, live);
+	}
+}
+
+/* Looks at the clock, which should not be far beyond `due`. */
+static void look_up(struct node *node, uint64_t due)
+{
+	node->now = clock_now();
+	if (due != CORE_NEVER && node->now > due + ABSENT_NS)
+		was_absent(node, due);
+}
+
 static void serve(struct node *node)
 {
 	struct epoll_event events[EVENTS];
 	uint64_t armed = CORE_NEVER;
 	while (!node->ending) {
-		node->now = clock_now();
+		look_up(node, node->now);
 		if (node->heartbeat_at <= node->now)
 			heartbeat(node);
 		if (node->unmute_at <= node->now)
@@ -165,7 +193,7 @@ static void serve(struct node *node)
 		if (next != armed || next != CORE_NEVER)
 			arm(node, armed = next);
 		int n = epoll_wait(node->epoll, events, EVENTS, -1);
-		node->now = clock_now();
+		look_up(node, armed);
 		for (int i = 0; i < n; i++)
 			handle(node, events[i].data.ptr);
 		collect_garbage(node);

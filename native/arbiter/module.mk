@@ -6,6 +6,7 @@ ARBITER_CORE := admit charge core choose gang ledger lease word
 ARBITER_PROCESS := main page tasks process sockets observe books memory control
 ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
+ARBITER_WORLD := $(addprefix $(ARBITER)/test/,world.c nodes.c judge.c)
 ARBITER_HEADERS := $(wildcard $(ARBITER)/*.h $(ARBITER)/test/*.h) $(NATIVE)/abi.h $(NATIVE)/point.h
 
 $(OUT)/bin/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
@@ -20,35 +21,27 @@ $(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
-$(OUT)/test/arbiter-virtual: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/judge.c $(ARBITER)/test/virtual.c \
-		$(ARBITER_HEADERS)
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
-
-$(OUT)/test/arbiter-shares: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/judge.c $(ARBITER)/test/shares.c \
-		$(ARBITER_HEADERS)
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
-
-$(OUT)/test/arbiter-latency: $(ARBITER_TEST_CORE) $(ARBITER)/test/world.c $(ARBITER)/test/judge.c $(ARBITER)/test/latency.c \
-		$(ARBITER_HEADERS)
+ARBITER_VIRTUAL := shares virtual latency luck gangs
+$(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
 # Reads tel pages as the arbiter does.
-ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(addprefix $(ARBITER)/test/,world.c judge.c tel.c payments.c admissions.c)
+ARBITER_ADMISSIONS := $(ARBITER)/observe.c $(ARBITER_WORLD) $(addprefix $(ARBITER)/test/,tel.c payments.c admissions.c)
 $(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
-$(OUT)/test/arbiter-process: $(ARBITER)/test/rig.c $(ARBITER)/test/process.c $(ARBITER)/test/hostile.c $(ARBITER_HEADERS)
+$(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c hostile.c) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: test-arbiter
-test-arbiter: $(OUT)/test/arbiter-shares $(OUT)/test/arbiter-virtual $(OUT)/test/arbiter-latency $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
+test-arbiter: $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%) $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-luck
+	$(OUT)/test/arbiter-gangs $(if $(SAN),-n 50000)
 	$(OUT)/test/arbiter-latency $(if $(SAN),-n 100)
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter

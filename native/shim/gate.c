@@ -4,15 +4,18 @@
  *
  * A launch goes when the lease stands and what is queued on the device is little: run_ahead_ns of estimated time, and run_ahead_launches
  * that were never measured; one always goes when nothing is outstanding, and one behind it shortly before it should end. Nothing is queued behind work that already fills the lease,
- * so that it drains when it ends. While the arbiter is away, each process launches at its floor's rate, by a virtual
- * schedule that all processes of the task share (tel.schedule_ns).
+ * so that it drains when it ends. While the arbiter is away (the line to it broke, or it has been silent for long), each process launches at
+ * its floor's rate, by a virtual schedule that all processes of the task share (tel.schedule_ns), until the gate opens again.
  */
 #include "meter.h"
 
 #define GATE_SLEEP_NS (100 * NS_PER_MS) /* looks again at least so often: the arbiter may have died */
 #define RETURNS_NS (300 * NS_PER_US)    /* launching again so soon after all had ended is a wait between launches, not a pause */
 #define TURN_RECHECK_NS NS_PER_MS       /* another process' launch may end sooner than it should, and it does not tell */
-#define FLOOR_BURST_NS (5 * NS_PER_MS)  /* of the floor's schedule, what may be used ahead */
+#define TURN_FAR_NS NS_PER_S            /* a turn further ahead than this is scribble, or behind a giant launch: it is not waited for */
+#define FLOOR_BURST_NS (5 * NS_PER_MS)  /* of the floor's schedule, what may be used ahead, */
+#define FLOOR_LATE_NS (20 * NS_PER_MS)  /* what may be made up for by one who came late to it, */
+#define FLOOR_FAR_NS (10 * NS_PER_S)    /* and the most that one launch moves it on: what is further ahead is scribble */
 
 enum verdict { GO, WAIT_GATE, WAIT_ROOM, WAIT_FLOOR, STOPPED };
 
@@ -31,46 +34,64 @@ static uint64_t estimate(const struct alq_ctl_grant *c, const struct cost *cost)
 	return cost->est_ns != 0 ? cost->est_ns : get(&c->run_ahead_ns) / (launches == 0 ? 1 : launches) + 1;
 }
 
-/* Takes `step` of the schedule that all processes of the share keep for a device, if that begins within `ahead`; else *again is when to try.
- * A schedule far ahead of the clock is scribble, or a giant launch: it delays by what one second can carry. */
-static bool schedule(const struct meter *m, uint64_t step, uint64_t ahead, uint64_t now, uint64_t *end, uint64_t *again)
+/* How far ahead of the clock a step may begin, how much it may make up for, and beyond what the schedule is not believed. */
+struct pace {
+	uint64_t ahead, late, far;
+	uint64_t mark; /* ALQ_SCHEDULE_FLOOR, or 0: turns. What one of the two has written means nothing to the other */
+};
+
+/* Takes `step` of the schedule that all processes of the share keep for a device, if the pace allows it; else *again is when to try. */
+static bool schedule(const struct meter *m, uint64_t step, const struct pace *pace, uint64_t now, uint64_t *end, uint64_t *again)
 {
-	uint64_t *word = &task.tel->schedule_ns[m->grant], due = get_seq(word);
+	uint64_t *word = &task.tel->schedule_ns[m->grant], seen = get_seq(word);
+	now &= ~ALQ_SCHEDULE_FLOOR;
 	do {
-		uint64_t base = due > now && due < now + NS_PER_S ? due : now;
-		if (base > now + ahead) {
-			*again = base - ahead;
+		uint64_t due = (seen & ALQ_SCHEDULE_FLOOR) == pace->mark ? seen & ~ALQ_SCHEDULE_FLOOR : 0;
+		uint64_t base = due < now - pace->late ? now - pace->late : due < now + pace->far ? due : now;
+		if (base > now + pace->ahead) {
+			*again = base - pace->ahead;
 			return false;
 		}
 		*end = base + step;
-	} while (!__atomic_compare_exchange_n(word, &due, *end, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	} while (!__atomic_compare_exchange_n(word, &seen, *end | pace->mark, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 	return true;
+}
+
+/* Steps are even: bit 0 of the schedule is a mark. */
+static uint64_t even(uint64_t ns)
+{
+	return (ns + 1) & ~ALQ_SCHEDULE_FLOOR;
 }
 
 /* Paces at the floor. Returns GO and moves the schedule on, or the time to try again at. */
 static enum verdict floor_verdict(const struct meter *m, uint64_t est_ns, uint64_t now, uint64_t *again)
 {
+	static const struct pace pace = {FLOOR_BURST_NS, FLOOR_LATE_NS, FLOOR_FAR_NS, ALQ_SCHEDULE_FLOOR};
 	struct policy p = {0};
-	uint64_t end;
+	uint64_t step, end, look = now + GATE_SLEEP_NS; /* it may be back */
 	task_policy(m->grant, &p);
-	if (p.floor == 0) {
-		*again = now + GATE_SLEEP_NS;
-		return WAIT_FLOOR;
+	if (p.floor != 0) {
+		step = est_ns * ALQ_MILLI / p.floor;
+		step = step < FLOOR_FAR_NS - FLOOR_BURST_NS ? step : FLOOR_FAR_NS - FLOOR_BURST_NS;
+		if (schedule(m, even(step), &pace, now, &end, again))
+			return GO;
 	}
-	return schedule(m, est_ns * ALQ_MILLI / p.floor, FLOOR_BURST_NS, now, &end, again) ? GO : WAIT_FLOOR;
+	*again = p.floor != 0 && *again < look ? *again : look;
+	return WAIT_FLOOR;
 }
 
 /* Launches too long for two of them to fit the run-ahead go one behind the other also where they come from several processes. */
 static bool take_turn(struct meter *m, const struct alq_ctl_grant *c, struct pass *pass, uint64_t now, uint64_t *again)
 {
-	uint64_t ahead = get(&c->run_ahead_share_ns) / 2, end;
-	if (pass->cost->est_ns == 0 || pass->est_ns <= ahead)
+	const struct pace pace = {get(&c->run_ahead_share_ns) / 2, 0, TURN_FAR_NS, 0};
+	uint64_t end;
+	if (pass->cost->est_ns == 0 || pass->est_ns <= pace.ahead)
 		return true;
-	if (!schedule(m, pass->est_ns, ahead, now, &end, again)) {
+	if (!schedule(m, even(pass->est_ns), &pace, now, &end, again)) {
 		*again = *again < now + TURN_RECHECK_NS ? *again : now + TURN_RECHECK_NS;
 		return false;
 	}
-	uint64_t begin = end - pass->est_ns;
+	uint64_t begin = end - even(pass->est_ns);
 	pass->behind_ns = begin > now && begin != m->turn_end_ns ? begin - now : 0;
 	m->turn_end_ns = end;
 	return true;
@@ -104,12 +125,14 @@ static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, ui
 	if (__builtin_expect((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0, 0))
 		return STOPPED;
 	uint32_t word = get_acquire(&c->gate);
+	pass->paced = false;
 	if ((word & (ALQ_GATE_OPEN | ALQ_GATE_UNGATED)) == (ALQ_GATE_OPEN | ALQ_GATE_UNGATED))
 		return GO;
 	uint64_t end = get_acquire(&c->lease_end_ns);
 	*again = now + GATE_SLEEP_NS;
 	if ((word & ALQ_GATE_OPEN) == 0 || now >= end) {
-		if (!task_arbiter_lost(now))
+		pass->paced = task_arbiter_lost(now);
+		if (!pass->paced)
 			return WAIT_GATE;
 		return room(m, c, pass, now, again) ? floor_verdict(m, pass->est_ns, now, again) : WAIT_ROOM;
 	}
@@ -120,8 +143,8 @@ static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, ui
 	return room(m, c, pass, now, again) && take_turn(m, c, pass, now, again) ? GO : WAIT_ROOM;
 }
 
-/* Sleeps until the gate may have opened. Publishes first, looks again, and only then sleeps: see abi.h. */
-static void wait_gate(struct meter *m, uint64_t now)
+/* Sleeps until the gate may have opened, or the time has come. Publishes first, looks again, and only then sleeps: see abi.h. */
+static void wait_gate(struct meter *m, uint64_t again)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	uint32_t word = get_seq(&c->gate);
@@ -129,7 +152,7 @@ static void wait_gate(struct meter *m, uint64_t now)
 	task_ring();
 	ALQ_POINT("shim.gate.waiting");
 	if (!gate_is_open(c, clock_now()) && get_seq(&c->gate) == word)
-		futex_wait_until(&c->gate, word, now + GATE_SLEEP_NS, true);
+		futex_wait_until(&c->gate, word, again, true);
 	lock_take(&m->lock);
 }
 
@@ -149,15 +172,16 @@ static void wait_room(struct meter *m, uint64_t again)
 static void wait_for(struct meter *m, enum verdict why, uint64_t now, uint64_t again, bool *gated)
 {
 	struct alq_tel_grant *t = tel_of(m->grant);
-	if (why == WAIT_GATE && !*gated) {
+	bool gate = why == WAIT_GATE || why == WAIT_FLOOR; /* whoever waits for its floor takes a lease as soon as there is one */
+	if (gate && !*gated) {
 		*gated = true;
 		if (m->gate_waiters++ == 0)
 			put_seq(&t->wait_since_ns, now);
 		put(&t->gate_waits, t->gate_waits + 1);
 	}
 	batches_flush(m, NULL, UINT64_MAX);
-	if (why == WAIT_GATE)
-		wait_gate(m, now);
+	if (gate)
+		wait_gate(m, again);
 	else
 		wait_room(m, again);
 }
@@ -253,6 +277,7 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	if (pass->batch != NULL) {
 		pass->batch->behind_ns += start ? pass->behind_ns : 0;
 		pass->batch->inflight++;
+		pass->batch->paced |= pass->paced;
 		pass->batch->lease_end_ns = get(&task.ctl->grant[m->grant].lease_end_ns);
 	}
 	lock_give(&m->lock);

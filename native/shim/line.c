@@ -14,7 +14,8 @@
 #include <sys/un.h>
 
 #define ANSWER_S 2 /* how long an answer may take before the line counts as broken */
-#define RETRY_NS (20 * NS_PER_MS)
+#define RETRY_LEAST_NS NS_PER_MS /* the next arbiter comes within some milliseconds, as a rule: soon at first, then twice as long each time, */
+#define RETRY_MOST_NS (20 * NS_PER_MS)
 
 static struct {
 	struct lock lock; /* one question at a time; guards fd */
@@ -107,6 +108,7 @@ static void line_take(int fd, const struct alq_welcome *welcome, int bell)
 	lock_give(&line.lock);
 	put(&task.slot, welcome->slot);
 	put(&task.tel->slot[welcome->slot].shim_version, SHIM_VERSION);
+	put_release(&task.alone_ns, 0);
 	memory_republish();
 	meter_republish();
 }
@@ -143,6 +145,14 @@ static void line_drop(void)
 	lock_give(&line.lock);
 }
 
+/* Whoever waits at a gate is to look again: nobody opens it any more. Repeated while there is no line, so that one who looked just before and
+ * sleeps since is reached too. */
+static void line_alert(void)
+{
+	for (uint32_t g = 0; g < task.grants; g++)
+		futex_wake(&task.ctl->grant[g].gate, INT_MAX, true);
+}
+
 static void *line_keeper(void *unused)
 {
 	for (;;) {
@@ -150,10 +160,12 @@ static void *line_keeper(void *unused)
 		int n = poll(&p, 1, -1);
 		if (n < 0 || (n > 0 && p.revents == 0))
 			continue;
+		put_release(&task.alone_ns, clock_now());
 		line_drop();
-		while (!line_connect()) {
+		for (uint64_t pause = RETRY_LEAST_NS; !line_connect(); pause = 2 * pause < RETRY_MOST_NS ? 2 * pause : RETRY_MOST_NS) {
 			uint32_t never = 0;
-			futex_wait_until(&never, 0, clock_now() + RETRY_NS, false);
+			line_alert();
+			futex_wait_until(&never, 0, clock_now() + pause, false);
 		}
 	}
 	return unused;
@@ -194,4 +206,5 @@ void line_forget(void)
 	line.fd = -1;
 	line.registered = false;
 	line.lock.word = 0;
+	task.alone_ns = 0;
 }

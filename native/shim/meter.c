@@ -176,7 +176,7 @@ void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32
 	m->outstanding_unknown -= unknown;
 	m->busy_until_ns = m->outstanding == 0 ? 0 : now + m->outstanding_ns;
 	/* A turn that ended sooner, or is later than it should, moves the schedule, unless another has moved it on. */
-	uint64_t turn_end_ns = m->turn_end_ns, end_ns = m->outstanding == 0 ? now : m->busy_until_ns;
+	uint64_t turn_end_ns = m->turn_end_ns, end_ns = (m->outstanding == 0 ? now : m->busy_until_ns) & ~ALQ_SCHEDULE_FLOOR;
 	if (turn_end_ns > now && (m->outstanding == 0 || end_ns > turn_end_ns) &&
 	    __atomic_compare_exchange_n(&task.tel->schedule_ns[m->grant], &turn_end_ns, end_ns, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		m->turn_end_ns = end_ns;
@@ -194,7 +194,7 @@ static void batch_learn(struct batch *b, uint64_t measured_ns)
 	for (uint32_t i = 0; i < b->parts; i++) {
 		struct part *p = &b->part[i];
 		double part = b->est_ns == 0 ? 1.0 / b->parts : (double)p->est_ns / (double)b->est_ns;
-		cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), b->fresh || b->shared);
+		cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), (b->fresh || b->shared) && !b->paced);
 	}
 }
 
@@ -216,9 +216,10 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 	}
 	if (measured_ns != UINT64_MAX) {
 		measured_ns -= measured_ns < b->behind_ns ? measured_ns : b->behind_ns;
-		/* An end that came late, or a start that had to wait, says at most how long it took. */
-		bool doubted = batch_is_doubted(b);
-		if (b->late && measured_ns > b->est_ns)
+		/* An end that came late, or a start that had to wait, says at most how long it took; so does one beside others, while no lease keeps
+		 * them apart: believed, it would slow the pace of all until none has its floor. */
+		bool doubted = batch_is_doubted(b), most = b->late || (b->paced && b->unknown == 0);
+		if (most && measured_ns > b->est_ns)
 			measured_ns = b->est_ns;
 		batch_learn(b, measured_ns);
 		if (doubted && measured_ns > b->est_ns)

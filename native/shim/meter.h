@@ -32,6 +32,7 @@ struct batch {
 	bool fresh;              /* the first of a lease: it may have waited for the work of the one before */
 	bool shared;             /* part of it ran outside our lease */
 	bool sample;             /* to be closed right after its first launch, so that its end is exact */
+	bool paced;              /* launched without a lease, beside others: what it measures beyond what was expected is theirs */
 	bool late;               /* its end event came when its work had ended already: what it measures is too much */
 	uint64_t est_ns;
 	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */

@@ -37,6 +37,7 @@ struct task {
 	uint32_t grants;
 	uint32_t slot;             /* ours in tel; changes only if an arbiter that lost everything gives another */
 	int bell;                  /* eventfd; -1: none */
+	uint64_t alone_ns;         /* when the line to the arbiter was found broken; 0: it stands; release */
 	char folder[PATH_MAX];
 };
 
@@ -48,7 +49,7 @@ enum shim_state task_open(bool writable);
 enum shim_state task_start(void);
 /* Rings the arbiter's bell. */
 void task_ring(void);
-/* Whether the arbiter has been silent for too long. */
+/* Whether nobody grants leases: the line broke and no arbiter has shown itself since, or one is there and has been silent for too long. */
 bool task_arbiter_lost(uint64_t now);
 /* Asks that all processes of the task together may hold want bytes on a device. False: not granted. */
 bool line_ask_memory(uint32_t grant, uint64_t want);
@@ -113,6 +114,7 @@ struct pass {
 	uint64_t est_ns;
 	uint64_t behind_ns; /* so long it will wait on the device for work of other processes of the share */
 	bool unknown;
+	bool paced; /* let through by the floor's schedule, while the arbiter is away */
 };
 
 /*

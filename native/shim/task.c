@@ -105,6 +105,6 @@ void task_ring(void)
 
 bool task_arbiter_lost(uint64_t now)
 {
-	uint64_t beat = get_acquire(&task.ctl->heartbeat_ns);
-	return now > beat && now - beat > ALQ_ARBITER_LOST_NS;
+	uint64_t alone = get_acquire(&task.alone_ns), beat = get_acquire(&task.ctl->heartbeat_ns);
+	return (alone != 0 && beat <= alone) || (now > beat && now - beat > ALQ_ARBITER_LOST_NS);
 }

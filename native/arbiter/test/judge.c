@@ -20,12 +20,13 @@ void oracle(int n, const struct limits *limits, double *out)
 void check_rows(struct world *w, const char *name)
 {
 	for (int d = 0; d < w->devices; d++) {
-		core_settle(w->core, w->device[d], w->now);
-		const struct core_device *device = &w->core->device[w->device[d]];
+		struct core *core = w->node[w->node_of[d]].core;
+		core_settle(core, w->device[d], w->now);
+		const struct core_device *device = &core->device[w->device[d]];
 		uint64_t rows = device->unreserved_idle_ns + device->down_ns, lent = device->ended.lent_ns, borrowed = device->ended.burst_lent_ns;
 		rows += device->ended.own_ns + device->ended.lent_ns + device->ended.reserved_idle_ns + device->ended.burst_free_ns;
 		for (int i = 0; i < device->grants; i++) {
-			const struct alq_split *s = &w->core->grant[device->grant[i]].books.split;
+			const struct alq_split *s = &core->grant[device->grant[i]].books.split;
 			rows += s->own_ns + s->lent_ns + s->reserved_idle_ns + s->burst_free_ns;
 			lent += s->lent_ns;
 			borrowed += s->burst_lent_ns;

@@ -24,7 +24,7 @@ void exchange(struct tenant *a, struct tenant *b, int rounds)
 	}
 }
 
-static void check_rows(struct rig *rig, const struct alq_device *d, const struct pages *tasks, int n)
+void check_rows(struct rig *rig, const struct alq_device *d, const struct pages *tasks, int n)
 {
 	rig_ask(rig, "ok 1", "ping"); /* settles and writes the books */
 	uint64_t rows = d->unreserved_idle_ns + d->down_ns + d->ended.own_ns + d->ended.lent_ns + d->ended.reserved_idle_ns +
@@ -359,6 +359,8 @@ int main(int argc, char **argv)
 	test_ungated_and_resize();
 	test_memory();
 	test_tenant_dies();
+	test_stopped_arbiter();
+	test_versions();
 	test_hostile_bell();
 	test_hostile_page();
 	test_spoiled_page();

@@ -16,6 +16,13 @@ extern const char *const D0[1];  /* a device */
 /* A few leases of both tenants, whoever comes first. */
 void exchange(struct tenant *a, struct tenant *b, int rounds);
 
+/* The rows of a device, with those of n tasks on it, add up to its time. */
+void check_rows(struct rig *rig, const struct alq_device *device, const struct pages *tasks, int n);
+
+/* away.c */
+void test_stopped_arbiter(void);
+void test_versions(void);
+
 /* hostile.c */
 void test_hostile_bell(void);
 void test_hostile_page(void);

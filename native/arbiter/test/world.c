@@ -1,44 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* world.c: how time goes by: what programs, their shims and devices do. */
 #include "world.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define RUN_AHEAD (1 * MS)
-
-static int failures;
-
-void check(bool ok, const char *format, ...)
-{
-	if (ok)
-		return;
-	va_list args;
-	va_start(args, format);
-	fprintf(stderr, "FAIL: ");
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	failures++;
-}
-
-int check_failures(void)
-{
-	return failures;
-}
-
-uint64_t world_random(struct world *w, uint64_t below)
-{
-	w->seed = w->seed * 6364136223846793005ull + 1442695040888963407ull;
-	return below ? (w->seed >> 33) % below : 0;
-}
-
-uint64_t lane_queued(const struct lane *l)
-{
-	return l->launched - l->heard;
-}
 
 /* How long the lane's kernel of this number lasts: the same in every world in which the lane is the same. */
 static uint64_t lasts(const struct world *w, const struct lane *l, uint64_t number)
@@ -51,83 +18,6 @@ static uint64_t lasts(const struct world *w, const struct lane *l, uint64_t numb
 	if (l->spread)
 		ns = ns * (1000 - l->spread + draw % (2 * l->spread + 1)) / 1000;
 	return l->tail_one_in && (draw >> 32) % l->tail_one_in == 0 ? ns + l->tail : ns;
-}
-
-static void observe(void *context, int grant, uint64_t now, struct core_observation *out)
-{
-	struct world *w = context;
-	(void)now;
-	for (int i = 0; i < w->lanes; i++) {
-		const struct lane *l = &w->lane[i];
-		if (l->grant != grant)
-			continue;
-		out->waiting = l->wait_since != 0;
-		out->wait_since_ns = l->wait_since;
-		out->outstanding = lane_queued(l) > 0;
-		out->launched = l->launched;
-		out->completed = l->heard;
-		out->launched_ns = l->launched * l->estimate;
-		out->outstanding_ns = lane_queued(l) * l->estimate;
-		out->busy_until_ns = lane_queued(l) ? l->busy_until : 0;
-		out->several = l->several;
-		out->measured_ns = l->liar ? 0 : l->several ? 2 * l->measured : l->measured;
-	}
-}
-
-struct world *world_new(uint64_t seed, int devices)
-{
-	struct world *w = calloc(1, sizeof *w);
-	struct core_config config;
-	if (!w || !(w->core = calloc(1, sizeof *w->core)))
-		abort();
-	w->seed = seed * 977 + 13;
-	w->now = 5 * SECOND;
-	w->slice = 2 * MS;
-	w->latency = 50 * US;
-	core_defaults(&config);
-	config.context = w;
-	config.observe = observe;
-	core_init(w->core, &config);
-	w->devices = devices;
-	for (int i = 0; i < devices; i++) {
-		w->device[i] = core_device_add(w->core, w->now, ALQ_DEVICE_OK);
-		w->running[i] = -1;
-	}
-	w->next_run = w->now;
-	return w;
-}
-
-void world_free(struct world *w)
-{
-	free(w->core);
-	free(w);
-}
-
-struct lane *world_add_gang(struct world *w, int first, int n, uint32_t floor, uint32_t ceiling, uint64_t kernel)
-{
-	int devices[ALQ_MAX_GRANTS] = {0};
-	struct core_policy policies[ALQ_MAX_GRANTS] = {0};
-	for (int i = 0; i < n; i++) {
-		devices[i] = w->device[first + i];
-		policies[i] = (struct core_policy){.floor = floor, .ceiling = ceiling, .weight = floor ? floor : 1};
-	}
-	int task = core_task_add(w->core, w->now, n, devices, policies);
-	if (task < 0)
-		abort();
-	struct lane *added = &w->lane[w->lanes];
-	for (int i = 0; i < n; i++)
-		w->lane[w->lanes++] = (struct lane){.grant = w->core->task[task].grant[i], .task = task, .device = first + i,
-			.kernel = kernel, .estimate = kernel, .group = n > 1 ? task + 1 : 0, .pump_at = w->now, .backlog = n > 1};
-	w->next_run = w->now;
-	return added;
-}
-
-struct lane *world_add(struct world *w, uint32_t floor, uint32_t ceiling, uint32_t weight, uint64_t kernel)
-{
-	struct lane *l = world_add_gang(w, 0, 1, floor, ceiling, kernel);
-	struct core_policy policy = {.floor = floor, .ceiling = ceiling, .weight = weight};
-	core_set_policy(w->core, l->grant, w->now, &policy);
-	return l;
 }
 
 static bool saturating(const struct lane *l)
@@ -165,7 +55,9 @@ static void pump(struct world *w, struct lane *l)
 {
 	l->pump_at = 0;
 	while (!l->off && (l->backlog > 0 || saturating(l))) {
-		const struct core_gate *g = &w->core->grant[l->grant].gate;
+		const struct core_gate *g = &l->core->grant[l->grant].gate;
+		if (l->after && w->lane[l->after - 1].launched <= l->launched)
+			return; /* its thread has not come so far */
 		if (!g->open || w->now >= g->end_ns) {
 			if (!l->wait_since) {
 				l->wait_since = w->now;
@@ -184,6 +76,9 @@ static void pump(struct world *w, struct lane *l)
 		l->busy_until = (l->busy_until > w->now ? l->busy_until : w->now) + l->estimate;
 		if (!saturating(l))
 			l->backlog--;
+		for (int i = 0; i < w->lanes; i++)
+			if (w->lane[i].after == l - w->lane + 1)
+				w->lane[i].pump_at = w->now;
 	}
 	if (l->off || l->backlog == 0)
 		l->wait_since = 0;
@@ -224,13 +119,22 @@ static void completed(struct world *w, struct lane *l)
 	l->outstanding--;
 	l->heard_at[l->completed++ % QUEUE] = w->now + l->notice;
 	l->remaining = l->outstanding ? lasts(w, l, l->completed) : 0;
-	if (!l->notice)
+	if (!l->notice && !l->stopped)
 		hear(w, l);
 }
 
 static uint64_t first_arrived(const struct lane *l)
 {
 	return l->arrived[l->completed % QUEUE];
+}
+
+/* Whether its kernel on the device waits for one that others of its group have not launched yet. */
+static bool alone(const struct world *w, const struct lane *l)
+{
+	for (int i = 0; l->meets && i < w->lanes; i++)
+		if (w->lane[i].group == l->group && w->lane[i].launched <= l->completed)
+			return true;
+	return false;
 }
 
 /* Whose turn it is on the device. */
@@ -252,20 +156,21 @@ static int pick(struct world *w, int device)
 
 static uint64_t device_event(const struct world *w, int device)
 {
-	if (w->running[device] < 0)
+	if (w->running[device] < 0 || w->gone[device])
 		return CORE_NEVER;
-	uint64_t end = w->now + w->switch_left[device] + w->lane[w->running[device]].remaining;
+	const struct lane *l = &w->lane[w->running[device]];
+	uint64_t end = alone(w, l) ? CORE_NEVER : w->now + w->switch_left[device] + l->remaining;
 	return w->slice && w->slice_end[device] < end ? w->slice_end[device] : end;
 }
 
 static void advance_device(struct world *w, int device, uint64_t to)
 {
 	int r = w->running[device];
-	if (r < 0 || to == w->now)
+	if (r < 0 || to == w->now || w->gone[device])
 		return;
 	uint64_t dt = to - w->now, lost = w->switch_left[device] < dt ? w->switch_left[device] : dt;
 	w->switch_left[device] -= lost;
-	w->lane[r].remaining -= dt - lost;
+	w->lane[r].remaining -= alone(w, &w->lane[r]) ? 0 : dt - lost;
 	w->lane[r].truth += dt - lost;
 	w->busy[device] += dt - lost;
 	w->switching[device] += lost;
@@ -275,7 +180,9 @@ static void schedule_device(struct world *w, int device)
 {
 	int r = w->running[device];
 	bool done = false;
-	if (r >= 0 && w->lane[r].outstanding && w->lane[r].remaining == 0) {
+	if (w->gone[device])
+		return;
+	if (r >= 0 && w->lane[r].outstanding && w->lane[r].remaining == 0 && !alone(w, &w->lane[r])) {
 		completed(w, &w->lane[r]);
 		done = true;
 	}
@@ -292,19 +199,26 @@ static void schedule_device(struct world *w, int device)
 static void publish(struct world *w)
 {
 	int grant;
-	while ((grant = core_next_dirty(w->core)) >= 0)
-		for (int i = 0; i < w->lanes; i++)
-			if (w->lane[i].grant == grant && w->lane[i].wait_since && w->core->grant[grant].gate.open && !w->lane[i].pump_at)
-				w->lane[i].pump_at = w->now + w->latency;
+	for (int node = 0; node < w->nodes; node++) {
+		struct core *core = w->node[node].core;
+		while ((grant = core_next_dirty(core)) >= 0)
+			for (int i = 0; i < w->lanes; i++) {
+				struct lane *l = &w->lane[i];
+				if (l->core == core && l->grant == grant && l->wait_since && core->grant[grant].gate.open && !l->pump_at)
+					l->pump_at = w->now + w->latency;
+			}
+	}
 }
 
 static uint64_t lane_event(const struct lane *l)
 {
 	uint64_t at = CORE_NEVER;
-	if (l->pump_at && l->pump_at < at)
-		at = l->pump_at;
 	if (l->bell_at && l->bell_at < at)
 		at = l->bell_at;
+	if (l->stopped)
+		return at;
+	if (l->pump_at && l->pump_at < at)
+		at = l->pump_at;
 	if (l->period && l->next_arrival < at)
 		at = l->next_arrival;
 	if (l->heard < l->completed && l->heard_at[l->heard % QUEUE] < at)
@@ -314,7 +228,7 @@ static uint64_t lane_event(const struct lane *l)
 
 static void step_lane(struct world *w, struct lane *l)
 {
-	if (l->period && l->next_arrival <= w->now) {
+	if (!l->stopped && l->period && l->next_arrival <= w->now) {
 		l->backlog += l->off ? 0 : l->batch;
 		if (l->took && l->batches - l->done >= QUEUE)
 			abort();
@@ -325,13 +239,13 @@ static void step_lane(struct world *w, struct lane *l)
 		if (!l->pump_at)
 			pump(w, l);
 	}
-	while (l->heard < l->completed && l->heard_at[l->heard % QUEUE] <= w->now)
+	while (!l->stopped && l->heard < l->completed && l->heard_at[l->heard % QUEUE] <= w->now)
 		hear(w, l);
-	if (l->pump_at && l->pump_at <= w->now)
+	if (!l->stopped && l->pump_at && l->pump_at <= w->now)
 		pump(w, l);
 	if (l->bell_at && l->bell_at <= w->now) {
 		l->bell_at = 0;
-		core_touch(w->core, l->task, w->now);
+		core_touch(l->core, l->task, w->now);
 		w->next_run = w->now;
 	}
 }
@@ -344,6 +258,8 @@ void world_run(struct world *w, uint64_t until)
 			at = device_event(w, i) < at ? device_event(w, i) : at;
 		for (int i = 0; i < w->lanes; i++)
 			at = lane_event(&w->lane[i]) < at ? lane_event(&w->lane[i]) : at;
+		if (at < w->now)
+			at = w->now; /* what one that was stopped has missed */
 		if (at > until)
 			at = until;
 		for (int i = 0; i < w->devices; i++)
@@ -356,7 +272,11 @@ void world_run(struct world *w, uint64_t until)
 		for (int i = 0; i < w->devices; i++)
 			schedule_device(w, i);
 		if (w->next_run <= w->now) {
-			w->next_run = core_run(w->core, w->now);
+			w->next_run = CORE_NEVER;
+			for (int i = 0; i < w->nodes; i++) {
+				uint64_t next = core_run(w->node[i].core, w->now);
+				w->next_run = next < w->next_run ? next : w->next_run;
+			}
 			w->runs++;
 			publish(w);
 		}

@@ -13,10 +13,12 @@
 #define US 1000ull
 #define SECOND 1000000000ull
 #define MAX_LANES 64
-#define MAX_DEVICES 8
+#define MAX_DEVICES 16
+#define MAX_NODES 2
 #define QUEUE 64
 
 struct lane { /* one grant and the program that uses it */
+	struct core *core;     /* the arbiter of its node */
 	int grant, task, device;
 	uint64_t kernel;       /* ns */
 	uint64_t estimate;     /* what its shim takes a kernel for */
@@ -34,7 +36,10 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t tail;         /* one in tail_one_in lasts so much longer, ns */
 	uint64_t tail_one_in;
 	int group;             /* >0: lanes that go on together, a kernel each */
+	bool meets;            /* their kernels wait for each other on their devices, as collectives do, before they do what they do */
+	int after;             /* >0: one thread launches for them all, for this one after lane after−1 */
 	bool off;
+	bool stopped;          /* its processes are (SIGSTOP): nothing is launched or heard; what is on the device goes on */
 	bool liar;             /* says that it measures nothing */
 	bool several;          /* processes, each of which measures the others' work too: twice what it is */
 
@@ -50,11 +55,21 @@ struct lane { /* one grant and the program that uses it */
 	bool waited_for_drain;
 };
 
-struct world {
+/* What a core's observations are made in. */
+struct world_node {
+	struct world *world;
 	struct core *core;
+};
+
+struct world {
+	struct core *core;                /* of the first node */
+	struct world_node node[MAX_NODES];
+	int nodes;
 	struct lane lane[MAX_LANES];
 	int lanes;
-	int device[MAX_DEVICES], devices; /* core's indices */
+	int device[MAX_DEVICES], devices; /* their cores' indices */
+	int node_of[MAX_DEVICES];
+	bool gone[MAX_DEVICES];           /* fallen off the bus: nothing on it goes on */
 	int running[MAX_DEVICES];         /* lane, or −1 */
 	uint64_t slice_end[MAX_DEVICES];
 	uint64_t slice;                   /* 0: first come, first served, whole kernels */
@@ -67,11 +82,17 @@ struct world {
 };
 
 struct world *world_new(uint64_t seed, int devices);
+/* Another node, with an arbiter and devices of its own, behind those that there are. */
+void world_node(struct world *world, int devices);
 void world_free(struct world *world);
 struct lane *world_add(struct world *world, uint32_t floor, uint32_t ceiling, uint32_t weight, uint64_t kernel);
 /* A task with a lane on each of the first n devices, whose kernels go on together. Returns the first lane. */
 struct lane *world_add_gang(struct world *world, int first, int n, uint32_t floor, uint32_t ceiling, uint64_t kernel);
 void world_run(struct world *world, uint64_t until);
+/* The lanes from a on, n of them, and those from b on are one program: their kernels go on together. */
+void world_join(struct world *world, struct lane *a, struct lane *b, int n);
+/* The arbiter of the first node dies and another adopts its tasks with these books, as native/arbiter/tasks.c does. */
+void world_adopt(struct world *world, const struct core_books *books);
 /* Kernels that the lane's shim takes for outstanding. */
 uint64_t lane_queued(const struct lane *lane);
 uint64_t world_random(struct world *world, uint64_t below);

@@ -3,51 +3,11 @@
 #include "clock.h"
 #include "fake_driver.h"
 #include "harness.h"
+#include "launcher.h"
 
-#include <pthread.h>
 #include <string.h>
 
 static struct arbiter arbiter;
-
-static uint64_t launches(void)
-{
-	struct fake_stats s;
-	fake_read(&s);
-	return s.launches;
-}
-
-static CUresult launch(uint64_t *kernel, CUstream stream)
-{
-	return cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
-}
-
-struct launcher {
-	pthread_t thread;
-	uint64_t *kernel;
-	CUstream stream;
-	CUcontext context;
-	uint32_t wanted;
-	uint32_t done;
-	CUresult last;
-};
-
-static void *launcher_body(void *arg)
-{
-	struct launcher *l = arg;
-	cuCtxSetCurrent(l->context);
-	for (uint32_t i = 0; i < l->wanted; i++) {
-		l->last = launch(l->kernel, l->stream);
-		__atomic_fetch_add(&l->done, 1, __ATOMIC_SEQ_CST);
-	}
-	return NULL;
-}
-
-static void launcher_start(struct launcher *l, uint64_t *kernel, uint32_t wanted)
-{
-	*l = (struct launcher){.kernel = kernel, .wanted = wanted};
-	CHECK_EQ(cuCtxGetCurrent(&l->context), CUDA_SUCCESS);
-	CHECK_EQ(pthread_create(&l->thread, NULL, launcher_body, l), 0);
-}
 
 static const struct alq_tel_grant *tel(void)
 {
@@ -243,7 +203,7 @@ static void test_turns(void)
 		launch_alone(&kernel, &measured);
 	CHECK(get_seq(schedule) <= clock_now()); /* what has ended is not waited for */
 
-	uint64_t end = clock_now() + 500 * NS_PER_MS, before = launches();
+	uint64_t end = (clock_now() + 500 * NS_PER_MS) & ~ALQ_SCHEDULE_FLOOR, before = launches();
 	put_seq(schedule, end);
 	launcher_start(&l, &kernel, 1);
 	WAIT(get(&tel()->coming) == 1);
@@ -261,7 +221,7 @@ static void test_turns(void)
 	for (int i = 0; i < 4; i++)
 		launch_alone(&kernel, &measured);
 	kernel += 150 * NS_PER_MS; /* in which it waits for the other */
-	put_seq(schedule, clock_now() + 150 * NS_PER_MS);
+	put_seq(schedule, (clock_now() + 150 * NS_PER_MS) & ~ALQ_SCHEDULE_FLOOR);
 	launch_alone(&kernel, &measured);
 	CHECK(measured >= 300 * NS_PER_MS && measured < 450 * NS_PER_MS);
 	put(&arbiter.ctl->grant[0].run_ahead_share_ns, NS_PER_MS);
@@ -403,33 +363,6 @@ static void test_contexts(void)
 	drain();
 }
 
-/* The arbiter dies: the program goes on within its floor, asks for no more memory than it has, and registers again, in its old slot. */
-static void test_arbiter_lost(void)
-{
-	static uint64_t kernel = 100 * NS_PER_US;
-	struct launcher l;
-	uint32_t hellos = get(&arbiter.hellos), slot = get(&task.slot);
-	gate_close(&arbiter, 0);
-	CHECK(memory_reserve(0, 1024));
-	uint64_t held = get(&tel()->mem_used), before = launches();
-	arbiter_die(&arbiter);
-	uint64_t paced = get(&arbiter.tel->schedule_ns[0]);
-	launcher_start(&l, &kernel, 20);
-	pthread_join(l.thread, NULL);
-	CHECK_EQ(launches(), before + 20);
-	/* 20 launches at a floor of a quarter took four times their time of the schedule. */
-	CHECK(get(&arbiter.tel->schedule_ns[0]) >= paced + 20 * 4 * kernel / 2);
-	arbiter_serve(&arbiter);
-	WAIT(get(&arbiter.hellos) == hellos + 1);
-	CHECK_EQ(get(&arbiter.last_slot_asked), slot);
-	CHECK_EQ(get(&task.slot), slot);
-	CHECK_EQ(get(&tel()->mem_used), held);
-	memory_return(0, 1024);
-	gate_open(&arbiter, 0, UINT64_MAX - 1);
-	CHECK_EQ(launch(&kernel, NULL), CUDA_SUCCESS);
-	drain();
-}
-
 /* The quick clock says what the clock says, also after the counter that it goes by has jumped, and goes on with the counter. */
 static void test_quick_clock(void)
 {
@@ -483,7 +416,6 @@ int main(void)
 	test_unknown();
 	test_stopped();
 	test_contexts();
-	test_arbiter_lost();
 	arbiter_remove(&arbiter);
 	printf("gate: ok\n");
 	return 0;

@@ -157,7 +157,8 @@ static void *serve(void *arg)
 			fds[2 + 2 * i] = (struct pollfd){.fd = server.peer[i].fd, .events = POLLIN};
 			fds[3 + 2 * i] = (struct pollfd){.fd = server.peer[i].welcomed ? server.peer[i].bell : -1, .events = POLLIN};
 		}
-		put_release(&a->ctl->heartbeat_ns, clock_now());
+		if (!get(&a->silent))
+			put_release(&a->ctl->heartbeat_ns, clock_now());
 		poll(fds, (nfds_t)(2 + 2 * peers), 50);
 		if (fds[1].revents != 0)
 			return NULL;
@@ -200,7 +201,6 @@ void arbiter_die(struct arbiter *a)
 	while (server.peers > 0)
 		peer_end(a, &server.peer[server.peers - 1], false);
 	server.running = false;
-	put_release(&a->ctl->heartbeat_ns, 1);
 }
 
 void arbiter_remove(struct arbiter *a)

@@ -46,11 +46,12 @@ struct arbiter {
 	uint32_t rings;     /* of all bells */
 	uint32_t asks, hellos;
 	int32_t last_slot_asked;
+	bool silent;        /* it serves, and its heart does not beat */
 };
 
 /* Makes a task with grants on the first devices of the fake driver, each with so much memory granted and as ceiling, gate closed. */
 void arbiter_make(struct arbiter *a, uint32_t grants, uint64_t granted, uint64_t ceiling);
-/* Begins and ends to serve; the heartbeat goes on only while it serves. */
+/* Begins and ends to serve; the heartbeat goes on only while it serves, its last stays. */
 void arbiter_serve(struct arbiter *a);
 void arbiter_die(struct arbiter *a);
 void arbiter_remove(struct arbiter *a);
