@@ -2,6 +2,10 @@ package main
 
 import (
 	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,6 +182,29 @@ func TestBeyond(t *testing.T) {
 	o.tenants = []tenant{free, free}
 	if got, ok = o.beyond(); ok {
 		t.Errorf("without a ceiling: %+v", got)
+	}
+}
+
+// What is stated is what the arbiter does: its burst, and the 2.5 of them that core.h speaks of.
+func TestStatedBurst(t *testing.T) {
+	stated, err := os.ReadFile("../../native/arbiter/core.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(stated), "ceiling·T + 2.5·burst +") {
+		t.Error("core.h states another bound")
+	}
+	source, err := os.ReadFile("../../native/arbiter/core.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`\.burst_ns = (\d+),`).FindSubmatch(source)
+	if found == nil {
+		t.Fatal("core.c has no burst_ns")
+	}
+	burst, err := strconv.Atoi(string(found[1]))
+	if want := statedBurst * 2 / 5; err != nil || time.Duration(burst) != want {
+		t.Errorf("the arbiter's burst is %s ns, and %v is judged by", found[1], want)
 	}
 }
 
