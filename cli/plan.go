@@ -115,6 +115,9 @@ func (c *invocation) addStart(out *fields, start *api.Start, wide bool) {
 		out.add("  Starts", c.interval(start))
 	case start.Unknown != "":
 		text := "not known when, because " + start.Unknown
+		if start.Expected != nil {
+			text = "not known by when at the latest, because " + start.Unknown
+		}
 		if len(start.InWay) > 0 {
 			text += ": " + strings.Join(start.InWay, ", ")
 		}
