@@ -51,7 +51,7 @@ func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
 	return nil
 }
 
-// callCosts are medians, in ns: what a call takes with the driver alone, and how much more with the shim.
+// callCosts are medians, ns of one call: what a call takes with the driver alone, and how much more with the shim.
 type callCosts struct{ launch, gated, ungated, pair, counted float64 }
 
 // measureCalls reports what a launch through the open gate and an allocation cost over the driver's own (native/shim/test/gate_cost.c). The
