@@ -52,7 +52,7 @@ func (b *bench) muri(trace string) error {
 		return err
 	}
 	name := "muri/" + trace
-	for _, order := range []sim.Order{sim.ShortestTime, sim.ShortestService, sim.FirstCome, sim.Tiresias, sim.LeastService} {
+	for _, order := range []sim.Order{sim.ShortestTime, sim.ShortestService, sim.FirstCome, sim.Predicted, sim.Tiresias, sim.LeastService} {
 		r, err := b.runJobs(t, name, order)
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (b *bench) philly() error {
 
 // fairness measures how long jobs take and how fair that is, under the engine's own order and beside it others.
 func (b *bench) fairness(t *sim.Trace, name string, goals bool) error {
-	for _, order := range []sim.Order{sim.FirstCome, sim.Tiresias, sim.LeastService, own} {
+	for _, order := range []sim.Order{sim.FirstCome, sim.Predicted, sim.Tiresias, sim.LeastService, own} {
 		r, err := b.runJobs(t, name, order)
 		if err != nil {
 			return err
