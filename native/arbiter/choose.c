@@ -139,15 +139,13 @@ static bool first_everywhere(const struct core *core, int task)
 uint64_t core_since(const struct core *core, int task)
 {
 	const struct core_task *t = &core->task[task];
-	uint64_t waits_since = CORE_NEVER, held_since = CORE_NEVER;
+	uint64_t since = core->now;
 	for (int i = 0; i < t->grants; i++) {
 		const struct core_grant *g = &core->grant[t->grant[i]];
-		if (g->demand && g->demand_since < waits_since)
-			waits_since = g->demand_since;
-		if (g->phase == CORE_OPEN)
-			held_since = g->open_at;
+		if (g->demand && g->demand_since < since)
+			since = g->demand_since;
 	}
-	return waits_since != CORE_NEVER ? waits_since : held_since;
+	return since;
 }
 
 /* Who is to hold the device next; its holder, if that is to go on. −1: nobody. */

@@ -55,7 +55,7 @@
  * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
  *
  * A task that uses several devices holds them together. It is chosen once it is first on every one of them, or if of several such tasks none
- * is and it has waited longest; one that holds them all has waited since it does. Where its kernels wait for each other on some devices
+ * is and it has waited longest, the one that holds them last of all. Where its kernels wait for each other on some devices
  * and it waits at the gate of another, its rank may rise on that one alone: so what has waited for `patience` is not revoked under the
  * lease that it then gets. It is extended only where nobody else is first on any of its devices. Once it is chosen no lease on any of them
  * goes past the time when the last lease running there ends; others fill that time, and all its gates open together when all its
@@ -278,7 +278,7 @@ bool core_gang(const struct core *core, int task);
 bool core_may_run(const struct core *core, int grant);
 int core_best(const struct core *core, int device, bool gangs);
 int core_choose(const struct core *core, int device);
-/* Since when a task with several devices waits on any of them, or, if it waits nowhere, holds them. */
+/* Since when a task with several devices waits on any of them; now, if it waits nowhere. */
 uint64_t core_since(const struct core *core, int task);
 bool core_revokes(const struct core *core, int waking, int holder);
 uint64_t core_lease_length(const struct core *core, const struct core_grant *grant);

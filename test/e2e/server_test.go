@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,6 +64,7 @@ type server struct {
 	t                *testing.T
 	run, state, http string
 	simulate         string
+	binary           string // empty: that of these tests
 	client           *client.Client
 }
 
@@ -132,7 +134,7 @@ func (r result) String() string {
 func (s *server) prepare(line ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	s.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, binary, append([]string{"--run", s.run}, line...)...)
+	cmd := exec.CommandContext(ctx, cmp.Or(s.binary, binary), append([]string{"--run", s.run}, line...)...)
 	cmd.Env = append(os.Environ(), "GREETING=from afar")
 	return cmd
 }
