@@ -116,51 +116,30 @@ static void pace_tell(struct pace *p)
 	fflush(stdout);
 }
 
-int main(int argc, char **argv)
+/* Launches batches until it is time to end, and says in the end how many kernels that were. */
+static void train(const struct work *w, CUgraphExec graph, int batch)
 {
-	struct work w;
-	CUevent done[AHEAD];
-	CUdeviceptr memory = 0;
-	CUgraphExec graph = NULL;
-	uint64_t batches = 0;
-
-	parse(argc, argv, options, "a steady load of equal kernels");
-	int batch = (int)option(options, "batch");
 	double demand = option(options, "demand"), seconds = option(options, "seconds"), progress = option(options, "progress");
-	int processes = (int)option(options, "processes");
-	if (processes < 1 || processes > PROCESSES) {
-		fprintf(stderr, "%s: --processes must be 1 to %d\n", program, PROCESSES);
-		return 2;
-	}
-	if (batch < 1 || demand <= 0 || option(options, "kernel-us") < 1) {
-		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
-		return 2;
-	}
-	fork_to(processes);
-	CHECK(cuInit(0));
-	open_work(&w, 0, option(options, "kernel-us"));
-	if (option(options, "mem-mib") > 0)
-		CHECK(cuMemAlloc(&memory, (size_t)option(options, "mem-mib") << 20));
-	for (int i = 0; i < AHEAD; i++)
-		CHECK(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
-	if (option(options, "graph") > 0)
-		graph = capture(&w, batch);
-
 	int64_t start = now_ns(), said = start;
 	struct pace pace = {.demand = demand, .due = start, .every = (int64_t)(option(options, "asked-ms") * 1e6)};
-	pace.period = demand < 1 ? (int64_t)((double)w.ns * batch / demand) : 0;
+	uint64_t batches = 0;
+	CUevent done[AHEAD];
+
+	for (int i = 0; i < AHEAD; i++)
+		CHECK(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+	pace.period = demand < 1 ? (int64_t)((double)w->ns * batch / demand) : 0;
 	while (!stopped && (seconds == 0 || (double)(now_ns() - start) < seconds * 1e9)) {
-		pace_next(&pace, (double)w.ns * batch);
+		pace_next(&pace, (double)w->ns * batch);
 		pace_tell(&pace);
 		CUevent slot = done[batches % AHEAD];
 		if (batches >= AHEAD)
 			CHECK(cuEventSynchronize(slot));
 		if (graph)
-			CHECK(cuGraphLaunch(graph, w.stream));
+			CHECK(cuGraphLaunch(graph, w->stream));
 		else
 			for (int i = 0; i < batch; i++)
-				launch(&w);
-		CHECK(cuEventRecord(slot, w.stream));
+				launch(w);
+		CHECK(cuEventRecord(slot, w->stream));
 		batches++;
 		if (batch == 1)
 			CHECK(cuEventSynchronize(slot));
@@ -171,16 +150,41 @@ int main(int argc, char **argv)
 			fflush(stdout); /* into a log it would stay in the buffer */
 		}
 	}
-	CHECK(cuStreamSynchronize(w.stream));
+	CHECK(cuStreamSynchronize(w->stream));
 	double elapsed = (double)(now_ns() - start) / 1e9;
-	double device = (double)batches * batch * (double)w.ns / 1e9;
+	double device = (double)batches * batch * (double)w->ns / 1e9;
 	printf("trainer: %llu kernels of %.0f µs in %.2f s: %.3f of a device\n", (unsigned long long)batches * (unsigned)batch,
-	       (double)w.ns / 1e3, elapsed, device / elapsed);
-
-	if (graph)
-		CHECK(cuGraphExecDestroy(graph));
+	       (double)w->ns / 1e3, elapsed, device / elapsed);
 	for (int i = 0; i < AHEAD; i++)
 		CHECK(cuEventDestroy(done[i]));
+}
+
+int main(int argc, char **argv)
+{
+	struct work w;
+	CUdeviceptr memory = 0;
+	CUgraphExec graph = NULL;
+
+	parse(argc, argv, options, "a steady load of equal kernels");
+	int batch = (int)option(options, "batch"), processes = (int)option(options, "processes");
+	if (processes < 1 || processes > PROCESSES) {
+		fprintf(stderr, "%s: --processes must be 1 to %d\n", program, PROCESSES);
+		return 2;
+	}
+	if (batch < 1 || option(options, "demand") <= 0 || option(options, "kernel-us") < 1) {
+		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
+		return 2;
+	}
+	fork_to(processes);
+	CHECK(cuInit(0));
+	open_work(&w, 0, option(options, "kernel-us"));
+	if (option(options, "mem-mib") > 0)
+		CHECK(cuMemAlloc(&memory, (size_t)option(options, "mem-mib") << 20));
+	if (option(options, "graph") > 0)
+		graph = capture(&w, batch);
+	train(&w, graph, batch);
+	if (graph)
+		CHECK(cuGraphExecDestroy(graph));
 	if (memory)
 		CHECK(cuMemFree(memory));
 	close_work(&w);
