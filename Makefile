@@ -49,6 +49,9 @@ test-sanitizers: setup
 
 test-go: native examples gpu
 	$(GO) test -race -timeout 10m ./...
+	@echo '== the rule of leases in Go: its promises under virtual time, held to the rule in C, and both broken on purpose'
+	$(GO) test -timeout 20m -v ./divide/lease
+	@divide/lease/mutants
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint

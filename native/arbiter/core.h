@@ -5,6 +5,7 @@
  * What comes in: grants and their limits (core_task_add, core_policy), the time, and through core_config.observe what a grant's
  * processes say of themselves. What goes out: for each grant a gate (open or closed, lease with its end) that the caller publishes
  * when it is dirty, the books, and the time of the next wake-up. The process around it is main.c; the tests drive it under virtual time.
+ * divide/lease says the same in Go and is held to it call by call: what changes here changes there (`go test ./divide/lease`).
  *
  * THE RULE
  *

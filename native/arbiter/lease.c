@@ -6,6 +6,7 @@
 #define RETRY_NS 500000       /* one who waited and then launched nothing: twice as long each time, */
 #define RETRY_STEPS 7         /* up to 64 ms */
 #define SHORT_PAUSE_NS 150000 /* a pause that costs no more than giving the device away and back */
+#define BAR_CHECK_NS 20000    /* a bucket that empties about as fast as it fills, as work drains, is looked at no more often */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
 
 void core_due(struct core_device *d, uint64_t at)
@@ -356,8 +357,10 @@ static void step_limits(struct core *core, struct core_device *d, struct core_gr
 	int64_t enough = rate * lease;
 	if (g->bucket >= enough)
 		g->barred = false;
-	else if (g->barred && g->demand)
-		core_due(d, core->now + (uint64_t)(enough - g->bucket) / g->policy.ceiling + 1);
+	if (g->bucket >= enough || !g->barred || !g->demand)
+		return;
+	uint64_t wait = (uint64_t)(enough - g->bucket) / g->policy.ceiling + 1;
+	core_due(d, core->now + (wait > BAR_CHECK_NS ? wait : BAR_CHECK_NS));
 }
 
 static void renew_vmin(struct core *core, struct core_device *d)

@@ -104,6 +104,7 @@ static void fill_accounts(struct core *core, struct core_device *d, uint64_t dt)
 void core_settle(struct core *core, int device, uint64_t now)
 {
 	struct core_device *d = &core->device[device];
+	core->now = now; /* words are weighed by it */
 	core_charge(core, d, now);
 	for (int i = 0; i < d->grants; i++)
 		if (core->grant[d->grant[i]].unsettled > 0)

@@ -32,18 +32,32 @@ $(OUT)/test/arbiter-admissions: $(ARBITER_TEST_CORE) $(ARBITER_ADMISSIONS) $(ARB
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 
+# Every call of the core, by way of the functions that write it down.
+ARBITER_RECORDED := core_device_add core_task_add core_task_del core_device_state core_set_policy core_restore core_device_restore core_away \
+	core_touch core_settle core_run
+ARBITER_TRACE := $(ARBITER_WORLD) $(addprefix $(ARBITER)/test/,state.c record.c trace.c)
+ARBITER_TRACE_FLAGS := $(ARBITER_RECORDED:%=-Wl,--wrap=%)
+$(OUT)/test/arbiter-trace: $(ARBITER_TEST_CORE) $(ARBITER_TRACE) $(ARBITER_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) $(ARBITER_TRACE_FLAGS) -o $@ $(filter %.c,$^) -lm
+
+# What the tests of divide/lease hold the rule in Go to.
+.PHONY: arbiter-trace
+arbiter-trace: $(OUT)/test/arbiter-trace
+
 $(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c hostile.c) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 .PHONY: test-arbiter
-test-arbiter: $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%) $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
+test-arbiter: $(OUT)/test/arbiter-trace $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%) $(OUT)/test/arbiter-admissions $(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
 	$(OUT)/test/arbiter-luck
 	$(OUT)/test/arbiter-gangs $(if $(SAN),-n 50000)
 	$(OUT)/test/arbiter-latency $(if $(SAN),-n 100)
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)
+	$(OUT)/test/arbiter-trace $(if $(SAN),-n 20) >/dev/null
 	$(OUT)/test/arbiter-process $(OUT)/test/aliquot-arbiter
 TESTS += test-arbiter
 
