@@ -323,3 +323,16 @@ func (w *world) mostAhead(t *tenant, resized bool) PS {
 type worst map[string]float64
 
 func (w worst) note(what string, value float64) { w[what] = max(w[what], value) }
+
+// Nothing is allocated while devices are shared.
+func TestNoAllocations(t *testing.T) {
+	w := newWorld(1)
+	for range 4 {
+		w.add(&tenant{kernel: 500 * microsecond, policy: Policy{Floor: 100, Ceiling: 900, Weight: 1}})
+	}
+	w.until(w.now + second)
+	steps := w.steps
+	if allocations := testing.AllocsPerRun(10, func() { w.until(w.now + second) }); allocations > 1 || w.steps-steps < 1000 {
+		t.Errorf("%v allocations in a second of virtual time, %d runs", allocations, w.steps-steps)
+	}
+}

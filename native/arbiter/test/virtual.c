@@ -105,6 +105,23 @@ static void heard_late(uint64_t notice, uint64_t period, uint64_t kernel)
 	world_free(w);
 }
 
+/* Books are asked for at any time between two runs of the core; that must not change what a share alone under its ceiling is charged. */
+static void asked(uint64_t kernel)
+{
+	struct world *w = world_new(31, 1);
+	struct lane *l = world_add(w, 332, 783, 1, kernel);
+	uint64_t start = w->now;
+	while (w->now < start + WINDOW) {
+		world_run(w, w->now + 100 * MS);
+		core_settle(w->core, w->device[0], w->now);
+	}
+	double got = (double)l->truth / (double)WINDOW;
+	printf("asked for its books each 100 ms, kernels of %2llu ms %6.2f %% with a ceiling of 78.3\n", (unsigned long long)(kernel / MS), got * 100);
+	check(got <= 0.788 && got >= 0.778, "asked: kernels of %llu ms got %.2f %% with a ceiling of 78.3", (unsigned long long)(kernel / MS), got * 100);
+	check_rows(w, "asked");
+	world_free(w);
+}
+
 static void waits(void)
 {
 	static const uint64_t each[] = {50 * US, 200 * US, MS, 5 * MS}, gaps[] = {20 * US, 100 * US, 250 * US};
@@ -312,6 +329,9 @@ int main(int argc, char **argv)
 		heard_late(notice, 0, 5 * MS);
 	}
 	waits();
+	asked(1 * MS);
+	asked(10 * MS);
+	asked(20 * MS);
 	word(false, false);
 	word(true, false);
 	word(true, true);
