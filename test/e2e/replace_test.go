@@ -277,5 +277,8 @@ func TestReplacedUnderLoad(t *testing.T) {
 			t.Errorf("program %d had %.3f of what the device ran, its floor is %.2f", i, got, one.floor)
 		}
 	}
+	if away.total < away.long/2 {
+		t.Errorf("while nobody was there the device ran for %v of %v, and %.0f %% of it is promised", away.total, away.long, 100*promised)
+	}
 	t.Logf("the device was busy for %v of %v while nobody was there, %v of %v in all", away.total, away.long, all.total, all.long)
 }
