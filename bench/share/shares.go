@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	sampleEvery = 10 * time.Millisecond
 	lookEvery   = 250 * time.Millisecond
+	sampleEvery = 50 * time.Millisecond
+	fineEvery   = 10 * time.Millisecond // at first, for the short windows: each reading takes CPU time from what is measured
+	fine        = 3 * time.Second
 	settle      = 2 * time.Second // between the first work of the last program and the first reading that counts
 	slack       = 2 * time.Second // readings go on so much longer than one window: every 10 s counts, not one
 )
@@ -175,7 +177,8 @@ func (b *bench) runBare(ctx context.Context, s scenario) (o observation, err err
 	return b.observe(ctx, s, pids, b.window+slack, func() error { return nil })
 }
 
-// observe waits until all programs work, calls begin, and reads the record every sampleEvery over a span.
+// observe waits until all programs work, calls begin, and reads the record over a span: every fineEvery at
+// first, then every sampleEvery.
 func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.Duration, begin func() error) (observation, error) {
 	o := observation{tenants: s.tenants, pids: pids}
 	if err := b.allWork(ctx, pids); err != nil {
@@ -200,10 +203,14 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.D
 			r.busy[of] += r.busy[pid]
 		}
 		o.readings = append(o.readings, r)
-		if r.at-o.readings[0].at >= span {
+		every, passed := sampleEvery, r.at-o.readings[0].at
+		if passed >= span {
 			break
 		}
-		if err := pause(ctx, sampleEvery); err != nil {
+		if passed < fine {
+			every = fineEvery
+		}
+		if err := pause(ctx, every); err != nil {
 			return o, err
 		}
 	}
