@@ -32,6 +32,7 @@
 #define PRESENT 0.20      /* brought by saying that work has ended which has not: nothing else tells the arbiter */
 #define PRESENT_COSTS 0.05
 #define CLAIM_NS 50000000 /* the most that a claim is carried on */
+#define SWITCHING 16 /* of the time that is held, one part in so many is taken for switching at most */
 #define DEBT_NS 200000000ll /* the most that a grant owes, */
 #define DEBT_PRESENT_NS 2000000000ll /* and the most that the core carries: of one whose words are random */
 
@@ -149,6 +150,11 @@ static void check_bounds(struct run *r, const char *name, int64_t most)
 		check(g->claim_ns <= CLAIM_NS && g->claim_ns >= -CLAIM_NS, "%s: lane %d carries a claim of %.1f ms", name, i,
 			(double)g->claim_ns / 1e6);
 		check(owed <= most, "%s: lane %d owes %.1f ms", name, i, (double)owed / 1e6);
+	}
+	for (int i = 0; i < CORE_DEVICES; i++) {
+		const struct core_device *d = &w->core->device[i];
+		check(d->spare_ns <= d->lately_held_ns / SWITCHING, "%s: on device %d %llu of %llu ns count as switching", name, i,
+			(unsigned long long)d->spare_ns, (unsigned long long)d->lately_held_ns);
 	}
 }
 
