@@ -361,7 +361,7 @@ type Plan struct {
 	Ahead   []string   `json:"ahead,omitempty"`  // names of those in front that would hold it back
 	Behind  int        `json:"behind,omitempty"` // how many would come after it in line
 
-	Evict   []PlanEvict `json:"evict,omitempty"` // who would be evicted, so that its queue has what it is guaranteed
+	Evict   []PlanEvict `json:"evict,omitempty"` // who would be evicted, so that its queue has what it is guaranteed, or for its priority
 	Promise string      `json:"promise"`         // why nobody in front of it starts later by it, in one sentence
 	Delays  []PlanDelay `json:"delays,omitempty"`
 	Delayed int         `json:"delayed,omitempty"` // how many are delayed; the first 16 of them are in Delays

@@ -94,7 +94,7 @@ type Workload struct {
 type Submit struct {
 	At
 	Workload Workload `json:"workload"`
-	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; ≥ 0
+	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; 0 to 2^60
 }
 
 // Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
@@ -178,7 +178,7 @@ type Adopt struct {
 	At
 	Workload Workload  `json:"workload"`
 	Tasks    []Placing `json:"tasks"`
-	Ran      Time      `json:"ran,omitempty"` // µs for which it has run already; ≥ 0
+	Ran      Time      `json:"ran,omitempty"` // µs for which it has run already; 0 to 2^60
 }
 
 // Tick is time passing: the host sends one when Next says.

@@ -13,8 +13,8 @@ import (
 // Past is work that ended before the engine knew of it, or while it was away: predictions learn from it.
 type Past struct {
 	Workload Workload  `json:"workload"`
-	Ago      Time      `json:"ago"`              // µs since it ended; ≥ 0
-	Ran      Time      `json:"ran"`              // µs from its start to its end; ≥ 0
+	Ago      Time      `json:"ago"`              // µs since it ended; 0 to 2^60
+	Ran      Time      `json:"ran"`              // µs from its start to its end; 0 to 2^60
 	Memory   api.Bytes `json:"memory,omitempty"` // that it held of a device at the most; 0: not known
 }
 
@@ -42,9 +42,9 @@ func (e *Engine) learnPast(ev Learn) bool {
 }
 
 func validPast(p *Past) error {
-	if p.Ago < 0 || p.Ran < 0 || p.Memory < 0 || p.Memory > maxMemory {
-		return fmt.Errorf("workload %s cannot have ended %d µs ago, run for %d µs and held %d bytes: none is less than 0, and memory at most %s",
-			p.Workload.ID, p.Ago, p.Ran, int64(p.Memory), maxMemory)
+	if p.Ago < 0 || p.Ago > maxPast || p.Ran < 0 || p.Ran > maxPast || p.Memory < 0 || p.Memory > maxMemory {
+		return fmt.Errorf("workload %s cannot have ended %d µs ago, run for %d µs and held %d bytes: none is less than 0, times are at most %d µs, and memory at most %s",
+			p.Workload.ID, p.Ago, p.Ran, int64(p.Memory), maxPast, maxMemory)
 	}
 	return validShare(p.Workload.Share)
 }

@@ -196,6 +196,8 @@ func TestLearnAndAdoptRefuse(t *testing.T) {
 		"run for -1": change(func(p *Past) { p.Ran = -1 }),
 		"ended -1":   change(func(p *Past) { p.Ago = -1 }),
 		"held -1":    change(func(p *Past) { p.Memory = -1 }),
+		"ended 922":  change(func(p *Past) { p.Ago = Never }), // and what would pass an integer
+		"run for 92": change(func(p *Past) { p.Ran = Never }),
 		"in front":   append(change(func(*Past) {}), change(func(p *Past) { p.Ago = 2 })...),
 		"floor":      change(func(p *Past) { p.Workload.Share.Compute.Floor = 2000 }),
 	} {
@@ -205,11 +207,31 @@ func TestLearnAndAdoptRefuse(t *testing.T) {
 			t.Errorf("%s: %+v", what, out)
 		}
 	}
-	if out := w.step(Submit{At: w.at(), Workload: annsWork("a", ""), Waited: -1}); len(out) != 1 || !strings.Contains(out[0].(Reject).Reason, "waited for -1") {
-		t.Errorf("%+v", out)
+	for _, long := range []Time{-1, Never} {
+		if out := w.step(Submit{At: w.at(), Workload: annsWork("a", ""), Waited: long}); len(out) != 1 || !strings.Contains(out[0].(Reject).Reason, fmt.Sprint("waited for ", int64(long))) {
+			t.Errorf("%+v", out)
+		}
+		if out := w.step(Adopt{At: w.at(), Workload: annsWork("a", ""), Ran: long, Tasks: []Placing{{Node: "n1", Grants: []Grant{{UID: "x", Device: "n1-0"}}}}}); len(out) != 1 || !strings.Contains(out[0].(Reject).Reason, fmt.Sprint("run for ", int64(long))) {
+			t.Errorf("%+v", out)
+		}
 	}
-	if out := w.step(Adopt{At: w.at(), Workload: annsWork("a", ""), Ran: -1, Tasks: []Placing{{Node: "n1", Grants: []Grant{{UID: "x", Device: "n1-0"}}}}}); len(out) != 1 || !strings.Contains(out[0].(Reject).Reason, "already") {
-		t.Errorf("%+v", out)
+}
+
+// What is learned late, of what ended before something that was learned already, leaves a state that can be restored.
+func TestPastLearnedLate(t *testing.T) {
+	w := annsWorld(t)
+	w.now = 100 * second
+	for _, ago := range []Time{1, 50 * second, 2} {
+		if out := w.step(Learn{w.at(), []Past{{Workload: annsWork("past", "train"), Ago: ago, Ran: second}}}); len(out) != 0 {
+			t.Fatalf("%+v", out)
+		}
+	}
+	again, err := Restore(w.engine.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(again.Snapshot(), w.engine.Snapshot()) {
+		t.Error("the state is another when it is restored")
 	}
 }
 

@@ -13,6 +13,7 @@ const (
 	MaxTasks   = 1 << 16
 	MaxDevices = 1 << 10 // per task
 
+	maxPast   = Time(1) << 60      // µs (36,000 years) that may have passed since what a host tells of the past; no sum of times passes an integer
 	maxMemory = api.Bytes(1) << 50 // of an adopted grant
 	maxAmount = 1 << 50            // of a named resource
 )
@@ -77,8 +78,8 @@ func (e *Engine) submit(ev Submit) bool {
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
-	if ev.Waited < 0 {
-		return e.reject(w.ID, "invalid", "workload %s cannot have waited for %d µs already: give 0 or more", w.ID, ev.Waited)
+	if ev.Waited < 0 || ev.Waited > maxPast {
+		return e.reject(w.ID, "invalid", "workload %s cannot have waited for %d µs already: give 0 to %d", w.ID, ev.Waited, maxPast)
 	}
 	if _, ok := e.work[w.ID]; ok {
 		return e.reject(w.ID, "duplicate", "workload %s is known already: submit it under an ID that was never used", w.ID)
@@ -155,8 +156,8 @@ func (e *Engine) adopt(ev Adopt) bool {
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
-	if ev.Ran < 0 {
-		return e.reject(w.ID, "invalid", "workload %s cannot have run for %d µs already: give 0 or more", w.ID, ev.Ran)
+	if ev.Ran < 0 || ev.Ran > maxPast {
+		return e.reject(w.ID, "invalid", "workload %s cannot have run for %d µs already: give 0 to %d", w.ID, ev.Ran, maxPast)
 	}
 	old := e.work[w.ID]
 	if old != nil && !old.waiting() {

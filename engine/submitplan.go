@@ -35,7 +35,7 @@ type SubmitPlan struct {
 	// Of one that would wait:
 	Why      Why
 	Estimate Estimate
-	Evict    []Evict // the plan that takes back for it what its queue is guaranteed
+	Evict    []Evict // the plan that takes back for it what its queue is guaranteed, or what work of a lower priority holds there
 	Behind   int     // how many that wait come after it in line
 
 	// By forecast, among those that wait: how many would start later or without a known start, and the first of them in line.

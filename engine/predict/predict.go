@@ -158,7 +158,8 @@ func keyOf(w *Work, figure Figure, like Likeness) (key, bool) {
 	}
 }
 
-// Learn takes in what a figure of a workload was (≥ 0) that ended at a time. Times never go back.
+// Learn takes in what a figure of a workload was (≥ 0) that ended at a time. Times that go back count as not gone back: what comes after
+// something that ended later ended with it.
 func (p *Predictor) Learn(w Work, figure Figure, value, at int64) {
 	for like := range likenesses {
 		k, ok := keyOf(&w, figure, like)
@@ -172,11 +173,14 @@ func (p *Predictor) Learn(w Work, figure Figure, value, at int64) {
 			p.bound()
 		}
 		p.recent.MoveToFront(e)
-		r := e.Value.(*ring)
+		r, since := e.Value.(*ring), at
+		if last := len(r.samples) - 1; last >= 0 {
+			since = max(at, r.samples[last].at)
+		}
 		if len(r.samples) == p.config.Samples {
 			r.samples = append(r.samples[:0], r.samples[1:]...)
 		}
-		r.samples = append(r.samples, sample{value, at})
+		r.samples = append(r.samples, sample{value, since})
 	}
 }
 

@@ -28,6 +28,7 @@ type journal struct {
 
 	file   *os.File
 	length int64 // of the file, whole records only
+	begun  int64 // of its snapshot
 	buffer bytes.Buffer
 	writer *engine.LogWriter
 	dirty  bool
@@ -68,7 +69,7 @@ func (j *journal) begin(from *engine.Engine) error {
 	}
 	point.Here("local.journal.begun")
 	old := j.file
-	*j = journal{folder: j.folder, limit: j.limit, number: number, file: file, length: int64(buffer.Len())}
+	*j = journal{folder: j.folder, limit: j.limit, number: number, file: file, length: int64(buffer.Len()), begun: int64(buffer.Len())}
 	j.writer = engine.ContinueLog(&j.buffer) // from here on into memory, until sync
 	if old != nil {
 		err = old.Close()
@@ -104,9 +105,10 @@ func (j *journal) sync() error {
 	return nil
 }
 
-// rotate begins a new file once this one is long enough. Everything appended must be on disk.
+// rotate begins a new file once what follows the snapshot in this one is long enough: a snapshot may be longer than that by itself, and is not
+// to be written anew with each step. Everything appended must be on disk.
 func (j *journal) rotate(from *engine.Engine) error {
-	if j.dirty || j.length < j.limit {
+	if j.dirty || j.length-j.begun < j.limit {
 		return nil
 	}
 	return j.begin(from)

@@ -57,7 +57,7 @@ type Config struct {
 
 	LogLimit    int64              // bytes kept of what a task printed; 0: 64 MiB
 	AttachGrace time.Duration      // how long an attached workload waits for its client's streams; 0: 30 s
-	EventLimit  int64              // size at which a new event log is begun; 0: 16 MiB
+	EventLimit  int64              // size behind its snapshot at which a new event log is begun; 0: 16 MiB
 	SamplePace  time.Duration      // between looks at the meters while tasks hold grants and nobody else looks; 0: 5 s
 	Unenforced  api.UnenforcedRule // what the agent does about processes that no share holds, for Info
 	KeepEnded   int                // workloads that have ended are forgotten beyond this many; 0: 10,000

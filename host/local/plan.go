@@ -66,6 +66,9 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	}
 	if out.Evict = h.planEvictions(plan.Evict, w); len(out.Evict) > 0 {
 		out.Message = "what its queue " + w.now.Spec.Queue + " is guaranteed would be taken back for it"
+		if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictReclaim }) {
+			out.Message = "work of a lower priority in its queue " + w.now.Spec.Queue + " would be ended for it"
+		}
 		out.Unblock = "those that would be evicted ending"
 	}
 	out.Promise = h.promise(&plan)
@@ -81,7 +84,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	return out, nil
 }
 
-// planEvictions are those that a plan of reclaim would evict, each once.
+// planEvictions are those that a plan of reclaim or preemption would evict, each once.
 func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict {
 	var out []api.PlanEvict
 	for _, one := range evict {
@@ -90,7 +93,10 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 			continue
 		}
 		reason := "queue " + owner.now.Spec.Queue + " would take back what it is guaranteed"
-		if known, ok := h.engine.Workload(one.Workload); ok {
+		switch known, ok := h.engine.Workload(one.Workload); {
+		case one.Code == engine.EvictPreempt:
+			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Spec.Priority, owner.now.Spec.Queue, known.Priority)
+		case ok:
 			reason += ", and queue " + known.Queue + " has borrowed it"
 		}
 		out = append(out, api.PlanEvict{Workload: name, Reason: reason})

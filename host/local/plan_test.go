@@ -109,3 +109,33 @@ func (s *site) journalSize() (size int64) {
 	}
 	return size
 }
+
+// A plan says why it would end what it would end: for a priority, or for what a queue is guaranteed.
+func TestPlanSaysWhyItEvicts(t *testing.T) {
+	s := newSite(t, nil)
+	ctx := context.Background()
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "lab", Quota: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: api.DefaultQueue}); err != nil {
+		t.Fatal(err)
+	}
+	lent := spec("1", "sleep 1000")
+	lent.Name, lent.Devices, lent.Preemptible = "lent", 2, true
+	s.running(s.submit(lent).UID)
+	asked := spec("1", "true")
+	asked.Preemptible = true
+	for _, c := range []struct {
+		queue, message, reason string
+		priority               int32
+	}{
+		{"lab", "what its queue lab is guaranteed would be taken back for it", "queue lab would take back what it is guaranteed, and queue default has borrowed it", 0},
+		{"default", "work of a lower priority in its queue default would be ended for it", "what would be submitted, of priority 3 in its queue default, goes before it, of priority 0", 3},
+	} {
+		asked.Queue, asked.Priority = c.queue, c.priority
+		plan, err := s.Plan(ctx, me, asked)
+		if err != nil || plan.Message != c.message || len(plan.Evict) != 1 || plan.Evict[0] != (api.PlanEvict{Workload: "lent", Reason: c.reason}) {
+			t.Errorf("%+v, %v; want %s: %s", plan, err, c.message, c.reason)
+		}
+	}
+}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/store"
 )
 
@@ -109,5 +114,57 @@ func TestKindName(t *testing.T) {
 		if got := kindName(&api.WorkloadSpec{Name: c.name, Command: c.command}); got != c.want {
 			t.Errorf("%s of %q is of the kind %q, want %q", c.name, c.command, got, c.want)
 		}
+	}
+}
+
+// What ended while no server ran is learned as long as it ran, not until a server saw it.
+func TestEndedMeanwhileIsLearnedAsItRan(t *testing.T) {
+	ctx := context.Background()
+	var away time.Duration
+	s := newSite(t, func(config *Config) { config.Now = func() time.Time { return time.Now().Add(away) } })
+	path := filepath.Join(s.root, "gate")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	var works []api.Workload
+	for range 4 {
+		works = append(works, s.submit(spec("0.25", "dd bs=1 count=1 <"+path)))
+	}
+	for _, work := range works {
+		s.running(work.UID)
+	}
+	if err := s.Host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gate.WriteString("goon"); err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range works {
+		found, err := s.folder(work.UID).Look()
+		if err == nil {
+			err = found.Supervisor.Ended(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	away = time.Hour
+	s.open()
+	for _, work := range works {
+		s.ended(work.UID)
+	}
+	next := engine.Workload{ID: "next", User: works[0].User, Tasks: 1, Devices: 1}
+	var got predict.Quantiles
+	var known bool
+	if err := s.look(ctx, func() { got, known = s.engine.Predict(&next, predict.Duration) }); err != nil {
+		t.Fatal(err)
+	}
+	if got.Samples != len(works) || !known || got.High > (50*time.Minute).Microseconds() {
+		t.Errorf("what ran for a moment, an hour before a server came back, is predicted to run for %+v µs (%v)", got, known)
 	}
 }

@@ -124,13 +124,13 @@ func (h *Host) takeUp(w *work) bool {
 			h.note(w, "the server restarted before it was started; it waits again")
 			return false
 		}
-		h.reenter(w)
+		h.reenter(w, found.Exit)
 		h.after(func() {
 			h.spawn(func(ctx context.Context) { h.finish(ctx, w, verdict{outcome: api.Stopped}) })
 		})
 		return true
 	}
-	h.reenter(w)
+	h.reenter(w, found.Exit)
 	ended := err == nil && found.Exit != nil
 	if !ended {
 		h.evictFromLost(w)
@@ -160,13 +160,17 @@ func (h *Host) takeUp(w *work) bool {
 	return true
 }
 
-// reenter puts a workload that holds grants into the engine's books.
-func (h *Host) reenter(w *work) {
+// reenter puts a workload that holds grants into the engine's books, having run until now or until its exit; nil: there was none.
+func (h *Host) reenter(w *work, exit *supervise.Exit) {
 	placing := *w.keep.Placing
 	placing.Node, placing.Task = h.name, 0
 	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}}
 	if started := w.now.Status.Started; started != nil {
-		adopted.Ran = micros(h.Now().Sub(*started))
+		until := h.Now()
+		if exit != nil { // while no server ran: what it is predicted by must not be longer for that
+			until = exit.At
+		}
+		adopted.Ran = micros(until.Sub(*started))
 	}
 	if rejected := h.step(adopted); rejected != nil {
 		// Its queue may be gone, for one: what runs, runs, but someone must know.

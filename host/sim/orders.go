@@ -14,7 +14,7 @@ import (
 
 // Order is the order in which the jobs of a trace get devices.
 //
-// The first four are the engine's own: it decides, and nothing that runs is ended for another job unless quotas say so. The others
+// The first four are the engine's own: it decides, and nothing that runs is ended for another job unless quotas or priorities say so. The others
 // are for comparison, as others published them: the simulator chooses at every coming and end, and wherever the order changes by
 // itself, which jobs run, ends what is not among them and lets the engine place the rest. What is ended so goes on later where it
 // was; neither that nor moving costs anything.
