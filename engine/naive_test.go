@@ -144,6 +144,8 @@ func (n *naive) step(event Event) string {
 		}
 	case Refused:
 		n.refuse(ev)
+	case Learn:
+		might = false
 	}
 	for _, w := range n.work {
 		if w.tasks == nil && w.retryAt > 0 && w.retryAt <= n.now {

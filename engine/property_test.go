@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -77,7 +78,7 @@ func (g *generator) submit() Submit {
 	if g.int("resources", 0, 2) == 0 {
 		w.Resources = []Resource{{"cpu", int64(g.int("cpu", 1, 4))}}
 	}
-	return Submit{At: g.world.at(), Workload: w}
+	return Submit{At: g.world.at(), Workload: w, Waited: Time(g.int("waited", 0, 3)) * second}
 }
 
 // queue gives a queue other quotas, limits and weights, most of them none.
@@ -145,7 +146,7 @@ func (g *generator) event() Event {
 	e := g.world.engine
 	g.world.now += Time(g.int("wait", 0, 3)) * 500_000
 	at := g.world.at()
-	switch kind := g.int("kind", 0, 21); {
+	switch kind := g.int("kind", 0, 22); {
 	case kind == 0:
 		return g.node()
 	case kind == 1:
@@ -183,6 +184,10 @@ func (g *generator) event() Event {
 		}
 	case kind == 15 && !g.tame:
 		return g.adopt(at)
+	case kind == 22:
+		if !g.tame {
+			return g.past(at)
+		}
 	case kind >= 20:
 		if ev := g.usage(at); len(ev.Grants) > 0 {
 			return ev
@@ -194,6 +199,17 @@ func (g *generator) event() Event {
 		return Tick{at}
 	}
 	return g.submit()
+}
+
+// past is of work that ended before, or after, what was learned already.
+func (g *generator) past(at At) Learn {
+	ev := Learn{At: at}
+	for range g.int("past", 1, 3) {
+		of := g.submit().Workload
+		ev.Past = append(ev.Past, Past{Workload: of, Ago: Time(g.int("ago", 0, 4)) * second, Ran: Time(g.int("ran", 0, 9)) * second})
+	}
+	slices.SortStableFunc(ev.Past, func(a, b Past) int { return cmp.Compare(b.Ago, a.Ago) })
+	return ev
 }
 
 // usage is of one or two grants, now and then of one that is not there or of an amount that cannot be.

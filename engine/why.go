@@ -18,7 +18,7 @@ const (
 	WhyQuota     = "quota"           // its queue holds as much as it may
 	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
 	WhyNoRoom    = "no_room"         // first in line, and not enough is free
-	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it
+	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it, or work of a lower priority there is being ended for it
 	WhyHeld      = "memory_held"     // first in line, and fits beside the floors, but others hold the memory above theirs
 	WhyBehind    = "behind_first"    // starting it might delay the first in line
 	WhyRefused   = "refused"         // the host refused it and it is tried again later
