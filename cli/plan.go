@@ -17,7 +17,6 @@ flags of "submit" and is refused as that is. The program may be left out. What i
 
 func (c *invocation) planCommand() *cobra.Command {
 	var flags workloadFlags
-	var requeue bool
 	cmd := &cobra.Command{
 		Use:   "plan [flags] [-- COMMAND [ARG...]]",
 		Short: "What would happen if a program were submitted now",
@@ -32,7 +31,6 @@ func (c *invocation) planCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		spec.Requeue = requeue
 		server := c.client()
 		defer server.Close()
 		plan, err := server.Plan(cmd.Context(), spec)
@@ -45,7 +43,7 @@ func (c *invocation) planCommand() *cobra.Command {
 		return c.showPlan(plan, *format == formatWide)
 	}
 	flags.define(c, cmd)
-	defineRequeue(cmd, &requeue)
+	flags.defineRequeue(cmd)
 	return cmd
 }
 

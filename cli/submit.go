@@ -16,7 +16,6 @@ refused with status 1 like everything else that is refused; "run" ends with 127 
 
 func (c *invocation) submitCommand() *cobra.Command {
 	var flags workloadFlags
-	var requeue bool
 	cmd := &cobra.Command{
 		Use:   "submit [flags] -- COMMAND [ARG...]",
 		Short: "Hand a program in, to run when its share is free",
@@ -31,7 +30,6 @@ func (c *invocation) submitCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		spec.Requeue = requeue
 		server := c.client()
 		defer server.Close()
 		work, err := server.Submit(cmd.Context(), spec)
@@ -51,12 +49,8 @@ func (c *invocation) submitCommand() *cobra.Command {
 		return err
 	}
 	flags.define(c, cmd)
-	defineRequeue(cmd, &requeue)
+	flags.defineRequeue(cmd)
 	return cmd
-}
-
-func defineRequeue(cmd *cobra.Command, requeue *bool) {
-	cmd.Flags().BoolVar(requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
 }
 
 // tellNotes says on standard error what does not hold of what was asked for.

@@ -21,7 +21,7 @@ type workloadFlags struct {
 	name, model, queue, class               string
 	devices                                 int
 	priority, weight                        int32
-	preemptible                             bool
+	preemptible, requeue                    bool
 	given                                   func(flag string) bool
 }
 
@@ -55,6 +55,11 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	fixed("mem", "4Gi", "4Gi..8Gi", "50%")
 }
 
+// defineRequeue defines the flag of what is not run here and now.
+func (f *workloadFlags) defineRequeue(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
+}
+
 // defineShare defines the flags of a share.
 func defineShare(flags *pflag.FlagSet, gpu, memory *string, weight *int32) {
 	flags.StringVar(gpu, "gpu", "", "compute, floor..ceiling in parts of a device: 0.25..0.80, 0.25, 0.25.., 25% (default: a whole device)")
@@ -71,7 +76,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Preemptible: f.preemptible, Devices: f.devices, Model: f.model,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Preemptible: f.preemptible, Requeue: f.requeue, Devices: f.devices, Model: f.model,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {

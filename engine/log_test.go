@@ -218,7 +218,7 @@ func TestEventsReadBack(t *testing.T) {
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
 		QueueGone{at, "q"},
 		Submit{at, work, 7},
-		Learn{at, []Past{{work, 9, 8, gi}}},
+		Learn{at, []Past{{work, 9, 8}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},
 		Started{at, "w", 1},

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// plan is a set of evictions that together let one workload start: within the quota of its queue, or before work of a lower priority. It is over when none of its
-// tasks holds anything any more; one whose end the host refused is no longer part of it.
+// plan is a set of evictions that together let one workload start: within the quota of its queue, or before work of a lower priority. It
+// is over when none of its tasks holds anything any more; one whose end the host refused is no longer part of it.
 type plan struct {
 	id    ActionID // of its first action
 	w     *workload

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
 // Past is work that ended before the engine knew of it, or while it was away: predictions learn from it.
 type Past struct {
-	Workload Workload  `json:"workload"`
-	Ago      Time      `json:"ago"`              // µs since it ended; 0 to 2^60
-	Ran      Time      `json:"ran"`              // µs from its start to its end; 0 to 2^60
-	Memory   api.Bytes `json:"memory,omitempty"` // that it held of a device at the most; 0: not known
+	Workload Workload `json:"workload"`
+	Ago      Time     `json:"ago"` // µs since it ended; 0 to 2^60
+	Ran      Time     `json:"ran"` // µs from its start to its end; 0 to 2^60
 }
 
 // Learn has predictions learn from past work, the longest ago first. It starts nothing.
@@ -36,15 +34,14 @@ func (e *Engine) learnPast(ev Learn) bool {
 	}
 	for i := range ev.Past {
 		p := &ev.Past[i]
-		e.learned(&p.Workload, p.Ran, p.Memory, e.now-p.Ago)
+		e.learned(&p.Workload, p.Ran, e.now-p.Ago)
 	}
 	return false
 }
 
 func validPast(p *Past) error {
-	if p.Ago < 0 || p.Ago > maxPast || p.Ran < 0 || p.Ran > maxPast || p.Memory < 0 || p.Memory > maxMemory {
-		return fmt.Errorf("workload %s cannot have ended %d µs ago, run for %d µs and held %d bytes: none is less than 0, times are at most %d µs, and memory at most %s",
-			p.Workload.ID, p.Ago, p.Ran, int64(p.Memory), maxPast, maxMemory)
+	if p.Ago < 0 || p.Ago > maxPast || p.Ran < 0 || p.Ran > maxPast {
+		return fmt.Errorf("workload %s cannot have ended %d µs ago and run for %d µs: both are from 0 to %d", p.Workload.ID, p.Ago, p.Ran, maxPast)
 	}
 	return validShare(p.Workload.Share)
 }
@@ -62,16 +59,12 @@ func (e *Engine) learn(w *workload) {
 		}
 	}
 	if began != Never {
-		e.learned(&w.Workload, e.now-began, w.peak, e.now)
+		e.learned(&w.Workload, e.now-began, e.now)
 	}
 }
 
-func (e *Engine) learned(w *Workload, ran Time, memory api.Bytes, at Time) {
-	key := PredictedBy(w)
-	e.predictor.Learn(key, predict.Duration, int64(ran), int64(at))
-	if memory > 0 {
-		e.predictor.Learn(key, predict.Memory, int64(memory), int64(at))
-	}
+func (e *Engine) learned(w *Workload, ran, at Time) {
+	e.predictor.Learn(PredictedBy(w), int64(ran), int64(at))
 }
 
 // PredictedBy is what predictions know of a workload. Its shape is what it asks for of devices: their number, the floors, the model.
@@ -86,18 +79,18 @@ func PredictedBy(w *Workload) predict.Work {
 	return predict.Work{User: w.User, Name: w.Name, Shape: shape, Queue: w.Queue}
 }
 
-// Predict tells a figure of a workload, live or to be submitted, by what has ended; false: too little is known. Of the duration of what
-// runs already it tells by what ran for longer.
-func (e *Engine) Predict(w *Workload, figure predict.Figure) (predict.Quantiles, bool) {
+// Predict tells how long a workload runs, live or to be submitted, by what has ended; false: too little is known. Of what runs already
+// it tells by what ran for longer.
+func (e *Engine) Predict(w *Workload) (predict.Quantiles, bool) {
 	above := int64(-1)
-	if live, ok := e.work[w.ID]; ok && figure == predict.Duration {
+	if live, ok := e.work[w.ID]; ok {
 		for _, t := range live.tasks {
 			if t.live() && t.started {
 				above = max(above, int64(e.now-t.since))
 			}
 		}
 	}
-	return e.predictor.Predict(PredictedBy(w), figure, above, int64(e.now))
+	return e.predictor.Predict(PredictedBy(w), above, int64(e.now))
 }
 
 // endings say what ends next in a forecast.
@@ -152,7 +145,7 @@ func (p *predictions) end(t *task) Time {
 	if t.started {
 		above = int64(p.e.now - t.since)
 	}
-	q, ok := p.e.predictor.Predict(PredictedBy(&t.w.Workload), predict.Duration, above, int64(p.e.now))
+	q, ok := p.e.predictor.Predict(PredictedBy(&t.w.Workload), above, int64(p.e.now))
 	if !ok {
 		return limit
 	}

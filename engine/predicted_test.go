@@ -27,29 +27,10 @@ func TestExpectedIsWhatComes(t *testing.T) {
 	}
 	came := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, Config{})
-		w.t = rt
-		g := &generator{t: rt, world: w, tame: true}
-		for _, ev := range queues(w.at()) {
-			w.step(ev)
-		}
-		w.step(g.node())
-		w.step(g.node())
-		for range g.int("steps", 10, 60) {
-			switch ev := g.event().(type) {
-			case Refused, NodeSet: // a node that refused is tried again when something ends there, which no forecast sees
-			case Submit:
-				ev.Workload.TimeLimit *= Time(g.int("longer", 0, 1)) * 2000
-				w.step(ev)
-			default:
-				w.step(ev)
-			}
-		}
-		g.crowd()
-		w.goOn()
+		w := crowdedWorld(t, rt, func(ev *Submit, g *generator) { ev.Workload.TimeLimit *= Time(g.int("longer", 0, 1)) * 2000 })
 		w.engine.predictor = predict.New(predict.Config{Enough: 1})
 		for user, long := range takes {
-			w.engine.predictor.Learn(predict.Work{User: user, Name: "x", Shape: "x", Queue: "x"}, predict.Duration, int64(long), int64(w.now))
+			w.engine.predictor.Learn(predict.Work{User: user, Name: "x", Shape: "x", Queue: "x"}, int64(long), int64(w.now))
 		}
 		w.forgetOthers()
 		before := w.engine.Snapshot()
@@ -124,14 +105,11 @@ func TestEngineLearns(t *testing.T) {
 	w.settle()
 
 	next := annsWork("next", "train")
-	if got, ok := w.engine.Predict(&next, predict.Duration); !ok || got != (predict.Quantiles{Low: int64(60 * second), Median: int64(62 * second), High: int64(63 * second), Like: predict.SameName, Samples: 4}) {
+	if got, ok := w.engine.Predict(&next); !ok || got != (predict.Quantiles{Low: int64(60 * second), Median: int64(62 * second), High: int64(63 * second), Like: predict.SameName, Samples: 4}) {
 		t.Errorf("it is predicted to run %+v %v", got, ok)
 	}
-	if got, ok := w.engine.Predict(&next, predict.Memory); !ok || got.Median != int64(3*gi) || got.High != int64(4*gi) {
-		t.Errorf("it is predicted to hold %+v %v", got, ok)
-	}
 	other := annsWork("other", "")
-	if got, ok := w.engine.Predict(&other, predict.Duration); !ok || got.Like != predict.SameShape {
+	if got, ok := w.engine.Predict(&other); !ok || got.Like != predict.SameShape {
 		t.Errorf("work without a name is predicted as %s: %+v %v", got.Like, got, ok)
 	}
 }
@@ -155,7 +133,7 @@ func TestGangIsLearnedWhole(t *testing.T) {
 	}
 	next := annsWork("next", "gang")
 	next.Tasks = 2
-	if got, ok := w.engine.Predict(&next, predict.Duration); !ok || got.Low != int64(21*second) || got.High != int64(21*second) {
+	if got, ok := w.engine.Predict(&next); !ok || got.Low != int64(21*second) || got.High != int64(21*second) {
 		t.Errorf("a gang that ran for 21 s is predicted to run %+v %v", got, ok)
 	}
 }
@@ -195,7 +173,6 @@ func TestLearnAndAdoptRefuse(t *testing.T) {
 	for what, past := range map[string][]Past{
 		"run for -1": change(func(p *Past) { p.Ran = -1 }),
 		"ended -1":   change(func(p *Past) { p.Ago = -1 }),
-		"held -1":    change(func(p *Past) { p.Memory = -1 }),
 		"ended 922":  change(func(p *Past) { p.Ago = Never }), // and what would pass an integer
 		"run for 92": change(func(p *Past) { p.Ran = Never }),
 		"in front":   append(change(func(*Past) {}), change(func(p *Past) { p.Ago = 2 })...),

@@ -185,14 +185,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	all := slices.Clone(candidates)
 	slices.SortFunc(all, func(a, b *workload) int {
-		own := 0
-		if preempts(t.w, a) != preempts(t.w, b) {
-			own = 1
-			if preempts(t.w, b) {
-				own = -1
-			}
-		}
-		return cmp.Or(own, cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
+		return cmp.Or(cmp.Compare(ownLast(t.w, a), ownLast(t.w, b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
 	})
 	keep := len(t.moved)
 	all = slices.DeleteFunc(all, func(v *workload) bool {
@@ -214,6 +207,14 @@ func (t *trial) eligible(v *workload) bool {
 
 // preempts says that a workload goes before one of its own queue that is of a lower priority.
 func preempts(w, v *workload) bool { return v.queue == w.queue && v.Priority < w.Priority }
+
+// ownLast ranks what may be taken back for a workload: of other queues, then of its own.
+func ownLast(w, v *workload) int {
+	if preempts(w, v) {
+		return 1
+	}
+	return 0
+}
 
 // taker says that the first queue on the owner's side of where the two meet may take back.
 func taker(v *workload, owners []*queue.Node) bool {

@@ -50,7 +50,6 @@ type savedWorkload struct {
 	Resize    *savedResize `json:"resize,omitempty"`
 	Plan      ActionID     `json:"plan,omitempty"`
 	Spared    bool         `json:"spared,omitempty"`
-	Peak      int64        `json:"peak,omitempty"`
 }
 
 type savedTask struct {
@@ -107,7 +106,6 @@ func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
 		Workload: w.Workload, Seq: w.seq, Came: w.came, Turn: w.turn, Placing: w.placing, Cancelled: w.cancelled,
 		RetryAt: w.retryAt, Refused: w.whyRefused(), Plan: w.plan, Spared: w.spared,
-		Peak: int64(w.peak),
 	}
 	if w.refused != nil {
 		s.Refusals = w.refused.times
@@ -202,7 +200,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
 		Workload: s.Workload, seq: s.Seq, came: s.Came, turn: s.Turn, placing: s.Placing, cancelled: s.Cancelled,
-		retryAt: s.RetryAt, plan: s.Plan, spared: s.Spared, peak: api.Bytes(s.Peak),
+		retryAt: s.RetryAt, plan: s.Plan, spared: s.Spared,
 	}
 	if one := (refusal{s.Refusals, s.Refused}); one != (refusal{}) {
 		w.refused = &one

@@ -142,23 +142,7 @@ func count(yes bool) int {
 func TestForecastIsWhatComes(t *testing.T) {
 	came := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, Config{})
-		w.t = rt
-		g := &generator{t: rt, world: w, tame: true}
-		for _, ev := range queues(w.at()) {
-			w.step(ev)
-		}
-		w.step(g.node())
-		w.step(g.node())
-		for range g.int("steps", 10, 60) {
-			switch ev := g.event().(type) {
-			case Refused, NodeSet: // a node that refused is tried again when something ends there, which no forecast sees
-			default:
-				w.step(ev)
-			}
-		}
-		g.crowd()
-		w.goOn()
+		w := crowdedWorld(t, rt, func(*Submit, *generator) {})
 		before := w.engine.Snapshot()
 		forecast := w.engine.Forecast(w.now)
 		if !bytes.Equal(before, w.engine.Snapshot()) {
@@ -178,6 +162,32 @@ func TestForecastIsWhatComes(t *testing.T) {
 	if came == 0 {
 		t.Errorf("nothing that waited ever started: the test has shown nothing")
 	}
+}
+
+// crowdedWorld is a world after some drawn events, in which much waits and everything is answered. change may make another submission
+// of each drawn one.
+func crowdedWorld(t *testing.T, rt *rapid.T, change func(*Submit, *generator)) *world {
+	w := newWorld(t, Config{})
+	w.t = rt
+	g := &generator{t: rt, world: w, tame: true}
+	for _, ev := range queues(w.at()) {
+		w.step(ev)
+	}
+	w.step(g.node())
+	w.step(g.node())
+	for range g.int("steps", 10, 60) {
+		switch ev := g.event().(type) {
+		case Refused, NodeSet: // a node that refused is tried again when something ends there, which no forecast sees
+		case Submit:
+			change(&ev, g)
+			w.step(ev)
+		default:
+			w.step(ev)
+		}
+	}
+	g.crowd()
+	w.goOn()
+	return w
 }
 
 // crowd submits plain work with time limits, most of which has to wait.

@@ -36,9 +36,6 @@ func (e *Engine) usage(ev Usage) bool {
 		}
 		e.countAbove(g, -1)
 		g.used = u.Memory
-		if e.ahead == nil {
-			at.t.w.peak = max(at.t.w.peak, u.Memory)
-		}
 		e.countAbove(g, 1)
 		if more := g.taken() - before; more != 0 {
 			e.fleet.Adjust(g.device, 0, more, 0)

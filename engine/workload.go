@@ -8,7 +8,6 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
-	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -29,7 +28,6 @@ type workload struct {
 	refused *refusal // of its start, by the host; nil: none since it started last
 
 	resize *resize
-	peak   api.Bytes // the most that a grant of it held, as said
 
 	plan     ActionID // while it waits: the plan, under way or carried out, that lets it start
 	noPlanAt uint64   // moves at which there was no plan for it, plus 1
@@ -124,7 +122,7 @@ func (e *Engine) setTurn(w *workload) {
 		return
 	}
 	long := w.TimeLimit
-	if q, ok := e.predictor.Predict(PredictedBy(&w.Workload), predict.Duration, -1, int64(e.now)); ok {
+	if q, ok := e.Predict(&w.Workload); ok {
 		if long = Time(q.Median); w.TimeLimit > 0 {
 			long = min(long, w.TimeLimit)
 		}

@@ -1,4 +1,4 @@
-// Package predict tells from work that has ended how long work runs and how much memory it holds.
+// Package predict tells from work that has ended how long work runs.
 //
 // What is learned is kept by likeness: of the same user, name and shape; of the same user and shape; of the same user; of the same
 // queue; of all. A question is answered by the narrowest likeness of which enough is known. Of each the last Samples figures are kept,
@@ -14,16 +14,6 @@ import (
 	"container/list"
 	"fmt"
 	"slices"
-)
-
-// Figure is what is predicted of a workload.
-type Figure uint8
-
-// The figures.
-const (
-	Duration Figure = iota // µs from its start to its end
-	Memory                 // bytes that it held of a device at the most
-	figures
 )
 
 // Likeness is what workloads have in common, the narrowest first.
@@ -55,7 +45,7 @@ type Work struct {
 
 // Quantiles are a prediction.
 type Quantiles struct {
-	Low, Median, High int64    // Low ≤ Median ≤ High, in the figure's unit
+	Low, Median, High int64    // µs from its start to its end, Low ≤ Median ≤ High
 	Like              Likeness // of the work that they are of
 	Samples           int      // how many figures they are of
 }
@@ -115,7 +105,6 @@ type Predictor struct {
 }
 
 type key struct {
-	figure                   Figure
 	like                     Likeness
 	user, name, shape, queue string
 }
@@ -137,9 +126,9 @@ func New(config Config) *Predictor {
 	return &Predictor{config: config.withDefaults(), known: map[key]*list.Element{}}
 }
 
-// keyOf is where a figure of a workload is kept by one likeness; false: nowhere, for too little is known of it.
-func keyOf(w *Work, figure Figure, like Likeness) (key, bool) {
-	k := key{figure: figure, like: like}
+// keyOf is where the duration of a workload is kept by one likeness; false: nowhere, for too little is known of it.
+func keyOf(w *Work, like Likeness) (key, bool) {
+	k := key{like: like}
 	switch like {
 	case SameName:
 		k.user, k.name, k.shape = w.User, w.Name, w.Shape
@@ -158,11 +147,11 @@ func keyOf(w *Work, figure Figure, like Likeness) (key, bool) {
 	}
 }
 
-// Learn takes in what a figure of a workload was (≥ 0) that ended at a time. Times that go back count as not gone back: what comes after
+// Learn takes in how long a workload ran (µs, ≥ 0) that ended at a time. Times that go back count as not gone back: what comes after
 // something that ended later ended with it.
-func (p *Predictor) Learn(w Work, figure Figure, value, at int64) {
+func (p *Predictor) Learn(w Work, ran, at int64) {
 	for like := range likenesses {
-		k, ok := keyOf(&w, figure, like)
+		k, ok := keyOf(&w, like)
 		if !ok {
 			continue
 		}
@@ -180,7 +169,7 @@ func (p *Predictor) Learn(w Work, figure Figure, value, at int64) {
 		if len(r.samples) == p.config.Samples {
 			r.samples = append(r.samples[:0], r.samples[1:]...)
 		}
-		r.samples = append(r.samples, sample{value, since})
+		r.samples = append(r.samples, sample{ran, since})
 	}
 }
 
@@ -193,11 +182,11 @@ func (p *Predictor) bound() {
 	}
 }
 
-// Predict tells a figure of a workload at a time, not before that of the last Learn, from those figures that are above a bound: what
+// Predict tells how long a workload runs at a time, not before that of the last Learn, from those durations that are above a bound: what
 // has run for an hour already runs for longer than that. Without a bound give -1. False: not enough is known by any likeness.
-func (p *Predictor) Predict(w Work, figure Figure, above, at int64) (Quantiles, bool) {
+func (p *Predictor) Predict(w Work, above, at int64) (Quantiles, bool) {
 	for like := range likenesses {
-		k, ok := keyOf(&w, figure, like)
+		k, ok := keyOf(&w, like)
 		if !ok {
 			continue
 		}

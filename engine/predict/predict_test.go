@@ -21,12 +21,11 @@ type history struct {
 
 type told struct {
 	work      Work
-	figure    Figure
 	value, at int64
 }
 
 // alike are the figures that a likeness has of a workload, the oldest first.
-func (h *history) alike(w Work, figure Figure, like Likeness) []told {
+func (h *history) alike(w Work, like Likeness) []told {
 	var out []told
 	for _, t := range h.all {
 		same := map[Likeness]bool{
@@ -36,16 +35,16 @@ func (h *history) alike(w Work, figure Figure, like Likeness) []told {
 			SameQueue: w.Queue != "" && w.Queue == t.work.Queue,
 			All:       true,
 		}
-		if t.figure == figure && same[like] {
+		if same[like] {
 			out = append(out, t)
 		}
 	}
 	return out[max(0, len(out)-h.config.Samples):]
 }
 
-func (h *history) predict(w Work, figure Figure, above, at int64) (Quantiles, bool) {
+func (h *history) predict(w Work, above, at int64) (Quantiles, bool) {
 	for like := range likenesses {
-		kept := slices.DeleteFunc(h.alike(w, figure, like), func(t told) bool { return t.value <= above })
+		kept := slices.DeleteFunc(h.alike(w, like), func(t told) bool { return t.value <= above })
 		if len(kept) < h.config.Enough {
 			continue
 		}
@@ -96,16 +95,16 @@ func TestAgainstHistory(t *testing.T) {
 		p, slow, now := New(config), &history{config: config}, int64(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			now += rapid.Int64Range(0, 30).Draw(rt, "wait")
-			w, figure := drawnWork(rt), Figure(rapid.IntRange(0, 1).Draw(rt, "figure"))
+			w := drawnWork(rt)
 			if rapid.IntRange(0, 3).Draw(rt, "learn") > 0 {
 				value := rapid.Int64Range(0, 20).Draw(rt, "value")
-				p.Learn(w, figure, value, now)
-				slow.all = append(slow.all, told{w, figure, value, now})
+				p.Learn(w, value, now)
+				slow.all = append(slow.all, told{w, value, now})
 				continue
 			}
 			above := rapid.Int64Range(-1, 20).Draw(rt, "above")
-			got, ok := p.Predict(w, figure, above, now)
-			want, known := slow.predict(w, figure, above, now)
+			got, ok := p.Predict(w, above, now)
+			want, known := slow.predict(w, above, now)
 			if got != want || ok != known {
 				rt.Fatalf("%+v above %d: %+v %v, want %+v %v", w, above, got, ok, want, known)
 			}
@@ -146,22 +145,19 @@ func TestPredict(t *testing.T) {
 	p := New(Config{Samples: 100, HalfLife: 1000})
 	w := Work{User: "ann", Name: "train", Shape: "1", Queue: "vision"}
 	for range 20 {
-		p.Learn(w, Duration, 60, 0)
+		p.Learn(w, 60, 0)
 	}
 	for range 10 {
-		p.Learn(w, Duration, 600, 10_000)
+		p.Learn(w, 600, 10_000)
 	}
-	if got, ok := p.Predict(w, Duration, -1, 10_000); !ok || got != (Quantiles{600, 600, 600, SameName, 30}) {
+	if got, ok := p.Predict(w, -1, 10_000); !ok || got != (Quantiles{600, 600, 600, SameName, 30}) {
 		t.Errorf("%+v %v", got, ok)
 	}
-	if got, ok := p.Predict(w, Duration, 60, 10_000); !ok || got.Samples != 10 || got.Low != 600 {
+	if got, ok := p.Predict(w, 60, 10_000); !ok || got.Samples != 10 || got.Low != 600 {
 		t.Errorf("of those above 60: %+v %v", got, ok)
 	}
-	if got, ok := p.Predict(w, Duration, 600, 10_000); ok {
+	if got, ok := p.Predict(w, 600, 10_000); ok {
 		t.Errorf("nothing ran for longer: %+v", got)
-	}
-	if got, ok := p.Predict(w, Memory, -1, 10_000); ok {
-		t.Errorf("nothing is known of its memory: %+v", got)
 	}
 	for _, c := range []struct {
 		w    Work
@@ -173,7 +169,7 @@ func TestPredict(t *testing.T) {
 		{Work{"bob", "train", "1", "vision"}, SameQueue},
 		{Work{"bob", "train", "1", "nlp"}, All},
 	} {
-		if got, ok := p.Predict(c.w, Duration, -1, 10_000); !ok || got.Like != c.like {
+		if got, ok := p.Predict(c.w, -1, 10_000); !ok || got.Like != c.like {
 			t.Errorf("%+v is predicted as %s: %+v %v, want as %s", c.w, got.Like, got, ok, c.like)
 		}
 	}
@@ -183,10 +179,10 @@ func TestPredict(t *testing.T) {
 func TestBound(t *testing.T) {
 	p := New(Config{Keys: 3, Enough: 1})
 	for i, user := range []string{"a", "b", "a", "c"} { // with "all" that is one too much, and b was learned of longest ago
-		p.Learn(Work{User: user}, Duration, int64(i), int64(i))
+		p.Learn(Work{User: user}, int64(i), int64(i))
 	}
 	for user, like := range map[string]Likeness{"a": SameUser, "b": All, "c": SameUser} {
-		if got, ok := p.Predict(Work{User: user}, Duration, -1, 9); !ok || got.Like != like {
+		if got, ok := p.Predict(Work{User: user}, -1, 9); !ok || got.Like != like {
 			t.Errorf("%s is predicted as %s: %+v %v, want as %s", user, got.Like, got, ok, like)
 		}
 	}
@@ -201,14 +197,13 @@ func TestImportRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]func(l *Learned){
-		"no figure":  func(l *Learned) { l.Figure = figures },
-		"likeness":   func(l *Learned) { l.Like = likenesses },
-		"not of its": func(l *Learned) { l.Queue = "vision" },
-		"is not of":  func(l *Learned) { l.User = "" },
-		"0 figures":  func(l *Learned) { l.Values = nil },
-		"1 times":    func(l *Learned) { l.At = l.At[:1] },
-		"in order":   func(l *Learned) { l.At = []int64{2, 1} },
-		"less than":  func(l *Learned) { l.Values = []int64{1, -2} },
+		"no likeness": func(l *Learned) { l.Like = likenesses },
+		"not of its":  func(l *Learned) { l.Queue = "vision" },
+		"is not of":   func(l *Learned) { l.User = "" },
+		"0 figures":   func(l *Learned) { l.Values = nil },
+		"1 times":     func(l *Learned) { l.At = l.At[:1] },
+		"in order":    func(l *Learned) { l.At = []int64{2, 1} },
+		"less than":   func(l *Learned) { l.Values = []int64{1, -2} },
 	} {
 		bad := good
 		change(&bad)
@@ -238,7 +233,7 @@ func BenchmarkLearnAndPredict(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		w := works[i%len(works)]
-		p.Learn(w, Duration, int64(i%977), int64(i))
-		p.Predict(w, Duration, -1, int64(i))
+		p.Learn(w, int64(i%977), int64(i))
+		p.Predict(w, -1, int64(i))
 	}
 }

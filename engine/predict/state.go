@@ -7,7 +7,6 @@ import (
 
 // Learned is what is kept of one likeness, for a snapshot.
 type Learned struct {
-	Figure Figure   `json:"figure"`
 	Like   Likeness `json:"like"`
 	User   string   `json:"user,omitempty"`
 	Name   string   `json:"name,omitempty"`
@@ -22,7 +21,7 @@ func (p *Predictor) Export() []Learned {
 	all := make([]Learned, 0, len(p.known))
 	for e := p.recent.Back(); e != nil; e = e.Prev() {
 		r := e.Value.(*ring)
-		l := Learned{Figure: r.key.figure, Like: r.key.like, User: r.key.user, Name: r.key.name, Shape: r.key.shape, Queue: r.key.queue}
+		l := Learned{Like: r.key.like, User: r.key.user, Name: r.key.name, Shape: r.key.shape, Queue: r.key.queue}
 		for _, s := range r.samples {
 			l.Values, l.At = append(l.Values, s.value), append(l.At, s.at)
 		}
@@ -39,11 +38,11 @@ func Import(config Config, all []Learned) (*Predictor, error) {
 	p := New(config)
 	for i := range all {
 		l := &all[i]
-		k := key{l.Figure, l.Like, l.User, l.Name, l.Shape, l.Queue}
-		if l.Figure >= figures || l.Like >= likenesses {
-			return nil, fmt.Errorf("what was learned as %+v is of no figure and likeness that there is", k)
+		k := key{l.Like, l.User, l.Name, l.Shape, l.Queue}
+		if l.Like >= likenesses {
+			return nil, fmt.Errorf("what was learned as %+v is of no likeness that there is", k)
 		}
-		if want, ok := keyOf(&Work{l.User, l.Name, l.Shape, l.Queue}, l.Figure, l.Like); !ok || want != k || p.known[k] != nil {
+		if want, ok := keyOf(&Work{l.User, l.Name, l.Shape, l.Queue}, l.Like); !ok || want != k || p.known[k] != nil {
 			return nil, fmt.Errorf("what was learned as %+v comes twice or is not of its likeness", k)
 		}
 		if n := len(l.Values); n == 0 || n > p.config.Samples || n != len(l.At) || !slices.IsSorted(l.At) || slices.Min(l.Values) < 0 {

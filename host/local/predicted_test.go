@@ -161,7 +161,7 @@ func TestEndedMeanwhileIsLearnedAsItRan(t *testing.T) {
 	next := engine.Workload{ID: "next", User: works[0].User, Tasks: 1, Devices: 1}
 	var got predict.Quantiles
 	var known bool
-	if err := s.look(ctx, func() { got, known = s.engine.Predict(&next, predict.Duration) }); err != nil {
+	if err := s.look(ctx, func() { got, known = s.engine.Predict(&next) }); err != nil {
 		t.Fatal(err)
 	}
 	if got.Samples != len(works) || !known || got.High > (50*time.Minute).Microseconds() {

@@ -71,7 +71,7 @@ func guessAll(t *Trace, config predict.Config) []guess {
 		for len(running) > 0 && running[0].at <= j.Submit {
 			e := heap.Pop(&running).(end)
 			ended := &t.Jobs[e.job]
-			p.Learn(engine.PredictedBy(&ended.Workload), predict.Duration, int64(ended.Duration), int64(e.at))
+			p.Learn(engine.PredictedBy(&ended.Workload), int64(ended.Duration), int64(e.at))
 			if ended.User != "" {
 				last[ended.User] = int64(ended.Duration)
 			}
@@ -80,11 +80,11 @@ func guessAll(t *Trace, config predict.Config) []guess {
 			continue // it never ends
 		}
 		heap.Push(&running, end{j.Submit + j.Duration, i})
-		q, ok := p.Predict(engine.PredictedBy(&j.Workload), predict.Duration, -1, int64(j.Submit))
+		q, ok := p.Predict(engine.PredictedBy(&j.Workload), -1, int64(j.Submit))
 		if !ok {
 			continue
 		}
-		overall, _ := p.Predict(predict.Work{}, predict.Duration, -1, int64(j.Submit))
+		overall, _ := p.Predict(predict.Work{}, -1, int64(j.Submit))
 		all = append(all, guess{i, q.Low, q.Median, q.High, int64(j.Duration), q.Like, overall.Median, last[j.User]})
 	}
 	return all
