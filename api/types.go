@@ -246,10 +246,27 @@ type QueueSpec struct {
 	// up to so many times the difference earlier. With 2 an hour less makes up for having come two hours later; so nothing waits behind
 	// what came later than so many times what it is predicted to take itself. 0: first come.
 	ShortestFirst Milli `json:"shortestFirst,omitzero"`
+	// Order is what else counts in its line.
+	Order QueueOrder `json:"order,omitzero"`
 }
 
 // MaxShortestFirst is the largest ShortestFirst.
 const MaxShortestFirst = 1000 * Milli(1000)
+
+// QueueOrder is what counts in the line of a queue, beside who is predicted to run shorter and who came first. With the zero QueueOrder
+// it is first the fair shares of the queues under it, then priority.
+type QueueOrder struct {
+	// OneLine has what waits in the queues under it stand in one line: neither their quotas nor their fair shares say whose turn it is.
+	OneLine bool `json:"oneLine,omitempty"`
+	// NoPriority has priorities not count, neither in the line nor for preemption.
+	NoPriority bool `json:"noPriority,omitempty"`
+	// PriorityWorth, 0 to 30 days, has priorities age: each step of priority goes before what came up to so much earlier, and nothing is
+	// preempted for it. 0: a higher priority goes first, whatever came when.
+	PriorityWorth Duration `json:"priorityWorth,omitempty"`
+}
+
+// MaxPriorityWorth is the largest PriorityWorth.
+const MaxPriorityWorth = Duration(30 * 24 * time.Hour)
 
 // QueueAmounts are amounts that a quota or limit is set to; nil: not set.
 type QueueAmounts struct {

@@ -30,7 +30,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "The queues with quota, what they hold and who waits",
-		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight, the highest priority that users may give, and whether the shortest go first.",
+		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight, the highest priority that users may give, and what counts in its line.",
 		Args:  none,
 	}
 	format := outputFlag(cmd)
@@ -52,7 +52,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 func queueTable(queues []api.Queue, wide bool) table {
 	out := table{head: []string{"NAME", "PARENT", ">QUOTA", ">HELD", ">RUNNING", ">WAITING"}, empty: "No queues."}
 	if wide {
-		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY", ">SHORTEST FIRST")
+		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY", "ORDER")
 	}
 	for _, one := range queues {
 		held := text(part(one.Held))
@@ -69,7 +69,7 @@ func queueTable(queues []api.Queue, wide bool) table {
 			if one.Limit.Compute != nil {
 				limit = *one.Limit.Compute
 			}
-			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(shortestText(one.ShortestFirst)))
+			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(api.FormatOrder(one.Order, one.ShortestFirst)))
 		}
 		out.rows = append(out.rows, row)
 	}
@@ -136,18 +136,10 @@ func queueUses(queue api.Queue) table {
 	return out
 }
 
-// shortestText is by how much a queue lets the shortest go first.
-func shortestText(factor api.Milli) string {
-	if factor == 0 {
-		return "no"
-	}
-	return "× " + factor.String()
-}
-
 // queueFlags are the flags of `queue set`.
 type queueFlags struct {
 	quota, limit, parent string
-	shortest             string
+	shortest, order      string
 	weight, maxPriority  int32
 }
 
@@ -174,6 +166,15 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 	if given("parent") {
 		spec.Parent = f.parent
 	}
+	if given("order") {
+		if given("shortest-first") {
+			return usagef("--order and --shortest-first say the same: write --order fair+priority+shortest:%s", f.shortest)
+		}
+		var err error
+		if spec.Order, spec.ShortestFirst, err = api.ParseOrder(f.order); err != nil {
+			return usagef("--order: %w", err)
+		}
+	}
 	if given("shortest-first") {
 		return parse("--shortest-first", f.shortest, &spec.ShortestFirst)
 	}
@@ -199,6 +200,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	cmd.Flags().Int32Var(&flags.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
 	cmd.Flags().StringVar(&flags.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
+	cmd.Flags().StringVar(&flags.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, shortest:2, fifo (default: fair+priority)")
 	cmd.Flags().StringVar(&flags.parent, "parent", "", "the queue that it is a part of")
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)

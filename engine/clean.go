@@ -30,6 +30,9 @@ func clean(event Event) Event {
 	case QueueSet:
 		ev.Queue = cleanQueue(ev.Queue)
 		return ev
+	case PolicySet:
+		ev.Policy = cleanPolicy(ev.Policy)
+		return ev
 	case QueueGone:
 		ev.Queue = text(ev.Queue)
 		return ev

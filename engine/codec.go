@@ -26,6 +26,8 @@ func eventKind(event Event) string {
 		return "queueSet"
 	case QueueGone:
 		return "queueGone"
+	case PolicySet:
+		return "policySet"
 	case Submit:
 		return "submit"
 	case Change:
@@ -105,6 +107,17 @@ func exact(event Event) error {
 		}
 	case QueueSet:
 		return exactQueue(ev.Queue)
+	case PolicySet:
+		if ev.Policy.Placement != nil {
+			if err := ev.Policy.Placement.Validate(); err != nil {
+				return err
+			}
+		}
+		for _, q := range ev.Policy.Queues {
+			if err := exactQueue(q); err != nil {
+				return err
+			}
+		}
 	case Learn:
 		for i := range ev.Past {
 			if err := validPast(&ev.Past[i]); err != nil {
@@ -124,6 +137,9 @@ func exactQueue(q api.QueueSpec) error {
 		if a.Compute != nil && *a.Compute < api.Unlimited || a.Memory != nil && *a.Memory < 0 || a.Devices != nil && *a.Devices < 0 {
 			return fmt.Errorf("queue %s has a quota or limit of less than nothing", q.Name)
 		}
+	}
+	if q.Order.PriorityWorth < 0 {
+		return fmt.Errorf("a step of priority in queue %s is worth less than nothing", q.Name)
 	}
 	return nil
 }
@@ -145,6 +161,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[QueueSet](t)
 	case "queueGone":
 		return event[QueueGone](t)
+	case "policySet":
+		return event[PolicySet](t)
 	case "submit":
 		return event[Submit](t)
 	case "change":

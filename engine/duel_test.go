@@ -35,7 +35,9 @@ func (d *duel) take(ev Event) {
 	actions := d.w.step(ev)
 	d.slow.used, d.slow.turn = usedIn(d.w.engine), turnIn(d.w.engine)
 	got := brief(actions)
-	if _, ok := ev.(QueueSet); ok && strings.HasPrefix(got, "reject ") { // the engine says why, too
+	_, one := ev.(QueueSet)
+	_, several := ev.(PolicySet)
+	if (one || several) && strings.HasPrefix(got, "reject ") { // the engine says why, too
 		_, rest, _ := strings.Cut(got, "\n")
 		got = "reject\n" + rest
 	}

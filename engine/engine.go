@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/ordered"
 	"github.com/aliquot-dev/aliquot/engine/place"
@@ -30,6 +29,7 @@ type Config struct {
 // Engine is the state of all decisions. It is not safe for use by several goroutines at once.
 type Engine struct {
 	config Config
+	policy Policy
 	now    Time
 	nextID ActionID
 	seq    uint64 // counts submissions: first come, first served
@@ -165,6 +165,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.queueSet(ev)
 	case QueueGone:
 		return e.queueDone(e.queues.Remove(ev.Queue))
+	case PolicySet:
+		return e.policySet(ev)
 	case Submit:
 		return e.submit(ev)
 	case Change:
@@ -206,28 +208,14 @@ func (e *Engine) id() ActionID {
 	return id
 }
 
-// queueSet makes or changes a queue. Where its order changes, what waits in it stands in line anew.
+// queueSet makes or changes a queue.
 func (e *Engine) queueSet(ev QueueSet) bool {
-	var order api.Milli
-	if q, ok := e.queues.Get(ev.Queue.Name); ok {
-		order = q.ShortestFirst()
-	}
+	before := e.orderOf(ev.Queue.Name)
 	if !e.queueDone(e.queues.Set(ev.Queue)) {
 		return false
 	}
-	if q, _ := e.queues.Get(ev.Queue.Name); q.ShortestFirst() != order {
-		var waiting []*workload
-		for w := range e.line.All {
-			if w.queue == q {
-				waiting = append(waiting, w)
-			}
-		}
-		for _, w := range waiting {
-			retryAt := w.retryAt
-			e.dequeue(w)
-			w.retryAt = retryAt
-			e.enqueue(w)
-		}
+	if e.orderOf(ev.Queue.Name) != before {
+		e.lineUp(map[string]bool{ev.Queue.Name: true})
 	}
 	return true
 }

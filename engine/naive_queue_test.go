@@ -294,7 +294,7 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	var rivals []rival
 	for _, w := range of {
 		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(
-			cmp.Compare(w.Priority, rivals[0].first.Priority), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
+			cmp.Compare(n.rank(w), n.rank(rivals[0].first)), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
 		) > 0) {
 			name := queue + "/"
 			rivals = []rival{{name, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
@@ -309,24 +309,31 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	if len(rivals) == 0 {
 		return nil
 	}
-	return slices.MinFunc(rivals, n.compareRivals).first
+	oneLine := n.queues[queue].Order.OneLine
+	if queue == "" {
+		oneLine = n.oneLine
+	}
+	return slices.MinFunc(rivals, func(a, b rival) int { return n.compareRivals(a, b, oneLine) }).first
 }
 
-func (n *naive) compareRivals(a, b rival) int {
+func (n *naive) compareRivals(a, b rival, oneLine bool) int {
 	of := func(first bool) int {
 		if first {
 			return -1
 		}
 		return 1
 	}
-	if a.over != b.over {
+	if a.over != b.over && !oneLine {
 		return of(b.over)
 	}
 	if (a.first.plan != nil) != (b.first.plan != nil) {
 		return of(a.first.plan != nil)
 	}
-	if a.first.Priority != b.first.Priority {
-		return of(a.first.Priority > b.first.Priority)
+	if x, y := n.rank(a.first), n.rank(b.first); x != y {
+		return of(x > y)
+	}
+	if oneLine {
+		return cmp.Or(cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)), cmp.Compare(a.first.coming, b.first.coming))
 	}
 	if a.fair.Sign() == 0 != (b.fair.Sign() == 0) {
 		return of(b.fair.Sign() == 0)

@@ -117,7 +117,7 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 		}
 	}
 	slices.SortFunc(all, func(a, b *naiveWork) int {
-		return cmp.Or(count(outranks(w, a))-count(outranks(w, b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+		return cmp.Or(count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
 	})
 	var chosen []*naiveWork
 	for _, v := range all {
@@ -174,7 +174,7 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled || !n.borrows(v, w) {
 		return false
 	}
-	if outranks(w, v) {
+	if n.outranks(w, v) {
 		return true
 	}
 	// The queue right under where the two meet must be within a quota with w, and none under it over one.
@@ -191,7 +191,9 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 }
 
 // outranks says that a workload goes before another of the same queue.
-func outranks(w, v *naiveWork) bool { return v.Queue == w.Queue && v.Priority < w.Priority }
+func (n *naive) outranks(w, v *naiveWork) bool {
+	return v.Queue == w.Queue && n.rank(v) < n.rank(w)
+}
 
 // passes says that a quota of the queue itself would be passed.
 func (n *naive) passes(queue string, w *naiveWork) bool {

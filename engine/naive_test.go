@@ -15,6 +15,7 @@ type naive struct {
 	now     Time
 	nodes   map[string]*naiveNode
 	queues  map[string]api.QueueSpec
+	oneLine bool
 	said    map[[2]string]bool // class and node: allowed or barred
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
@@ -99,14 +100,10 @@ func (n *naive) step(event Event) string {
 		}
 		maps.DeleteFunc(n.refused, func(k [2]string, _ bool) bool { return k[0] == ev.Class })
 	case QueueSet:
-		before := n.queues[ev.Queue.Name]
-		n.queues[ev.Queue.Name] = ev.Queue
-		if n.wrong() {
-			if n.queues[ev.Queue.Name] = before; before.Name == "" {
-				delete(n.queues, ev.Queue.Name)
-			}
-			out.WriteString("reject\n")
-			might = false
+		might = n.setQueues(&out, ev.Queue)
+	case PolicySet:
+		if might = n.setQueues(&out, ev.Policy.Queues...); might {
+			n.oneLine = ev.Policy.OneLine
 		}
 	case Submit:
 		n.came++
@@ -156,6 +153,28 @@ func (n *naive) step(event Event) string {
 		n.schedule(&out)
 	}
 	return out.String()
+}
+
+// setQueues takes queues in, or none of them where something then would not add up.
+func (n *naive) setQueues(out *strings.Builder, specs ...api.QueueSpec) bool {
+	before := maps.Clone(n.queues)
+	for _, spec := range specs {
+		n.queues[spec.Name] = spec
+	}
+	if n.wrong() {
+		n.queues = before
+		out.WriteString("reject\n")
+		return false
+	}
+	return true
+}
+
+// rank is what counts of a workload's priority before all else.
+func (n *naive) rank(w *naiveWork) int32 {
+	if o := n.queues[w.Queue].Order; o.NoPriority || o.PriorityWorth > 0 {
+		return 0
+	}
+	return w.Priority
 }
 
 // use says whether a grant holds more or less than before, of memory that counts.

@@ -9,7 +9,7 @@ import (
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
 // whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals the one with the higher priority in front; then the one furthest below its
 // fair share, by decayed use where that is the same (queue.Key); then by turn (before). Inside one queue it is priority, then
-// the turn. What is in a queue with others under it stands beside these as if it were one more.
+// the turn. A queue's order may say that those in it stand in one line: then quotas and fair shares say nothing about their turn. What is in a queue with others under it stands beside these as if it were one more.
 type branch struct {
 	node  *queue.Node // nil: the whole tree
 	own   bool        // the work of node itself
@@ -18,6 +18,7 @@ type branch struct {
 	first *workload   // nil: there is none any more
 	key   queue.Key
 	keyed bool // keys decide something
+	aside bool // but not where this one stands among those beside it: they are in one line
 }
 
 // newOrder puts groups in order. Neither their order in the slice nor their members but the first matter.
@@ -50,14 +51,19 @@ func (e *Engine) newOrder(groups []*group) *branch {
 	if keyed {
 		e.queues.Divide(e.size())
 	}
-	root.build(keyed)
+	root.build(keyed, e.policy.OneLine)
 	return root
 }
 
-func (b *branch) build(keyed bool) {
+// build puts a branch in order; oneLine says that those in it stand in one line, and a queue may say so of its own.
+func (b *branch) build(keyed, oneLine bool) {
 	b.keyed = keyed
+	if b.node != nil {
+		oneLine = b.node.Order().OneLine
+	}
 	for _, k := range b.kids {
-		k.build(keyed)
+		k.aside = oneLine
+		k.build(keyed, oneLine)
 	}
 	for i := len(b.lane)/2 - 1; i >= 0; i-- {
 		sift(b.lane, i, earlier)
@@ -79,7 +85,7 @@ func (b *branch) refresh() {
 		b.first = nil
 	}
 	switch {
-	case b.first == nil || !b.keyed || b.node == nil:
+	case b.first == nil || !b.keyed || b.aside || b.node == nil:
 	case b.own:
 		b.key = b.node.OwnKey()
 	default:
@@ -141,12 +147,12 @@ func earlier(a, b *group) bool { return before(a.members[0], b.members[0]) }
 func comesFirst(a, b *branch) bool {
 	if a.keyed {
 		if a.key.Over != b.key.Over {
-			return b.key.Over
+			return b.key.Over // those of one line have no keys: theirs are equal
 		}
 		if a.first.plan != 0 != (b.first.plan != 0) {
 			return a.first.plan != 0 // what comes free by its plan is for it
 		}
-		if a.first.Priority == b.first.Priority {
+		if a.first.rank == b.first.rank && !a.aside {
 			if c := a.key.Compare(b.key); c != 0 {
 				return c < 0
 			}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // generator draws events that a host could send to an engine in its present state.
@@ -81,10 +83,27 @@ func (g *generator) submit() Submit {
 	return Submit{At: g.world.at(), Workload: w, Waited: Time(g.int("waited", 0, 3)) * second}
 }
 
+// policy gives some queues at once what queue gives one.
+func (g *generator) policy(at At) PolicySet {
+	ev := PolicySet{At: at, Policy: Policy{Window: g.pick("window", "", "day", "night"), OneLine: g.int("one line", 0, 1) == 1}}
+	for _, name := range rapid.Permutation([]string{"org", "team", "default", "other"}).Draw(g.t, "queues")[:g.int("count", 0, 4)] {
+		ev.Policy.Queues = append(ev.Policy.Queues, g.spec(name))
+	}
+	if !g.tame {
+		best, weighed := place.BestFit(), place.Default()
+		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed}).Draw(g.t, "placement")
+	}
+	return ev
+}
+
 // queue gives a queue other quotas, limits and weights, most of them none.
 func (g *generator) queue(at At) QueueSet {
+	return QueueSet{at, g.spec(g.pick("queue", "org", "team", "default", "other"))}
+}
+
+func (g *generator) spec(name string) api.QueueSpec {
 	q := api.QueueSpec{
-		Name: g.pick("queue", "org", "team", "default", "other"), Quota: *g.quota(),
+		Name: name, Quota: *g.quota(),
 		Weight: api.QueueWeight{All: int32(g.int("weight", 0, 3)), Memory: int32(g.int("memory weight", 0, 5) / 3)},
 	}
 	if q.Name == "team" {
@@ -112,7 +131,15 @@ func (g *generator) queue(at At) QueueSet {
 		}
 		q.Models = []api.QueueModel{m}
 	}
-	return QueueSet{at, q}
+	switch g.int("order", 0, 7) {
+	case 0:
+		q.Order.OneLine = true
+	case 1:
+		q.Order.NoPriority = true
+	case 2:
+		q.Order.PriorityWorth = api.Duration(time.Second)
+	}
+	return q
 }
 
 func (g *generator) quota() *api.Quota {
@@ -152,6 +179,9 @@ func (g *generator) event() Event {
 	case kind == 1:
 		return g.health(at)
 	case kind == 2:
+		if g.int("policy", 0, 1) == 0 {
+			return g.policy(at)
+		}
 		return g.queue(at)
 	case kind == 3:
 		return g.feasibility(at)

@@ -206,7 +206,9 @@ func (t *trial) eligible(v *workload) bool {
 }
 
 // preempts says that a workload goes before one of its own queue that is of a lower priority.
-func preempts(w, v *workload) bool { return v.queue == w.queue && v.Priority < w.Priority }
+func preempts(w, v *workload) bool {
+	return v.queue == w.queue && v.Priority < w.Priority && ranked(w.queue)
+}
 
 // ownLast ranks what may be taken back for a workload: of other queues, then of its own.
 func ownLast(w, v *workload) int {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // TestScenarios runs testdata/*.sched. Each file is a story; `go test ./engine -run Scenarios -rewrite` writes down what the engine
@@ -17,8 +18,9 @@ import (
 //
 //	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [shortest=N]
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
+//	policy [window=W] [one-line=yes] [placement=default|best_fit]   queues one a line of input: NAME and the arguments of queue
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
 //	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
@@ -125,6 +127,8 @@ func (w *world) event(a args) Event {
 		return DeviceHealth{w.at(), a.word(0), a.word(1), api.DeviceHealth(a.word(2)), a.text("reason", "")}
 	case "queue":
 		return QueueSet{w.at(), a.queue()}
+	case "policy":
+		return PolicySet{w.at(), a.policy()}
 	case "queue-gone":
 		return QueueGone{w.at(), a.word(0)}
 	case "class":
@@ -252,6 +256,12 @@ func (a args) queue() api.QueueSpec {
 		},
 		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")),
 	}
+	if text := a.text("order", ""); text != "" {
+		var err error
+		if q.Order, q.ShortestFirst, err = api.ParseOrder(text); err != nil {
+			a.d.Fatalf(a.t, "%v", err)
+		}
+	}
 	if quota.Compute != nil {
 		q.Quota = *quota.Compute
 	}
@@ -268,6 +278,31 @@ func (a args) queue() api.QueueSpec {
 		q.Models = append(q.Models, api.QueueModel{Model: f[0], Quota: a.amounts("quota", args), Limit: a.amounts("limit", args)})
 	}
 	return q
+}
+
+// policy reads what holds from now on; each line of input is a queue, as the command queue has it.
+func (a args) policy() Policy {
+	p := Policy{Window: a.text("window", ""), OneLine: a.text("one-line", "") == "yes"}
+	switch name := a.text("placement", ""); name {
+	case "":
+	case "default":
+		p.Placement = new(place.Default())
+	case "best_fit":
+		p.Placement = new(place.BestFit())
+	default:
+		a.d.Fatalf(a.t, "there is no placement %s", name)
+	}
+	for _, line := range strings.Split(a.d.Input, "\n") {
+		if len(strings.Fields(line)) == 0 {
+			continue
+		}
+		_, words, err := datadriven.ParseLine("queue " + line)
+		if err != nil {
+			a.d.Fatalf(a.t, "%v", err)
+		}
+		p.Queues = append(p.Queues, args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}.queue())
+	}
+	return p
 }
 
 func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmounts) {

@@ -23,6 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type savedEngine struct {
 	Config    Config          `json:"config"`
+	Policy    Policy          `json:"policy,omitzero"`
 	Now       Time            `json:"now"`
 	NextID    ActionID        `json:"nextID"`
 	Seq       uint64          `json:"seq"`
@@ -88,7 +89,7 @@ type savedResizing struct {
 // Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
 func (e *Engine) Snapshot() []byte {
 	saved := savedEngine{
-		Config: e.config, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame,
+		Config: e.config, Policy: e.policy, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame,
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
 		Learned: e.predictor.Export(),
 	}
@@ -168,12 +169,18 @@ func (s *savedEngine) restore() (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Config.Placement != nil {
-		if err := s.Config.Placement.Validate(); err != nil {
+	for _, p := range []*place.Policy{s.Config.Placement, s.Policy.Placement} {
+		if p == nil {
+			continue
+		}
+		if err := p.Validate(); err != nil {
 			return nil, err
 		}
 	}
 	e := newEngine(s.Config, f)
+	if e.policy = s.Policy; e.policy.Placement != nil {
+		e.placer.ChangePolicy(e.policy.Placement)
+	}
 	e.now, e.nextID, e.seq, e.lastCame = s.Now, s.NextID, s.Seq, s.LastCame
 	e.queues.Now = int64(s.Now)
 	e.placer.SetSeen(s.Seen)
@@ -221,6 +228,7 @@ func (e *Engine) load(s *savedWorkload) error {
 		return fmt.Errorf("workload %s has %d tasks and %d are listed", w.ID, w.Tasks, len(s.Tasks))
 	}
 	w.queue, w.shape = q, e.shapeOf(&w.Workload)
+	w.setRank()
 	e.work[w.ID] = w
 	e.noteLowest(w)
 	if len(s.Tasks) == 0 {

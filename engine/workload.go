@@ -15,8 +15,9 @@ import (
 type workload struct {
 	Workload
 	seq       uint64
-	came      Time // it was submitted
-	turn      Time // by which it stands in line among those of its priority: see setTurn
+	came      Time  // it was submitted
+	rank      int32 // its priority, where its queue has the higher ones first; else 0
+	turn      Time  // by which it stands in line among those of its rank: see setTurn
 	queue     *queue.Node
 	shape     *shape
 	tasks     []*task // nil: waiting
@@ -101,10 +102,10 @@ const (
 	resizeProposal
 )
 
-// before is the order of the line: priority, then whose turn is earlier, then first come.
+// before is the order of the line: rank, then whose turn is earlier, then first come.
 func before(a, b *workload) bool {
-	if a.Priority != b.Priority {
-		return a.Priority > b.Priority
+	if a.rank != b.rank {
+		return a.rank > b.rank
 	}
 	if a.turn != b.turn {
 		return a.turn < b.turn
@@ -112,11 +113,31 @@ func before(a, b *workload) bool {
 	return a.seq < b.seq
 }
 
-// setTurn gives a workload that comes into the line its turn: when it came, and in a queue that lets the shortest go first, as many times
-// later as that says as it is predicted to run. All age alike, so their order stands while they wait. What nothing is predicted of
-// counts by its time limit, and without one as taking no time: somebody has to run it for the first time.
+// ranked says that a workload's priority goes before everything else in its line, and preempts.
+func ranked(q *queue.Node) bool {
+	o := q.Order()
+	return !o.NoPriority && o.PriorityWorth == 0
+}
+
+// setRank gives a workload the rank that its priority has in its queue.
+func (w *workload) setRank() {
+	if w.rank = 0; ranked(w.queue) {
+		w.rank = w.Priority
+	}
+}
+
+// setTurn gives a workload that comes into the line its rank and its turn: when it came; in a queue that says what a step of priority is
+// worth, so much earlier for each; and in a queue that lets the shortest go first, as many times later as that says as it is predicted to
+// run. All age alike, so their order stands while they wait. What nothing is predicted of counts by its time limit, and without one as
+// taking no time: somebody has to run it for the first time.
 func (e *Engine) setTurn(w *workload) {
+	w.setRank()
 	w.turn = w.came
+	if o := w.queue.Order(); o.PriorityWorth > 0 && !o.NoPriority {
+		worth := Time(o.PriorityWorth / 1000) // ns to µs
+		steps := min(max(Time(w.Priority), -maxPast/max(worth, 1)), maxPast/max(worth, 1))
+		w.turn = after(w.came, -steps*worth) // what came last came less than 2^62 before the earliest time
+	}
 	factor := Time(w.queue.ShortestFirst())
 	if factor == 0 {
 		return
@@ -127,7 +148,7 @@ func (e *Engine) setTurn(w *workload) {
 			long = min(long, w.TimeLimit)
 		}
 	}
-	w.turn = after(w.came, min(long, Never/factor)*factor/Time(api.WholeDevice))
+	w.turn = after(w.turn, min(long, Never/factor)*factor/Time(api.WholeDevice))
 }
 
 func (w *workload) waiting() bool { return w.tasks == nil }

@@ -62,6 +62,31 @@ func (p *Placer) UsePolicy(policy *Policy) {
 	}
 }
 
+// ChangePolicy makes the placer go by another policy's score; nil: by best fit. What a policy learned of the workload seen lately the next
+// one goes on with, where both learn.
+func (p *Placer) ChangePolicy(policy *Policy) {
+	old := p.scored
+	if policy == nil {
+		p.scored = nil
+	} else {
+		p.UsePolicy(policy)
+	}
+	if old == nil {
+		return
+	}
+	learned := len(old.policy.Workload) == 0
+	if s := p.scored; s != nil {
+		s.epoch = old.epoch // no scores of the old policy pass for the new one's
+		if learned && len(policy.Workload) == 0 {
+			s.kinds, s.seen, s.nextLook = old.kinds, old.seen, old.nextLook
+			return
+		}
+	}
+	for _, k := range old.kinds { // requests may still point to them
+		k.count, k.known = 0, 0
+	}
+}
+
 // prepare brings the terrain up to date.
 func (s *scored) prepare() {
 	if !s.stale && s.terrain != nil && s.changes == s.fleet.Changes() {

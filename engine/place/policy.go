@@ -3,6 +3,7 @@ package place
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -145,6 +146,19 @@ type Policy struct {
 	Workload []Popular `json:"workload,omitempty"`
 }
 
+// Clone is a policy that shares nothing with this one; nil for nil.
+func (p *Policy) Clone() *Policy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.Workload = slices.Clone(p.Workload)
+	for i := range c.Workload {
+		c.Workload[i].Resources = slices.Clone(c.Workload[i].Resources)
+	}
+	return &c
+}
+
 // Validate says what is wrong with a policy.
 func (p *Policy) Validate() error {
 	for f, weight := range p.Weights {
@@ -161,6 +175,9 @@ func (p *Policy) Validate() error {
 	for i, w := range p.Workload {
 		if w.Count < 1 || w.Devices < 1 || w.Compute < 0 || w.Compute > api.WholeDevice {
 			return fmt.Errorf("placement policy %s: kind %d of its workload needs a count and devices of at least 1 and compute of 0 to 1000", p.Name, i+1)
+		}
+		if m := w.Memory; m.Bytes < 0 || m.Part < 0 || m.Part > api.WholeDevice || m.Bytes > 0 && m.Part > 0 {
+			return fmt.Errorf("placement policy %s: kind %d of its workload has memory that is neither bytes nor a part of a device", p.Name, i+1)
 		}
 	}
 	return nil

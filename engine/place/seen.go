@@ -65,8 +65,10 @@ func (p *Placer) Saw(r *Request) {
 			r.kind.as = p.export(r.kind)
 			s.kinds[key] = r.kind
 		}
-	} else if s.kinds[r.kind.key] != r.kind { // it was forgotten meanwhile
+	} else if k := s.kinds[r.kind.key]; k == nil { // it was forgotten meanwhile
 		s.kinds[r.kind.key] = r.kind
+	} else {
+		r.kind = k
 	}
 	r.kind.count += int64(r.Tasks)
 	s.seen += int64(r.Tasks)

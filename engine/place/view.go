@@ -63,7 +63,9 @@ func (s *scored) renew(v *view) {
 		u := &v.units[i]
 		compute, memory := f.Free(u.device)
 		u.memory = memory
-		u.compute = int16(max(-1, compute))
+		if u.compute = int16(max(-1, compute)); memory < 0 {
+			u.compute = -1 // more is held than there is: nothing goes there, not even what wants no memory
+		}
 		u.free = int16(min(max(0, int64(compute)), thousandths(memory, f.Memory(u.device), false)))
 		u.rank = rank[u.free]
 		u.twin = false

@@ -36,6 +36,9 @@ func validate(spec api.QueueSpec) error {
 	if f := spec.ShortestFirst; f < 0 || f > api.MaxShortestFirst {
 		return fmt.Errorf("queue %s: the shortest go first by %s, out of range: give 0 to %s", spec.Name, f, api.MaxShortestFirst)
 	}
+	if w := spec.Order.PriorityWorth; w < 0 || w > api.MaxPriorityWorth {
+		return fmt.Errorf("queue %s: a step of priority is worth %s, out of range: give 0s to %s", spec.Name, w, api.MaxPriorityWorth)
+	}
 	all := boundsOf(spec)
 	for i := range all {
 		b := &all[i]

@@ -49,6 +49,9 @@ func (n *Node) Spec() api.QueueSpec { return n.spec }
 // ShortestFirst is by how much what is predicted to be shorter goes first in it.
 func (n *Node) ShortestFirst() api.Milli { return n.spec.ShortestFirst }
 
+// Order is what else counts in its line.
+func (n *Node) Order() api.QueueOrder { return n.spec.Order }
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {

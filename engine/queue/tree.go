@@ -62,6 +62,13 @@ func (t *Tree) Set(spec api.QueueSpec) error {
 	if err := t.fits(n, parent, spec); err != nil {
 		return err
 	}
+	t.put(spec)
+	return nil
+}
+
+// put enters a queue that is right, under a parent that is there.
+func (t *Tree) put(spec api.QueueSpec) {
+	n, parent := t.byName[spec.Name], t.byName[spec.Parent]
 	if n == nil {
 		n = &Node{Name: spec.Name, tree: t, bounds: []bound{{}}}
 		t.byName[spec.Name] = n
@@ -74,7 +81,6 @@ func (t *Tree) Set(spec api.QueueSpec) error {
 	}
 	n.setBounds(spec)
 	n.touch()
-	return nil
 }
 
 // carry takes all that a queue holds and wants out of those above it, or puts it into them.

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+// Policy is what holds from one moment on: what the queues are, the order at the top of their tree and how places are scored. Which window it
+// is of, and when the next one begins, is the host's to know: it sends a PolicySet at each begin and end.
+type Policy struct {
+	Window string `json:"window,omitempty"` // that it is of, for people; empty: none holds
+	// Queues are whole, as they are to be from now on. Those that are not named stay as they are.
+	Queues []api.QueueSpec `json:"queues,omitempty"`
+	// OneLine has the queues that are under none stand in one line, as QueueOrder.OneLine does those under a queue.
+	OneLine bool `json:"oneLine,omitempty"`
+	// Placement scores places; nil: Config.Placement does.
+	Placement *place.Policy `json:"placement,omitempty"`
+}
+
+// PolicySet has a policy hold in place of the one before. It is taken whole or rejected: quotas may change hands in it. What runs, runs
+// on.
+type PolicySet struct {
+	At
+	Policy Policy `json:"policy"`
+}
+
+// Policy is what holds. Its Queues are not kept: what they are now, Queues says.
+func (e *Engine) Policy() Policy { return e.policy }
+
+// CheckPolicy says why a PolicySet would be rejected now. It changes nothing.
+func (e *Engine) CheckPolicy(p Policy) error {
+	if p.Placement != nil {
+		if err := p.Placement.Validate(); err != nil {
+			return err
+		}
+	}
+	return e.queues.CheckAll(p.Queues)
+}
+
+func (e *Engine) policySet(ev PolicySet) bool {
+	p := ev.Policy
+	if err := e.CheckPolicy(p); err != nil {
+		return e.reject("", "invalid", "%v", err)
+	}
+	before := map[string]lineOrder{}
+	for _, q := range p.Queues {
+		before[q.Name] = e.orderOf(q.Name)
+	}
+	if err := e.queues.SetAll(p.Queues); err != nil {
+		panic("engine: queues that were checked cannot be set: " + err.Error()) // a defect, not a condition
+	}
+	changed := map[string]bool{}
+	for name, order := range before {
+		changed[name] = e.orderOf(name) != order
+	}
+	e.lineUp(changed)
+	was := e.placement()
+	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone()}
+	if now := e.placement(); !reflect.DeepEqual(now, was) {
+		e.placer.ChangePolicy(now)
+	}
+	return true
+}
+
+// placement is the policy that scores places now; nil: best fit.
+func (e *Engine) placement() *place.Policy {
+	if e.policy.Placement != nil {
+		return e.policy.Placement
+	}
+	return e.config.Placement
+}
+
+// lineOrder is what decides where work stands in the line of its queue.
+type lineOrder struct {
+	api.QueueOrder
+	shortestFirst api.Milli
+}
+
+func (e *Engine) orderOf(name string) lineOrder {
+	q, ok := e.queues.Get(name)
+	if !ok {
+		return lineOrder{}
+	}
+	return lineOrder{q.Order(), q.ShortestFirst()}
+}
+
+// lineUp has what waits in queues stand in line anew.
+func (e *Engine) lineUp(queues map[string]bool) {
+	var waiting []*workload
+	for w := range e.line.All {
+		if queues[w.Queue] {
+			waiting = append(waiting, w)
+		}
+	}
+	for _, w := range waiting {
+		retryAt := w.retryAt
+		e.dequeue(w)
+		w.retryAt = retryAt
+		e.enqueue(w)
+	}
+}
+
+// cleanPolicy is a policy with all its text in UTF-8.
+func cleanPolicy(p Policy) Policy {
+	p.Window = text(p.Window)
+	p.Queues = slices.Clone(p.Queues)
+	for i := range p.Queues {
+		p.Queues[i] = cleanQueue(p.Queues[i])
+	}
+	if p.Placement != nil {
+		p.Placement = p.Placement.Clone()
+		p.Placement.Name, p.Placement.Device = text(p.Placement.Name), place.DeviceRule(text(string(p.Placement.Device)))
+		for i := range p.Placement.Workload {
+			w := &p.Placement.Workload[i]
+			w.Model, w.Class = text(w.Model), text(w.Class)
+			for k := range w.Resources {
+				w.Resources[k].Name = text(w.Resources[k].Name)
+			}
+		}
+	}
+	return p
+}
