@@ -25,7 +25,14 @@
  * agent, B the arbiter, T the tenant's process that owns the slot. Unless said otherwise a field is read and written with
  * relaxed atomics of its own width; "release" fields publish what was written before them and are read with acquire.
  * A reader checks magic, version, kind and size before it believes anything else, and never follows an offset found in a page:
- * the layout is fixed by the version alone. Pages only ever grow by taking `reserved` fields; anything else is a new version.
+ * the layout is fixed by the version alone.
+ *
+ * Two numbers say which contract a page keeps. The version must be equal: it changes with anything that one who knows only the contract before
+ * would get wrong (a field moved, removed or resized, another meaning or unit, a value that must be understood). The minor version is that of
+ * who made the page: it rises where a `reserved` field is taken for what others may leave out, and any is accepted, an older one and a newer
+ * one. Such a field reads as zero where nobody wrote it, and zero means that there is nothing to say; its declaration names the minor version
+ * that it came with. Pages outlive who made them, so one who knows a field writes it into an older page, too: the number tells people and tests
+ * what to expect, it decides nothing.
  *
  * The Go mirror is node/page; a test compiles this header and compares every size and offset.
  */
@@ -36,6 +43,7 @@
 
 #define ALQ_ABI_MAGIC 0x31514c41u /* "ALQ1" */
 #define ALQ_ABI_VERSION 1u
+#define ALQ_ABI_MINOR 0u
 
 #define ALQ_MAX_GRANTS 16 /* devices of one task on one node */
 #define ALQ_MAX_PROCS 64  /* processes of one task that use a device at the same time */
@@ -57,7 +65,7 @@ struct alq_header {
 	uint32_t kind;        /* enum alq_kind */
 	uint32_t size;        /* of the whole page, bytes */
 	uint32_t grants;      /* entries in use, 1..ALQ_MAX_GRANTS; 0 in a device page */
-	uint32_t reserved0;
+	uint32_t minor;       /* ALQ_ABI_MINOR of who made it; any is accepted */
 	uint64_t created_ns;
 	char uid[ALQ_UID_LEN]; /* the task's UID; in a device page the first bytes of the device's UUID */
 	uint8_t reserved[32];

@@ -10,6 +10,7 @@ import "sync/atomic"
 const (
 	Magic     = 0x31514c41 // "ALQ1"
 	Version   = 1
+	Minor     = 0
 	MaxGrants = 16 // devices of one task on one node
 	MaxProcs  = 64 // processes of one task that use a device at the same time
 	UUIDLen   = 96 // with the terminating NUL
@@ -70,7 +71,7 @@ type Header struct {
 	Kind      uint32       `abi:"kind"`
 	Size      uint32       `abi:"size"`
 	Grants    uint32       `abi:"grants"`
-	_         uint32       `abi:"reserved0"`
+	Minor     uint32       `abi:"minor"`
 	CreatedNS uint64       `abi:"created_ns"`
 	UID       [UIDLen]byte `abi:"uid"`
 	_         [32]byte     `abi:"reserved"`

@@ -33,6 +33,7 @@ var constants = []struct {
 }{
 	{"ALQ_ABI_MAGIC", Magic},
 	{"ALQ_ABI_VERSION", Version},
+	{"ALQ_ABI_MINOR", Minor},
 	{"ALQ_MAX_GRANTS", MaxGrants},
 	{"ALQ_MAX_PROCS", MaxProcs},
 	{"ALQ_UUID_LEN", UUIDLen},

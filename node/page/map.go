@@ -70,7 +70,7 @@ func Create[T Layout](path string, mode fs.FileMode, uid string, grants int, cre
 	defer m.Close()
 	return m.View(func(p *T) error {
 		header := (*Header)(unsafe.Pointer(p))
-		header.Magic, header.Version = Magic, Version
+		header.Magic, header.Version, header.Minor = Magic, Version, Minor
 		header.Kind, header.Size, header.Grants = uint32(kindOf[T]()), uint32(size), uint32(grants)
 		header.CreatedNS = createdNS
 		copy(header.UID[:UIDLen-1], uid)

@@ -123,6 +123,27 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// TestMinor: a page says the minor version of who made it, and one of a newer maker opens as it is.
+func TestMinor(t *testing.T) {
+	path := create[Ctl](t, 1, nil)
+	for _, minor := range []uint32{Minor, Minor + 1} {
+		m, err := Open[Ctl](path, true)
+		if err != nil {
+			t.Fatalf("minor version %d: %v", minor, err)
+		}
+		if err := errors.Join(m.Check(), m.View(func(c *Ctl) error {
+			if c.Header.Minor != minor {
+				t.Errorf("minor version %d, want %d", c.Header.Minor, minor)
+			}
+			c.Header.Minor = Minor + 1
+			return nil
+		})); err != nil {
+			t.Errorf("minor version %d: %v", minor, err)
+		}
+		m.Close()
+	}
+}
+
 // TestCutShort: a tenant that truncates its own page while it is mapped gives an error, not a dead agent.
 func TestCutShort(t *testing.T) {
 	path := create[Tel](t, 1, nil)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* away.c: an arbiter that is there and does not run, and one that is of another version than pages or programs. */
+/* away.c: an arbiter that is there and does not run, one of another version than pages or programs, one that finds slots of the ended. */
 #include "process.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -88,6 +89,8 @@ void test_versions(void)
 	rig_open(&rig, program);
 	rig_device(&rig, D0[0], 16 * GIB);
 	struct pages p[2] = {rig_task(&rig, "ours", 1, D0, 500, 800, GIB, 2 * GIB), rig_task(&rig, "newer", 1, D0, 250, 800, GIB, 2 * GIB)};
+	p[0].ctl->header.minor = p[0].tel->header.minor = p[0].book->header.minor = ALQ_ABI_MINOR + 1; /* that is taken, and left so */
+	p[0].ctl->header.minor = p[0].tel->header.minor = p[0].book->header.minor = ALQ_ABI_MINOR + 1; /* taken, and left so */
 	p[1].ctl->header.version = p[1].tel->header.version = p[1].book->header.version = ALQ_ABI_VERSION + 1;
 	rig_start(&rig, NULL);
 	rig_ask(&rig, "error: task newer is not known", "policy newer");
@@ -99,6 +102,86 @@ void test_versions(void)
 	rig_gate(&t, 0);
 	rig_launch(&t, 0, MS / 10);
 	rig_done(&t, 0);
+	CHECK(p[0].ctl->header.minor == ALQ_ABI_MINOR + 1, "the minor version of a page was changed");
 	rig_leave(&t);
+	rig_close(&rig);
+}
+
+/* When a process started: field 22 of /proc/PID/stat, behind its name, which ends with the last bracket. */
+static uint64_t started(pid_t pid)
+{
+	char path[64], text[1024];
+	unsigned long long at = 0;
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	FILE *file = fopen(path, "re");
+	CHECK(file, "%s: %s", path, strerror(errno));
+	text[fread(text, 1, sizeof text - 1, file)] = '\0';
+	fclose(file);
+	const char *rest = strrchr(text, ')');
+	CHECK(rest && sscanf(rest + 1, " %*c%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s %llu", &at) == 1 && at, "%s: no start", path);
+	return at;
+}
+
+static pid_t bystander(void)
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0, "fork: %s", strerror(errno));
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(pause());
+	}
+	return pid;
+}
+
+/* As an earlier arbiter left it. */
+static void leave_slot(const struct pages *p, int slot, pid_t pid, uint64_t start, uint64_t launched)
+{
+	struct alq_slot *s = &p->tel->slot[slot];
+	s->pid = pid;
+	s->start_time = start;
+	s->grant[0].launched = s->grant[0].completed = launched;
+	s->grant[0].mem_used = GIB / 4;
+	s->state = ALQ_SLOT_LIVE;
+}
+
+/*
+ * Slots that an earlier arbiter gave: a process that lives keeps its own; one whose process has ended is freed, also where a living one
+ * has its pid by now, which is told by when that started. What a freed one launched stays counted, and its place and memory are there again.
+ */
+void test_stale_slots(void)
+{
+	enum { OURS, REUSED, ENDED, NEVER, SLOTS };
+	struct rig rig;
+	struct tenant t;
+	rig_open(&rig, program);
+	rig_device(&rig, D0[0], 16 * GIB);
+	struct pages p = rig_task(&rig, "a", 1, D0, 250, 800, GIB, 2 * GIB);
+	pid_t living = bystander(), ended = bystander();
+	uint64_t ended_start = started(ended);
+	kill(ended, SIGKILL);
+	waitpid(ended, NULL, 0);
+	leave_slot(&p, OURS, getpid(), started(getpid()), 1);
+	leave_slot(&p, REUSED, living, started(living) - 1, 20);
+	leave_slot(&p, ENDED, ended, ended_start, 300);
+	leave_slot(&p, NEVER, -1, started(living), 4000);
+	rig_start(&rig, NULL); /* it has adopted the task when it answers */
+	const struct alq_slot *s = p.tel->slot;
+	CHECK(load(&s[OURS].state) == ALQ_SLOT_LIVE && s[OURS].pid == getpid(), "a living process has lost its slot");
+	CHECK(load(&s[REUSED].state) == ALQ_SLOT_FREE && s[REUSED].pid == 0, "a slot is kept for a process whose pid another has");
+	CHECK(load(&s[ENDED].state) == ALQ_SLOT_FREE, "a slot is kept for a process that has ended");
+	CHECK(load(&s[NEVER].state) == ALQ_SLOT_FREE, "a slot is kept for what is no process");
+	CHECK(s[REUSED].grant[0].mem_used == 0 && s[REUSED].grant[0].launched == 0, "a freed slot is not empty");
+	uint64_t launches = load(&p.book->grant[0].launches_ended);
+	CHECK(launches == 4320, "%llu launches of processes that have ended, not 4320", (unsigned long long)launches);
+
+	/* Who registers again goes on in its slot. */
+	CHECK(rig_register(&rig, "a", &p, OURS, &t) == ALQ_OK && t.slot == OURS, "not its slot");
+	CHECK(s[OURS].grant[0].launched == 1, "its counters are lost");
+	CHECK(load(&s[OURS].start_time) == started(getpid()), "its start is not in its slot");
+	rig_leave(&t);
+	WAIT(load(&s[OURS].state) == ALQ_SLOT_FREE);
+	CHECK(load(&p.book->grant[0].launches_ended) == 4321, "what it launched is not counted");
+	kill(living, SIGKILL);
+	waitpid(living, NULL, 0);
 	rig_close(&rig);
 }

@@ -22,6 +22,7 @@ void check_rows(struct rig *rig, const struct alq_device *device, const struct p
 /* away.c */
 void test_stopped_arbiter(void);
 void test_versions(void);
+void test_stale_slots(void);
 
 /* hostile.c */
 void test_hostile_bell(void);

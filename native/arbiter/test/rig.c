@@ -160,8 +160,8 @@ static void *make_page(const char *path, enum alq_kind kind, size_t size, uint32
 	struct alq_header *h = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(h != MAP_FAILED, "map %s: %s", path, strerror(errno));
 	close(fd);
-	*h = (struct alq_header){.magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .kind = kind, .size = (uint32_t)size, .grants = grants,
-		.created_ns = rig_now()};
+	*h = (struct alq_header){.magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .minor = ALQ_ABI_MINOR, .kind = kind,
+		.size = (uint32_t)size, .grants = grants, .created_ns = rig_now()};
 	snprintf(h->uid, sizeof h->uid, "%s", uid);
 	return h;
 }
