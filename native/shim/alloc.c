@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc.c: every family of allocations with its frees: reserved first, then allocated; if the driver refuses, nothing stays reserved. Memory
- * that another process allocated and this one only opens (IPC, imported handles) is counted where it was allocated; memory in the
+ * alloc.c: every family of allocations with its frees: reserved first, then allocated; if the driver refuses, nothing stays reserved. What is
+ * under 1 MiB and has an address is a piece, and charged by the blocks that the driver cuts it out of; an array has none, and is charged a block
+ * however small it is. Memory that another process allocated and this one only opens (IPC, imported handles) is counted where it was allocated; memory in the
  * host is not counted. Allocations in stream order are in pool.c, those of graphs in graph.c.
  */
 #include "driver.h"
@@ -17,15 +18,21 @@ static int charge_grant(CUresult *error)
 	return -1;
 }
 
+#define PIECE (1u << 20) /* plain allocations under so many bytes share blocks */
+
 /* Books an allocation that was made, or gives its reservation back. */
-static CUresult settle(CUresult r, int grant, uint64_t bytes, uint64_t key, enum block_kind kind)
+static CUresult settle(CUresult r, int grant, uint64_t size, uint64_t key, enum block_kind kind)
 {
 	ALQ_POINT("shim.memory.allocated");
-	struct block b = {.key = key, .bytes = bytes, .grant = (uint32_t)grant, .kind = (uint32_t)kind};
+	uint64_t reserved = memory_round(size);
+	bool piece = size < PIECE && (kind == BLOCK_PLAIN || kind == BLOCK_MANAGED);
+	struct block b = {.key = key, .bytes = piece ? 0 : reserved, .grant = (uint32_t)grant, .kind = piece ? BLOCK_PIECE : (uint32_t)kind};
 	if (r == CUDA_SUCCESS)
 		driver.cuCtxGetCurrent(&b.context);
 	if (r != CUDA_SUCCESS || !blocks_add(&b))
-		memory_return((uint32_t)grant, bytes);
+		memory_return((uint32_t)grant, reserved);
+	else if (piece)
+		pieces_made(&b);
 	return r;
 }
 
@@ -38,8 +45,8 @@ static CUresult settle(CUresult r, int grant, uint64_t bytes, uint64_t key, enum
 			return r;                                                                                                  \
 		if (grant < 0)                                                                                                     \
 			return REAL(name, __VA_ARGS__);                                                                            \
-		uint64_t bytes = memory_round(size);                                                                               \
-		if (!pools_reserve((uint32_t)grant, bytes))                                                                        \
+		uint64_t bytes = size;                                                                                             \
+		if (!pools_reserve((uint32_t)grant, memory_round(bytes)))                                                          \
 			return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
 		r = REAL(name, __VA_ARGS__);                                                                                       \
 		return settle(r, grant, bytes, r == CUDA_SUCCESS ? (uint64_t)(key) : 0, kind);                                     \
@@ -49,12 +56,13 @@ static CUresult settle(CUresult r, int grant, uint64_t bytes, uint64_t key, enum
 #define FREE(key, name, ...)                                                                                                       \
 	do {                                                                                                                       \
 		struct block b;                                                                                                    \
+		struct leaving l;                                                                                                  \
 		bool ours = task_on() && blocks_take((uint64_t)(key), &b);                                                         \
+		if (ours)                                                                                                          \
+			blocks_leaving(&b, &l);                                                                                    \
 		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
-		if (ours && r == CUDA_SUCCESS)                                                                                     \
-			memory_return(b.grant, b.bytes);                                                                           \
-		else if (ours)                                                                                                     \
-			blocks_add(&b);                                                                                            \
+		if (ours)                                                                                                          \
+			blocks_left(&b, &l, r);                                                                                    \
 		return r;                                                                                                          \
 	} while (0)
 
@@ -86,12 +94,13 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t widt
 EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct block b;
+	struct leaving l;
 	bool ours = task_on() && blocks_take(dptr, &b);
+	if (ours)
+		blocks_leaving(&b, &l);
 	CUresult r = REAL(cuMemFree_v2, dptr);
-	if (ours && r == CUDA_SUCCESS)
-		memory_return(b.grant, b.bytes);
-	else if (ours)
-		blocks_add(&b);
+	if (ours)
+		blocks_left(&b, &l, r);
 	else
 		pools_settle(); /* a pool's: freed at once, and the device has come to rest */
 	return r;
@@ -150,12 +159,17 @@ EXPORT CUresult cuArrayDestroy(CUarray array)
 
 EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 {
-	uint64_t size = 0;
+	uint64_t size = 0, small = 0;
+	/* Levels are allocated one by one; the small ones fit into one block together. */
 	for (unsigned int i = 0; d != NULL && i < levels && i < 64; i++) {
-		uint64_t w = d->Width >> i, h = d->Height >> i, depth = d->Depth >> i;
+		uint64_t w = d->Width >> i, h = d->Height >> i, depth = d->Flags & CUDA_ARRAY3D_LAYERED ? d->Depth : d->Depth >> i;
 		uint64_t level = array_bytes(w == 0 ? 1 : w, h, depth, d->Format, d->NumChannels);
-		size = size > UINT64_MAX - level ? UINT64_MAX : size + level;
+		uint64_t *sum = level < PIECE ? &small : &size;
+		level = level < PIECE ? level : memory_round(level);
+		*sum = *sum > UINT64_MAX - level ? UINT64_MAX : *sum + level;
 	}
+	small = memory_round(small);
+	size = size > UINT64_MAX - small ? UINT64_MAX : size + small;
 	ALLOCATE(size, BLOCK_MIPMAP, (uintptr_t)*handle, cuMipmappedArrayCreate, handle, d, levels);
 }
 

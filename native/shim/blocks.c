@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blocks.c: the table of what this process holds: by address for allocations, by handle for arrays, and for virtual memory the physical
- * handles with their mappings. Open addressing, doubled when three quarters full; its memory is its own, so that the program's allocator
- * is never entered from here.
+ * blocks.c: what this process holds: by address for allocations, by handle for arrays, and for virtual memory the physical handles with
+ * their mappings.
  */
-#include "shim.h"
+#include "table.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #define FIRST 1024
-#define GONE 1 /* key of an entry that was used; no address and no handle is 1 */
-
-struct table {
-	struct block *at;
-	uint64_t size, filled; /* filled: with those that were used */
-};
 
 static struct lock blocks_lock;
 static struct table blocks;
@@ -33,94 +26,39 @@ static struct {
 } physicals;
 static struct table handles, mappings;
 
-static uint64_t home(const struct table *t, uint64_t key)
-{
-	return (key * 0x9e3779b97f4a7c15ull >> 20) & (t->size - 1);
-}
-
-static struct block *find(const struct table *t, uint64_t key)
-{
-	if (t->size == 0)
-		return NULL;
-	for (uint64_t i = home(t, key);; i = (i + 1) & (t->size - 1)) {
-		if (t->at[i].key == key)
-			return &t->at[i];
-		if (t->at[i].key == 0)
-			return NULL;
-	}
-}
-
-static void put_in(struct table *t, const struct block *b)
-{
-	uint64_t i = home(t, b->key);
-	while (t->at[i].key > GONE)
-		i = (i + 1) & (t->size - 1);
-	t->filled += t->at[i].key == 0;
-	t->at[i] = *b;
-}
-
-static bool grow(struct table *t)
-{
-	if (t->size != 0 && t->filled < t->size / 4 * 3)
-		return true;
-	uint64_t live = 0;
-	for (uint64_t i = 0; i < t->size; i++)
-		live += t->at[i].key > GONE;
-	struct table larger = {.size = FIRST};
-	while (larger.size < 2 * live + 1)
-		larger.size *= 2;
-	larger.at = pages_take(larger.size * sizeof(*larger.at));
-	if (larger.at == NULL)
-		return false;
-	for (uint64_t i = 0; i < t->size; i++) {
-		if (t->at[i].key > GONE)
-			put_in(&larger, &t->at[i]);
-	}
-	if (t->at != NULL)
-		munmap(t->at, t->size * sizeof(*t->at));
-	*t = larger;
-	return true;
-}
-
-static bool add(struct table *t, const struct block *b)
-{
-	if (!grow(t))
-		return false;
-	struct block *old = find(t, b->key);
-	if (old != NULL)
-		*old = *b;
-	else
-		put_in(t, b);
-	return true;
-}
-
-static bool take(struct table *t, uint64_t key, struct block *out)
-{
-	struct block *b = find(t, key);
-	if (b == NULL || key <= GONE)
-		return false;
-	*out = *b;
-	*b = (struct block){.key = GONE};
-	return true;
-}
-
 bool blocks_add(const struct block *b)
 {
 	struct block old;
 	lock_take(&blocks_lock);
 	/* The driver gave the same key again, so it knows that the old one is gone. */
-	bool had = take(&blocks, b->key, &old);
-	bool added = add(&blocks, b);
+	bool had = table_take(&blocks, b->key, &old);
+	bool added = table_add(&blocks, b);
 	lock_give(&blocks_lock);
 	if (had)
-		memory_return(old.grant, old.bytes);
+		blocks_left(&old, &(struct leaving){0}, CUDA_SUCCESS);
 	return added;
+}
+
+void blocks_leaving(const struct block *b, struct leaving *l)
+{
+	if (b->kind == BLOCK_PIECE)
+		pieces_leaving(b, l);
+}
+
+void blocks_left(const struct block *b, const struct leaving *l, CUresult result)
+{
+	if (result != CUDA_SUCCESS)
+		blocks_add(b);
+	else if (b->kind == BLOCK_PIECE)
+		pieces_left(b, l);
+	else
+		memory_return(b->grant, b->bytes);
 }
 
 bool blocks_take(uint64_t key, struct block *out)
 {
 	lock_take(&blocks_lock);
-	bool taken = take(&blocks, key, out);
+	bool taken = table_take(&blocks, key, out);
 	lock_give(&blocks_lock);
 	return taken;
 }
@@ -139,6 +77,7 @@ void blocks_drop_context(CUcontext context)
 	lock_give(&blocks_lock);
 	for (uint32_t g = 0; g < ALQ_MAX_GRANTS; g++)
 		memory_return(g, bytes[g]);
+	pieces_drop_context(context);
 }
 
 /* ------------------------------------------------------------------------------------------------------- virtual memory */
@@ -189,7 +128,7 @@ bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant)
 	lock_take(&blocks_lock);
 	uint64_t number = physical_new();
 	struct block b = {.key = handle, .context = (CUcontext)(uintptr_t)number};
-	bool added = number != UINT64_MAX && add(&handles, &b);
+	bool added = number != UINT64_MAX && table_add(&handles, &b);
 	if (added)
 		physicals.at[number] = (struct physical){.bytes = bytes, .grant = grant, .refs = 1, .live = true};
 	lock_give(&blocks_lock);
@@ -199,7 +138,7 @@ bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant)
 void physical_retain(uint64_t handle)
 {
 	lock_take(&blocks_lock);
-	struct block *b = find(&handles, handle);
+	struct block *b = table_find(&handles, handle);
 	if (b != NULL)
 		physicals.at[number_of(b)].refs++;
 	lock_give(&blocks_lock);
@@ -209,24 +148,24 @@ void physical_release(uint64_t handle)
 {
 	struct block b;
 	lock_take(&blocks_lock);
-	struct block *found = find(&handles, handle);
+	struct block *found = table_find(&handles, handle);
 	if (found == NULL) {
 		lock_give(&blocks_lock);
 		return;
 	}
 	uint64_t number = number_of(found);
 	if (--physicals.at[number].refs == 0)
-		take(&handles, handle, &b);
+		table_take(&handles, handle, &b);
 	physical_settle(number);
 }
 
 void physical_map(uint64_t handle, uint64_t address, uint64_t bytes)
 {
 	lock_take(&blocks_lock);
-	struct block *found = find(&handles, handle);
+	struct block *found = table_find(&handles, handle);
 	if (found != NULL) {
 		struct block b = {.key = address, .bytes = bytes, .context = found->context};
-		if (add(&mappings, &b))
+		if (table_add(&mappings, &b))
 			physicals.at[number_of(found)].maps++;
 	}
 	lock_give(&blocks_lock);
@@ -240,7 +179,7 @@ void physical_unmap(uint64_t address, uint64_t bytes)
 	for (uint64_t at = address; at < address + bytes;) {
 		struct block b;
 		lock_take(&blocks_lock);
-		if (!take(&mappings, at, &b)) {
+		if (!table_take(&mappings, at, &b)) {
 			lock_give(&blocks_lock);
 			at += step;
 			continue;

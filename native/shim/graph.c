@@ -19,13 +19,6 @@ static uint64_t more(uint64_t a, uint64_t b)
 	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* The driver takes memory for graphs in whole pieces of 2 MiB. */
-static uint64_t round_up(uint64_t bytes)
-{
-	const uint64_t piece = 2u << 20;
-	return bytes > UINT64_MAX - piece ? UINT64_MAX : (bytes + piece - 1) / piece * piece;
-}
-
 /* Adds up the bytes of a graph's allocation nodes, by grant. False: it cannot be told. */
 static bool graph_need(CUgraph graph, uint64_t need[ALQ_MAX_GRANTS])
 {
@@ -45,7 +38,7 @@ static bool graph_need(CUgraph graph, uint64_t need[ALQ_MAX_GRANTS])
 			continue;
 		int grant = view_grant(p.poolProps.location.id);
 		if (grant >= 0)
-			need[grant] = more(need[grant], round_up(p.bytesize));
+			need[grant] = more(need[grant], memory_round(p.bytesize));
 	}
 	free(nodes);
 	return known;

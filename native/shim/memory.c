@@ -9,8 +9,7 @@
  * An owner is dead when its slot is free or another's; while the arbiter is away, when its pid is gone from our own namespace. Whoever
  * finds a dead owner takes the lock over: each process only ever writes its own slot's sums, so nothing can be half done.
  *
- * What a request costs: small requests come out of blocks of 2 MiB that the driver cuts up, so they are charged to the next 512 bytes,
- * from 1 MiB on to the next 2 MiB.
+ * What a request may take from the device: the next 2 MiB, for that is what the driver takes at once. Small ones share; see pieces.c.
  */
 #include "shim.h"
 
@@ -157,8 +156,7 @@ uint64_t memory_own(uint32_t grant)
 
 uint64_t memory_round(uint64_t bytes)
 {
-	uint64_t step = bytes >= 1u << 20 ? 2u << 20 : 512;
-	return bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
+	return bytes > UINT64_MAX - MEMORY_STEP ? UINT64_MAX : (bytes + MEMORY_STEP - 1) / MEMORY_STEP * MEMORY_STEP;
 }
 
 void memory_republish(void)

@@ -39,11 +39,13 @@ static bool module_charge(CUmodule module, uint32_t grant, uint64_t before, uint
 		lock_take(&modules_lock);                                                                                          \
 		uint64_t own = memory_own((uint32_t)grant);                                                                        \
 		bool known = overhead_read((uint32_t)grant, &before);                                                              \
+		pieces_module(1);                                                                                                  \
 		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
 		if (r == CUDA_SUCCESS && known && !module_charge(*module, (uint32_t)grant, before, own)) {                         \
 			REAL(cuModuleUnload, *module);                                                                             \
 			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
 		}                                                                                                                  \
+		pieces_module(r == CUDA_SUCCESS ? 0 : -1);                                                                         \
 		lock_give(&modules_lock);                                                                                          \
 		return r;                                                                                                          \
 	} while (0)
@@ -77,6 +79,8 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
 		memory_return(b.grant, b.bytes);
 	else if (ours)
 		blocks_add(&b);
+	if (r == CUDA_SUCCESS && task_on())
+		pieces_module(-1);
 	return r;
 }
 

@@ -6,7 +6,7 @@
 SHIM := $(NATIVE)/shim
 SHIM_OUT := $(OUT)/shim
 SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/paths.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
-SHIM_CUDA := page task line cost gate place meter watch memory blocks driver view launch copy alloc pool graph module refused context stream overhead
+SHIM_CUDA := page task line cost gate place meter watch memory table blocks pieces driver view launch copy alloc pool graph module refused context stream overhead
 SHIM_NVML := page nvml
 
 # 256 characters: a path and as many slashes as it takes.

@@ -131,5 +131,6 @@ void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes)
 	if (could > p.mem_ceiling)
 		could = p.mem_ceiling;
 	*total_bytes = p.mem_ceiling;
-	*free_bytes = could > held ? could - held : 0;
+	/* The driver takes memory in whole steps: of what is less than one nothing could be had. */
+	*free_bytes = could > held ? (could - held) / MEMORY_STEP * MEMORY_STEP : 0;
 }

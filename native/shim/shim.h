@@ -156,7 +156,8 @@ void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes);
 uint64_t memory_sum(uint32_t grant);
 /* What this process holds of a grant, overhead included. */
 uint64_t memory_own(uint32_t grant);
-/* What a request costs on the device. */
+/* What a request may take from the device, bytes: whole steps, as the driver takes them. */
+#define MEMORY_STEP (2ull << 20)
 uint64_t memory_round(uint64_t bytes);
 /* Makes the slot say again what this process holds, after it changed or was zeroed. */
 void memory_republish(void);
@@ -174,12 +175,13 @@ void modules_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- blocks.c */
 
-enum block_kind { BLOCK_PLAIN = 1, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP, BLOCK_EXTERNAL, BLOCK_GRAPH, BLOCK_MODULE };
+/* BLOCK_PIECE: under 1 MiB, cut by the driver out of a block with others; the block is charged, in pieces.c. */
+enum block_kind { BLOCK_PLAIN = 1, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP, BLOCK_EXTERNAL, BLOCK_GRAPH, BLOCK_MODULE, BLOCK_PIECE };
 
 /* One allocation: enough to uncharge it, and, once memory can be parked, to find and move it. */
 struct block {
 	uint64_t key;     /* address or handle; 0: free, 1: was used */
-	uint64_t bytes;   /* charged */
+	uint64_t bytes;   /* charged; 0 for a piece */
 	CUcontext context;
 	uint32_t grant;
 	uint32_t kind;    /* enum block_kind */
@@ -187,6 +189,13 @@ struct block {
 
 bool blocks_add(const struct block *b);
 bool blocks_take(uint64_t key, struct block *out);
+/* The driver frees what blocks_take took out: _leaving before the call, _left after it, which puts it back if the driver did not free it. */
+struct leaving {
+	bool looked;
+	uint64_t held;
+};
+void blocks_leaving(const struct block *b, struct leaving *l);
+void blocks_left(const struct block *b, const struct leaving *l, CUresult result);
 /* Takes out every block of a context that is being destroyed and returns its memory. */
 void blocks_drop_context(CUcontext context);
 
@@ -197,6 +206,18 @@ void physical_release(uint64_t handle);
 void physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
 void physical_unmap(uint64_t address, uint64_t bytes);
 void blocks_forget(void);
+
+/* ------------------------------------------------------------------------------------------------------------- pieces.c */
+
+/* A piece was allocated, for which a block was reserved; returns that where the block was charged before. */
+void pieces_made(const struct block *piece);
+/* Around the driver's freeing of a piece, once it did. */
+void pieces_leaving(const struct block *piece, struct leaving *l);
+void pieces_left(const struct block *piece, const struct leaving *l);
+/* 1: a module is about to be loaded; 0: it was; -1: it was not, or it was unloaded. */
+void pieces_module(int change);
+void pieces_drop_context(CUcontext context);
+void pieces_forget(void);
 
 /* --------------------------------------------------------------------------------------------------------------- view.c */
 

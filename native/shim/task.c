@@ -60,6 +60,7 @@ static void task_forked(void)
 	meter_forget();
 	memory_forget();
 	blocks_forget();
+	pieces_forget();
 	pools_forget();
 	graphs_forget();
 	modules_forget();

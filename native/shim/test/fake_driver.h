@@ -9,7 +9,7 @@
 
 #define FAKE_DEVICES 4
 #define FAKE_CAPACITY (64ull << 30)
-#define FAKE_BLOCK (2ull << 20)          /* what cuMemFree gives back in the shared count: tests there allocate only this */
+#define FAKE_BLOCK (2ull << 20)          /* what the driver takes from the device at once */
 #define FAKE_REFUSED ((1ull << 20) * 7) /* a size that the driver always refuses */
 
 struct fake_stats {
@@ -28,6 +28,8 @@ struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY
 void fake_run(bool on);
 void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
+/* From now on blocks of pieces stay when they are empty. */
+void fake_keeps(bool on);
 /* The name of the last function called that does nothing. */
 const char *fake_called(void);
 /* The names of those that do something. */
