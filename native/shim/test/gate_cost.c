@@ -45,13 +45,13 @@ static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64
 }
 
 /* The same for memory: an allocation with its free. */
-static void pairs(struct costs *c, __typeof__(cuMemAlloc_v2) *allocate, __typeof__(cuMemFree_v2) *release)
+static void pairs(struct costs *c, size_t bytes, __typeof__(cuMemAlloc_v2) *allocate, __typeof__(cuMemFree_v2) *release)
 {
 	CUdeviceptr p;
 	for (int group = 0; group < GROUPS; group++) {
 		uint64_t begin = clock_now();
 		for (int i = 0; i < CALLS; i++) {
-			CHECK_EQ(allocate(&p, 2u << 20), CUDA_SUCCESS);
+			CHECK_EQ(allocate(&p, bytes), CUDA_SUCCESS);
 			CHECK_EQ(release(p), CUDA_SUCCESS);
 		}
 		c->ns[c->count++] = (double)(clock_now() - begin) / CALLS;
@@ -62,7 +62,8 @@ int main(void)
 {
 	static struct arbiter arbiter;
 	static uint64_t kernel = 1;
-	static struct costs plain, gated, ungated, pair, counted;
+	static struct costs plain, gated, ungated, pair, counted, piece, piece_counted;
+	CUdeviceptr held;
 	void *driver = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
 	CHECK(driver != NULL);
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
@@ -73,20 +74,25 @@ int main(void)
 	arbiter_serve(&arbiter);
 	tenant_start(&arbiter);
 	fake_run(true);
+	CHECK_EQ(cuMemAlloc_v2(&held, 512), CUDA_SUCCESS); /* so that pieces come out of a block that is there */
 	for (int i = 0; i < ROUNDS; i++) {
 		launches(&plain, launch, &kernel);
 		gate_open(&arbiter, 0, UINT64_MAX - 1);
 		launches(&gated, cuLaunchKernel, &kernel);
 		gate_ungate(&arbiter, 0);
 		launches(&ungated, cuLaunchKernel, &kernel);
-		pairs(&pair, allocate, release);
-		pairs(&counted, cuMemAlloc_v2, cuMemFree_v2);
+		pairs(&pair, 2u << 20, allocate, release);
+		pairs(&counted, 2u << 20, cuMemAlloc_v2, cuMemFree_v2);
+		pairs(&piece, 512, allocate, release);
+		pairs(&piece_counted, 512, cuMemAlloc_v2, cuMemFree_v2);
 	}
-	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&pair), reckon(&counted);
+	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted);
 	printf("a launch: %.1f ns without the shim, %+.1f ns with the gate open, %+.1f ns ungated (on average %.1f, %+.1f, %+.1f)\n", plain.median,
 	       gated.median - plain.median, ungated.median - plain.median, plain.mean, gated.mean - plain.mean, ungated.mean - plain.mean);
 	printf("an allocation with its free: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", pair.median,
 	       counted.median - pair.median, pair.mean, counted.mean - pair.mean);
+	printf("the same under 1 MiB: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", piece.median,
+	       piece_counted.median - piece.median, piece.mean, piece_counted.mean - piece.mean);
 	printf("medians of %d times %d calls, in turns\n", ROUNDS * GROUPS, CALLS);
 	arbiter_remove(&arbiter);
 	return 0;

@@ -39,6 +39,8 @@ void name_called(const char *symbol);
 uint64_t bytes_used(void);
 uint64_t bytes_charged(void);
 uint64_t bytes_held(pid_t pid);
+/* The most that a device ever held. */
+uint64_t bytes_peak(int device);
 
 /* Another process of the task, in a role of this program. */
 struct other {

@@ -23,6 +23,46 @@ static void test_plain(void)
 	ACCOUNTED(cuMemFree_v2, -2ll * (int64_t)MI, p);
 }
 
+/* Pieces under 1 MiB: the device holds the blocks that they lie in, and these are charged. */
+static void test_pieces(void)
+{
+	CUdeviceptr p[5];
+	size_t pitch;
+	ACCOUNTED(cuMemAlloc_v2, 2 * MI, &p[0], 1);
+	ACCOUNTED(cuMemAlloc_v2, 0, &p[1], MI - 1);
+	ACCOUNTED(cuMemAllocManaged, 0, &p[2], MI / 2, CU_MEM_ATTACH_GLOBAL);
+	ACCOUNTED(cuMemAllocPitch_v2, 2 * MI, &p[3], &pitch, 500, 1500, 4);
+	ACCOUNTED(cuMemAlloc_v2, 0, &p[4], 512);
+	ACCOUNTED(cuMemFree_v2, 0, p[1]);
+	ACCOUNTED(cuMemFree_v2, 0, p[3]);
+	ACCOUNTED(cuMemFreeAsync, 0, p[0], tenant.stream[0]);
+	ACCOUNTED(cuMemFreeAsync, -2ll * (int64_t)MI, p[4], tenant.stream[0]);
+	ACCOUNTED(cuMemFree_v2, -2ll * (int64_t)MI, p[2]);
+	/* Arrays lie in blocks too, and nobody says where: a block is charged for each. */
+	CUDA_ARRAY_DESCRIPTOR d = {.Width = 64, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUarray a;
+	ACCOUNTED(cuArrayCreate_v2, 2 * MI, &a, &d);
+	ACCOUNTED(cuArrayDestroy, -2ll * (int64_t)MI, a);
+}
+
+/* Processes of one share that race to its ceiling come to it, and by the device's own record never hold a byte more. */
+static void test_race(void)
+{
+	struct other o[4];
+	char byte;
+	for (int i = 0; i < 4; i++) {
+		o[i] = other_start("races");
+		CHECK(read(o[i].from, &byte, 1) == 1);
+	}
+	for (int i = 0; i < 4; i++)
+		CHECK(write(o[i].to, "", 1) == 1);
+	for (int i = 0; i < 4; i++)
+		CHECK(read(o[i].from, &byte, 1) == 1);
+	CHECK_EQ(bytes_peak(1), LIMIT);
+	for (int i = 0; i < 4; i++)
+		other_end(&o[i]);
+}
+
 static void test_arrays(void)
 {
 	CUDA_ARRAY_DESCRIPTOR two = {.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
@@ -36,6 +76,8 @@ static void test_arrays(void)
 	ACCOUNTED(cuArrayDestroy, -8ll * (int64_t)MI, a);
 	ACCOUNTED(cuMipmappedArrayCreate, 4 * MI, &m, &mip, 1);
 	ACCOUNTED(cuMipmappedArrayDestroy, -4ll * (int64_t)MI, m);
+	ACCOUNTED(cuMipmappedArrayCreate, 8 * MI, &m, &mip, 11); /* of 4 MiB, 1 MiB, and the rest together */
+	ACCOUNTED(cuMipmappedArrayDestroy, -8ll * (int64_t)MI, m);
 }
 
 static void test_handles(void)
@@ -242,6 +284,8 @@ void test_memory(void)
 	CHECK_EQ(cuModuleUnload(tenant.module[0]), CUDA_SUCCESS);
 	CHECK_EQ(bytes_used(), 0);
 	test_plain();
+	test_pieces();
+	test_race();
 	test_arrays();
 	test_handles();
 	test_pools();

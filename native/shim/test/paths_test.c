@@ -113,14 +113,15 @@ struct other other_start(const char *role)
 {
 	int to[2], from[2];
 	char in[16], out[16];
-	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	/* Its own ends alone are for it: what others of its kind are told ends when this one lets go. */
+	CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
 	snprintf(in, sizeof(in), "%d", to[0]);
 	snprintf(out, sizeof(out), "%d", from[1]);
 	struct other o = {.pid = fork(), .to = to[1], .from = from[0]};
 	CHECK(o.pid >= 0);
 	if (o.pid == 0) {
-		close(to[1]);
-		close(from[0]);
+		fcntl(to[0], F_SETFD, 0);
+		fcntl(from[1], F_SETFD, 0);
 		execl(self, self, role, in, out, (char *)NULL);
 		_exit(127);
 	}
@@ -154,6 +155,43 @@ static int role_opens(int in, int out)
 	CHECK(read(in, &byte, 1) == 0);
 	CHECK_EQ(cuIpcCloseMemHandle(p), CUDA_SUCCESS);
 	return 0;
+}
+
+#define PIECES 24 /* that a racer holds at most, before it presses */
+#define TRIES 5000
+
+/* Allocates and frees on the second device beside its like, pieces of all sizes; then takes all that is left and holds it. */
+static int role_races(int in, int out)
+{
+	CUdeviceptr held[PIECES] = {0}, last;
+	uint64_t random = (uint64_t)getpid();
+	CUcontext ctx;
+	char byte;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 1), CUDA_SUCCESS);
+	CHECK(write(out, "", 1) == 1 && read(in, &byte, 1) == 1);
+	for (int i = 0; i < TRIES; i++) {
+		random = random * 6364136223846793005ull + 1442695040888963407ull;
+		CUdeviceptr *p = &held[(random >> 33) % PIECES];
+		uint64_t size = (random >> 40 & 1) != 0 ? 512 + (random >> 41) % (MI - 512) : MI + (random >> 41) % (128 * MI);
+		if (*p != 0) {
+			CHECK_EQ(cuMemFree_v2(*p), CUDA_SUCCESS);
+			*p = 0;
+		} else if (cuMemAlloc_v2(p, size) != CUDA_SUCCESS) {
+			*p = 0;
+		}
+	}
+	while (cuMemAlloc_v2(&last, 2 * MI) == CUDA_SUCCESS)
+		;
+	CHECK(write(out, "", 1) == 1);
+	CHECK(read(in, &byte, 1) == 0); /* what is held goes with the process */
+	return 0;
+}
+
+uint64_t bytes_peak(int device)
+{
+	return __atomic_load_n(&record->device[device].peak_bytes, __ATOMIC_ACQUIRE);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- the machine */
@@ -230,7 +268,7 @@ int main(int argc, char **argv)
 {
 	self = argv[0];
 	if (argc == 4)
-		return role_opens(atoi(argv[2]), atoi(argv[3]));
+		return (strcmp(argv[1], "races") == 0 ? role_races : role_opens)(atoi(argv[2]), atoi(argv[3]));
 	CHECK(argc == 2);
 	simgpu_path = argv[1];
 	arbiter_make(&arbiter, GRANTS, LIMIT, LIMIT);
