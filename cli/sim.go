@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -31,6 +32,8 @@ const traceHelp = "openb:FOLDER/LIST, or generated:NODES for a made one"
 // simRun is what `sim run` was asked for.
 type simRun struct {
 	trace, seeds, html string
+	start              string
+	ordered            bool // --order was given
 	policies, orders   []string
 	load               float64
 	between, repair    time.Duration
@@ -56,7 +59,8 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 		Args: none,
 	}
 	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES")
-	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON")
+	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON; of jobs also a policy file, see docs/policy.md")
+	cmd.Flags().StringVar(&o.start, "start", "2026-01-05T00:00", "of jobs: when the trace begins, for the windows of a policy file, in its zone")
 	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
 	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
 	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and generated-jobs get as many nodes, or as close comings, as make this load")
@@ -90,6 +94,7 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	if err != nil {
 		return nil, usagef("--seeds: %w", err)
 	}
+	o.ordered = cmd.Flags().Changed("order")
 	if sim.IsJobs(o.trace) {
 		return c.simulateJobs(cmd.Context(), o, seeds[0])
 	}
@@ -121,18 +126,21 @@ func simPolicy(name string, known []sim.Job) (func(uint64) (*place.Policy, error
 		return func(seed uint64) (*place.Policy, error) { return sim.Policy(name, seed, known) }, nil
 	}
 	text, err := os.ReadFile(name)
+	if err == nil && policy.IsPolicy(text) {
+		return nil, usagef("--policy: %s is a policy file, and a trace of pods has no time and no queues: give a placement policy, or a trace of jobs", name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("there is no placement policy %q, and no such file: use one of %s or a file", name, strings.Join(sim.Policies(), ", "))
 	}
-	var policy place.Policy
-	if err := json.Unmarshal(text, &policy); err != nil {
+	var placement place.Policy
+	if err := json.Unmarshal(text, &placement); err != nil {
 		return nil, fmt.Errorf("placement policy %s: %w", name, err)
 	}
-	if err := policy.Validate(); err != nil {
+	if err := placement.Validate(); err != nil {
 		return nil, err
 	}
 	return func(seed uint64) (*place.Policy, error) {
-		seeded := policy
+		seeded := placement
 		seeded.Seed = seed
 		return &seeded, nil
 	}, nil

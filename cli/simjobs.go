@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -32,7 +33,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
 	out := &sim.File{Trace: o.trace}
-	out.Jobs, err = c.runJobs(ctx, trace, orders, o.policies, seed)
+	out.Jobs, err = c.runJobs(ctx, trace, orders, o.ordered, o.policies, seed, func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
 	return out, err
 }
 
@@ -47,10 +48,31 @@ func parseOrders(names []string) ([]sim.Order, error) {
 	return orders, nil
 }
 
-// runJobs runs a trace of jobs in each order under each policy.
-func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim.Order, policies []string, seed uint64) ([]*sim.JobResult, error) {
+// runJobs runs a trace of jobs in each order under each policy. A policy file rules the order itself, so the orders must not have been
+// asked for; start is when the trace begins.
+func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim.Order, ordered bool, policies []string, seed uint64, start func(*policy.Policy) (time.Time, error)) ([]*sim.JobResult, error) {
 	var all []*sim.JobResult
 	for _, name := range policies {
+		rules, err := c.simRules(name)
+		if err != nil {
+			return nil, err
+		}
+		if rules != nil {
+			if ordered {
+				return nil, usagef("--order: the policy file %s rules the order itself: leave --order out", name)
+			}
+			begin, err := start(rules)
+			if err != nil {
+				return nil, usagef("--start: %w", err)
+			}
+			r, err := sim.RunJobs(ctx, trace, sim.JobOptions{Order: sim.Fair, Rules: &sim.Rules{Policy: rules, Start: begin}, Told: c.toldJobs(name)})
+			if err != nil {
+				return nil, err
+			}
+			r.Policy = name
+			all = append(all, r)
+			continue
+		}
 		policyFor, err := simPolicy(name, trace.Jobs)
 		if err != nil {
 			return nil, err

@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -49,7 +51,9 @@ when the log ended count as long as they had run. It exits with 1 if this versio
 			if len(policies) == 0 {
 				policies = []string{"best_fit"}
 			}
-			runs, err := c.runJobs(cmd.Context(), log.Trace, again, policies, 0)
+			runs, err := c.runJobs(cmd.Context(), log.Trace, again, len(orders) > 0, policies, 0, func(*policy.Policy) (time.Time, error) {
+				return time.UnixMicro(int64(log.Start)), nil
+			})
 			if err != nil {
 				return err
 			}

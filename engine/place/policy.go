@@ -3,6 +3,7 @@ package place
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -75,6 +76,17 @@ const MaxWeight = 1_000_000
 
 // Weights are what each feature counts. In JSON an object by the features' names, without those that count nothing.
 type Weights [featureCount]int32
+
+// Named are the features that count something, in order.
+func (p *Policy) Named() iter.Seq2[Feature, int32] {
+	return func(yield func(Feature, int32) bool) {
+		for f, weight := range p.Weights {
+			if weight != 0 && !yield(Feature(f), weight) {
+				return
+			}
+		}
+	}
+}
 
 // MarshalJSON writes an object by name.
 func (w Weights) MarshalJSON() ([]byte, error) {

@@ -18,6 +18,8 @@ import (
 type JobOptions struct {
 	Order     Order
 	Placement *place.Policy // nil: best fit
+	// Rules are a policy file that holds, under the order Fair alone; nil: none.
+	Rules *Rules
 	// Told is called now and then with how many jobs have ended.
 	Told func(ended, all int)
 	// Log keeps every step; nil: none is kept.
@@ -56,6 +58,7 @@ type jobRun struct {
 	engine   *engine.Engine
 	log      *engine.LogWriter
 	order    Order
+	rules    *ruling // nil: none
 	now      engine.Time
 	capacity int64              // thousandths of a device
 	byID     map[string]*member // all that came and have not ended
@@ -94,6 +97,15 @@ type finished struct {
 func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
 	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity()}
+	if o.Rules != nil {
+		if o.Order != Fair {
+			return nil, fmt.Errorf("a policy file rules the order of jobs itself: run it under the order %s, not %s", Fair, o.Order)
+		}
+		if err := o.Rules.Policy.Check(t.Queues); err != nil {
+			return nil, err
+		}
+		r.rules = &ruling{Rules: o.Rules, next: engine.Never}
+	}
 	if err := r.prepare(t); err != nil {
 		return nil, err
 	}
@@ -111,11 +123,17 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if len(r.events) > 0 {
 			next = min(next, r.events[0].When())
 		}
+		if r.rules != nil {
+			next = min(next, r.rules.next)
+		}
 		if next = min(next, r.crossing(), r.engine.Next()); next == engine.Never {
 			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have", len(r.byID), r.firstWaiting())
 		}
 		r.advance(next)
 		if err := r.endDue(); err != nil {
+			return nil, err
+		}
+		if err := r.turn(); err != nil {
 			return nil, err
 		}
 		if err := r.happen(); err != nil {
@@ -137,22 +155,6 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		r.figures(t.Jobs[0].Submit)
 	}
 	return &r.out, nil
-}
-
-// happen feeds the engine what happens to nodes and queues by now.
-func (r *jobRun) happen() error {
-	for len(r.events) > 0 && r.events[0].When() <= r.now {
-		event := r.events[0]
-		r.events = r.events[1:]
-		if _, ok := event.(engine.QueueSet); ok && r.order != Fair {
-			continue
-		}
-		r.nodeChanged(event)
-		if err := r.step(event); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // decide lets the order choose, or the engine know that time has passed.
@@ -190,15 +192,20 @@ func (r *jobRun) prepare(t *Trace) error {
 	if r.order != Fair {
 		return nil
 	}
+	if r.rules != nil {
+		if err := r.step(r.rules.turn(0)); err != nil {
+			return err
+		}
+	}
 	known := map[string]bool{"": true, api.DefaultQueue: true}
 	for _, e := range t.Events {
-		if q, ok := e.(engine.QueueSet); ok {
-			known[q.Queue.Name] = true
+		for _, q := range ofQueues(e) {
+			known[q.Name] = true
 		}
 	}
 	for _, q := range t.Queues {
 		known[q.Name] = true
-		if err := r.step(engine.QueueSet{Queue: q}); err != nil {
+		if err := r.set(engine.QueueSet{Queue: q}); err != nil {
 			return err
 		}
 	}
@@ -208,7 +215,7 @@ func (r *jobRun) prepare(t *Trace) error {
 			continue
 		}
 		known[name] = true
-		if err := r.step(engine.QueueSet{Queue: api.QueueSpec{Name: name, Quota: api.Unlimited}}); err != nil {
+		if err := r.set(engine.QueueSet{Queue: api.QueueSpec{Name: name, Quota: api.Unlimited}}); err != nil {
 			return err
 		}
 	}

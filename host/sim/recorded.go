@@ -18,8 +18,9 @@ const AsRecorded Order = "recorded"
 
 // Recording is what an event log has: a day of a server, as it was and as a trace.
 type Recording struct {
-	Trace *Trace     // the jobs that started; those that still ran at the end of the log as long as they had run
-	Was   *JobResult // of the jobs that started and ended
+	Trace *Trace      // the jobs that started; those that still ran at the end of the log as long as they had run
+	Was   *JobResult  // of the jobs that started and ended
+	Start engine.Time // of the log, from which the trace counts
 	Steps int
 	// Differs is where this engine decides otherwise than the one that wrote the log, nil: nowhere.
 	Differs *engine.DiffError
@@ -148,6 +149,7 @@ func (o *Recording) listen(snapshot *logSnapshot, events []engine.Event) {
 	if len(events) > 0 {
 		l.start = max(l.start, events[0].When())
 	}
+	o.Start = l.start
 	l.state(snapshot)
 	for _, event := range events {
 		l.setting(event)
@@ -221,6 +223,10 @@ func (l *listener) setting(event engine.Event) {
 		event = e
 	case engine.QueueSet:
 		e.At = at
+		event = e
+	case engine.PolicySet:
+		e.At = at
+		e.Policy.Placement = nil // the run has one of its own
 		event = e
 	case engine.Feasibility:
 		e.At = at

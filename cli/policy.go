@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/cli/safe"
+	"github.com/aliquot-dev/aliquot/host/policy"
+)
+
+func (c *invocation) policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Policy files: queues, orders and placement by day, by night and at weekends",
+		Args:  unknownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.policyCheckCommand(), c.policyExplainCommand())
+	return cmd
+}
+
+// readPolicy reads a policy file, and says what is wrong with it.
+func (c *invocation) readPolicy(path string) (*policy.Policy, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the user's own word
+	if err != nil {
+		return nil, fmt.Errorf("read the policy: %w", err)
+	}
+	return policy.Parse(path, string(text), c.Now())
+}
+
+// simRules are the rules of a policy file; nil: the file is none, or none of that name is there.
+func (c *invocation) simRules(path string) (*policy.Policy, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the user's own word
+	if err != nil || !policy.IsPolicy(text) {
+		return nil, nil //nolint:nilnil // it is then the name of a placement policy, or a file of one
+	}
+	return policy.Parse(path, string(text), c.Now())
+}
+
+// policyChecked is what `policy check` says of a file that is right.
+type policyChecked struct {
+	File    string `json:"file"`
+	Queues  int    `json:"queues"`
+	Windows int    `json:"windows"`
+}
+
+func (c *invocation) policyCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what is wrong with a policy file, and in which line",
+		Long: `Reads a policy file and says what is wrong with it, in one sentence with file and line: a word that is not known, quotas that come to more
+than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a policy that names nothing. It asks
+no server. docs/policy.md says what may be in the file.`,
+		Example: "  aliquot policy check office.policy",
+		Args:    args(1, "a policy file"),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, given []string) error {
+		p, err := c.readPolicy(given[0])
+		if err != nil {
+			return err
+		}
+		out := policyChecked{given[0], len(p.Queues), len(p.Windows)}
+		return c.say(*format, out, fmt.Sprintf("%s is right: %s, %s.", safe.Line(out.File), counted(out.Queues, "queue"), counted(out.Windows, "window")))
+	}
+	return cmd
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// policyPart is what holds always, or in one window.
+type policyPart struct {
+	Window string     `json:"window,omitempty"` // empty: always, but where a window says otherwise
+	When   string     `json:"when,omitempty"`
+	Zone   string     `json:"zone,omitempty"`
+	Now    bool       `json:"now"` // it holds now
+	Begins *time.Time `json:"begins,omitempty"`
+	Ends   *time.Time `json:"ends,omitempty"`
+	Says   []string   `json:"says"`
+}
+
+// explained is a policy in words. What is wanted of times is reckoned from a moment.
+func explained(p *policy.Policy, now time.Time) []policyPart {
+	holds := p.At(now)
+	all := []policyPart{{Says: said(&p.Settings), Now: true}}
+	for _, w := range p.Windows {
+		part := policyPart{Window: w.Name, When: w.When(), Zone: w.Zone(), Now: w == holds, Says: said(&w.Settings)}
+		part.Begins, part.Ends = p.Coming(w, now)
+		all = append(all, part)
+	}
+	return all
+}
+
+// said are settings, one a line.
+func said(s *policy.Settings) []string {
+	var all []string
+	if s.OneLine != nil {
+		text := "queues under none go by their fair shares"
+		if *s.OneLine {
+			text = "queues under none stand in one line"
+		}
+		all = append(all, text)
+	}
+	if s.Placement != nil {
+		var weights []string
+		for f, weight := range s.Placement.Named() {
+			weights = append(weights, fmt.Sprintf("%s=%d", f, weight))
+		}
+		all = append(all, "places by "+strings.Join(weights, " "))
+	}
+	for _, q := range s.Queues {
+		text := "queue " + q.Name
+		if words := q.Says(); len(words) > 0 {
+			text += ": " + strings.Join(words, " ")
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func (c *invocation) policyExplainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain FILE",
+		Short: "Say what a policy file means: what holds always, in which window what, and when each comes next",
+		Long: `Says what a policy file means: what holds always, what each window changes, whether it holds now and when it next begins and ends, in the
+zone of the window.`,
+		Example: "  aliquot policy explain office.policy",
+		Args:    args(1, "a policy file"),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, given []string) error {
+		p, err := c.readPolicy(given[0])
+		if err != nil {
+			return err
+		}
+		parts := explained(p, c.Now())
+		return c.print(*format, parts, func(bool) table { return policyTable(parts) })
+	}
+	return cmd
+}
+
+func policyTable(parts []policyPart) table {
+	out := table{head: []string{"WINDOW", "WHEN", "NEXT", "WHAT HOLDS"}}
+	for _, part := range parts {
+		name, next := cell{part.Window, bold}, "-"
+		if part.Window == "" {
+			name = text("always")
+		}
+		const layout = "Mon 2 Jan 15:04 MST"
+		switch {
+		case part.Now && part.Ends != nil:
+			next = "now, until " + part.Ends.Format(layout)
+		case part.Begins != nil:
+			next = part.Begins.Format(layout)
+		}
+		for i, line := range part.Says {
+			if i > 0 {
+				out.rows = append(out.rows, []cell{text(""), text(""), text(""), text(line)})
+				continue
+			}
+			out.rows = append(out.rows, []cell{name, text(orUnknown(strings.TrimSpace(part.When + " " + part.Zone))), text(next), text(line)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/host/sim"
+)
+
+const officePolicy = `aliquot policy 1
+zone Europe/Berlin
+queue research quota=4
+queue product parent=research quota=3 order=fair+priority:1h
+
+window night days=mon-fri from=22:00 to=06:00
+queue product quota=1
+placement stranded_device=90 whole=-2
+`
+
+// A policy file is checked and explained without a server; what is wrong is one sentence with file and line.
+func TestPolicyFiles(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	office, wrong := file("office.policy", officePolicy), file("wrong.policy", strings.Replace(officePolicy, "quota=1", "quota=5", 1))
+	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
+	for _, c := range []struct {
+		line   []string
+		status int
+		says   string
+	}{
+		{[]string{"policy", "check", office}, 0, "office.policy is right: 2 queues, 1 window."},
+		{[]string{"policy", "check", wrong}, ExitFailed, "wrong.policy:7: in window night the quotas of the queues under research add up to 5 devices, and its own is 4 devices"},
+		{[]string{"policy", "check", folder + "/none"}, ExitFailed, "read the policy: open"},
+		{[]string{"policy", "check"}, ExitUsage, "needs a policy file"},
+		{[]string{"policy", "explain", wrong}, ExitFailed, "wrong.policy:7:"},
+		{[]string{"policy", "explain", office}, 0, "night    mon-fri 22:00-06:00 Europe/Berlin   now, until Sat 21 Nov 06:00 CET   places by stranded_device=90 whole=-2"},
+		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--start", "soon"}, ExitUsage, `--start: "soon" is no time`},
+		{[]string{"sim", "run", "--trace", "generated:2", "--policy", office}, ExitUsage, "is a policy file, and a trace of pods has no time"},
+	} {
+		got := invoke(t, Program{Now: night}, c.line...)
+		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("%v: status %d, %s%s\nwant %d, %s", c.line, got.exit.Status, got.out, got.err, c.status, c.says)
+		}
+	}
+	got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", office+",default", "-o", "json")
+	var f sim.File
+	if err := json.Unmarshal([]byte(got.out), &f); err != nil || len(f.Jobs) != 2 || f.Jobs[0].Policy != office || f.Jobs[0].Jobs != 100 {
+		t.Errorf("%v: %s%s", err, got.out, got.err)
+	}
+}

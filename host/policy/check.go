@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+func (s *Settings) empty() bool {
+	return len(s.Queues) == 0 && s.OneLine == nil && s.Placement == nil
+}
+
+func (w *Window) nothing() error {
+	return fmt.Errorf("window %s, in line %d, names nothing that holds in it: write queue, top or placement lines after it, or leave it out", w.Name, w.Line)
+}
+
+// whole says what is wrong with a file that was read to its end.
+func (p *parser) whole(after time.Time) error {
+	switch {
+	case p.window != nil && p.window.empty():
+		return &Error{p.Name, p.window.Line, p.window.nothing()}
+	case p.window == nil && p.empty():
+		return &Error{p.Name, p.line, fmt.Errorf("the policy names nothing: write at least one queue, top or placement line")}
+	}
+	a, b, found := p.overlap(after)
+	if !found {
+		return nil
+	}
+	end := a.end
+	if b.end.Before(end) {
+		end = b.end
+	}
+	first, second := a.window, b.window
+	if first.Line > second.Line {
+		first, second = second, first
+	}
+	return &Error{p.Name, second.Line, fmt.Errorf("window %s overlaps window %s of line %d, first from %s to %s: end one where the other begins",
+		second.Name, first.Name, first.Line, shown(b.begin.In(second.zone)), shown(end.In(second.zone)))}
+}
+
+// shown is a moment as people of its zone say it.
+func shown(t time.Time) string { return t.Format("Mon 2 Jan 2006 15:04 MST") }
+
+// Check says what does not add up, in which line, on a server whose queues by themselves are own: whenever no window holds, or in one of
+// them.
+func (p *Policy) Check(own []api.QueueSpec) error {
+	if err := p.check(own, p.Settings, ""); err != nil {
+		return err
+	}
+	always := queuesUnder(own, p.Queues)
+	for _, w := range p.Windows {
+		if err := p.check(always, w.Settings, "in window "+w.Name+" "); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check says what does not add up with some settings. Quotas may change hands in them, so only all of them together need be right; the line
+// to blame is the one after the last up to which they are.
+func (p *Policy) check(own []api.QueueSpec, s Settings, where string) error {
+	wrong := addsUp(queuesUnder(own, s.Queues))
+	if wrong == nil {
+		return nil
+	}
+	blamed := len(s.Queues) - 1
+	for blamed >= 0 && addsUp(queuesUnder(own, s.Queues[:blamed])) != nil {
+		blamed--
+	}
+	if blamed < 0 {
+		return fmt.Errorf("the queues do not add up without the policy: %w", wrong)
+	}
+	return &Error{p.Name, s.Queues[blamed].Line, fmt.Errorf("%s%w", where, wrong)}
+}
+
+// addsUp says what is wrong with queues together.
+func addsUp(specs []api.QueueSpec) error {
+	for _, spec := range specs {
+		if err := spec.Validate(); err != nil {
+			return err
+		}
+	}
+	return queue.New().CheckAll(specs)
+}

@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+// takeQueue takes in what is said of a queue. A window only says more of queues that are named before it, so that what holds in it ends
+// with it, and a slip of the finger makes no new queue.
+func (p *parser) takeQueue(name string) error {
+	if err := (api.QueueSpec{Name: name, Quota: api.Unlimited}).Validate(); err != nil {
+		return err
+	}
+	if before := find(p.section.Queues, name); before != nil {
+		return fmt.Errorf("queue %s comes twice %s, in line %d and here: write it once", name, p.where(), before.Line)
+	}
+	switch {
+	case p.window != nil && find(p.Queues, name) == nil:
+		return fmt.Errorf("window %s names queue %s, which no line before the first window names: write `queue %s` there", p.window.Name, name, name)
+	case p.window != nil && len(p.words) == 0:
+		return fmt.Errorf("nothing is said of queue %s %s: say what changes, for example quota=2", name, p.where())
+	case len(p.section.Queues) == maxQueues:
+		return fmt.Errorf("there are more than %d queues %s: name fewer", maxQueues, p.where())
+	}
+	q := &Queue{Name: name, Line: p.line}
+	for _, key := range slices.Sorted(maps.Keys(p.words)) {
+		value, _ := p.word(key)
+		apply, err := p.change(name, key, value)
+		if err != nil {
+			return fmt.Errorf("%s=%s: %w", shortened(key), shortened(value), err)
+		}
+		q.changes = append(q.changes, change{key, value, apply})
+	}
+	p.section.Queues = append(p.section.Queues, q)
+	return nil
+}
+
+func find(all []*Queue, name string) *Queue {
+	if i := slices.IndexFunc(all, func(q *Queue) bool { return q.Name == name }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// change is what a word makes of a queue.
+func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) {
+	switch key {
+	case "parent":
+		return p.parent(queue, value)
+	case "weight", "weight-gpu", "weight-mem", "weight-shares":
+		n, err := number(value, 1, api.MaxWeight)
+		return func(q *api.QueueSpec) { *weightOf(q, key) = int32(n) }, err
+	case "max-priority":
+		n, err := number(value, 0, api.MaxPriority)
+		return func(q *api.QueueSpec) { q.MaxPriority = int32(n) }, err
+	case "order":
+		order, shortest, err := api.ParseOrder(value)
+		return func(q *api.QueueSpec) { q.Order, q.ShortestFirst = order, shortest }, err
+	}
+	bound, model, ofModel := strings.Cut(key, "@")
+	if ofModel && model == "" {
+		return nil, fmt.Errorf("the model is missing: write for example %s@H200", bound)
+	}
+	kind, resource, _ := strings.Cut(bound, "-")
+	if kind != "quota" && kind != "limit" {
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order or max-priority")
+	}
+	set, err := amount(resource, value)
+	if err != nil {
+		return nil, err
+	}
+	return func(q *api.QueueSpec) { withBounds(q, kind == "limit", model, set) }, nil
+}
+
+// parent puts a queue under another, or with none under no other.
+func (p *parser) parent(queue, value string) (func(*api.QueueSpec), error) {
+	if value == "none" {
+		return func(q *api.QueueSpec) { q.Parent = "" }, nil
+	}
+	if value != queue && find(p.Queues, value) == nil {
+		return nil, fmt.Errorf("no line before this one names queue %s: write `queue %s` there, alone if nothing is to be said of it", shortened(value), shortened(value))
+	}
+	return func(q *api.QueueSpec) { q.Parent = value }, nil
+}
+
+func weightOf(q *api.QueueSpec, key string) *int32 {
+	switch key {
+	case "weight-gpu":
+		return &q.Weight.Compute
+	case "weight-mem":
+		return &q.Weight.Memory
+	case "weight-shares":
+		return &q.Weight.Devices
+	}
+	return &q.Weight.All
+}
+
+// amount reads a quota or limit of a resource; none: not set.
+func amount(resource, value string) (func(*api.QueueAmounts), error) {
+	switch resource {
+	case "":
+		n, err := api.ParseQuota(value)
+		return func(a *api.QueueAmounts) { a.Compute = &n }, err
+	case "mem":
+		if value == "none" {
+			return func(a *api.QueueAmounts) { a.Memory = nil }, nil
+		}
+		n, err := api.ParseBytes(value)
+		return func(a *api.QueueAmounts) { a.Memory = new(n) }, err
+	case "shares":
+		if value == "none" {
+			return func(a *api.QueueAmounts) { a.Devices = nil }, nil
+		}
+		n, err := number(value, 0, 1<<40)
+		return func(a *api.QueueAmounts) { a.Devices = new(n) }, err
+	}
+	return nil, fmt.Errorf("there is no amount of %s: write -mem or -shares, or nothing for devices", shortened(resource))
+}
+
+// withBounds sets the quota or limit of a queue, overall or on one model. It shares nothing with what it changes.
+func withBounds(q *api.QueueSpec, limit bool, model string, set func(*api.QueueAmounts)) {
+	if model == "" {
+		if limit {
+			set(&q.Limit)
+			return
+		}
+		quota := api.QueueAmounts{Compute: &q.Quota, Memory: q.QuotaMemory, Devices: q.QuotaDevices}
+		set(&quota)
+		q.Quota, q.QuotaMemory, q.QuotaDevices = *quota.Compute, quota.Memory, quota.Devices
+		return
+	}
+	q.Models = slices.Clone(q.Models)
+	i := slices.IndexFunc(q.Models, func(m api.QueueModel) bool { return m.Model == model })
+	if i < 0 {
+		i = len(q.Models)
+		q.Models = append(q.Models, api.QueueModel{Model: model})
+	}
+	if limit {
+		set(&q.Models[i].Limit)
+	} else {
+		set(&q.Models[i].Quota)
+	}
+}
+
+func number(text string, low, high int64) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("write a whole number from %d to %d", low, high)
+	}
+	return n, nil
+}

@@ -1,0 +1,49 @@
+package sim
+
+import (
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// turn has another window hold where one begins or ends by now.
+func (r *jobRun) turn() error {
+	if r.rules == nil || r.rules.next > r.now {
+		return nil
+	}
+	return r.step(r.rules.turn(r.now))
+}
+
+// happen feeds the engine what happens to nodes and queues by now.
+func (r *jobRun) happen() error {
+	for len(r.events) > 0 && r.events[0].When() <= r.now {
+		event := r.events[0]
+		r.events = r.events[1:]
+		if ofQueues(event) != nil && r.order != Fair {
+			continue
+		}
+		r.nodeChanged(event)
+		if err := r.set(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set feeds the engine what the trace says of nodes and queues, under the rules where there are some.
+func (r *jobRun) set(event engine.Event) error {
+	if r.rules != nil {
+		event = r.rules.under(event)
+	}
+	return r.step(event)
+}
+
+// ofQueues are the queues that an event sets; nil: it is of something else.
+func ofQueues(event engine.Event) []api.QueueSpec {
+	switch ev := event.(type) {
+	case engine.QueueSet:
+		return []api.QueueSpec{ev.Queue}
+	case engine.PolicySet:
+		return append([]api.QueueSpec{}, ev.Policy.Queues...)
+	}
+	return nil
+}

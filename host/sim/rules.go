@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/policy"
+)
+
+// Rules are a policy file that holds in a run of jobs, which go to the queues of their tenants then.
+type Rules struct {
+	Policy *policy.Policy
+	Start  time.Time // when time 0 of the trace is: its windows come by that
+}
+
+// ruling is how far the rules of a run are.
+type ruling struct {
+	*Rules
+	own  []api.QueueSpec // the queues by themselves
+	next engine.Time     // when another window holds
+}
+
+// moment is when a time of the run is.
+func (r *ruling) moment(at engine.Time) time.Time {
+	return r.Start.Add(time.Duration(at) * time.Microsecond)
+}
+
+// turn is what the engine is told at a time; it finds out when to tell it more.
+func (r *ruling) turn(at engine.Time) engine.PolicySet {
+	now := r.moment(at)
+	r.next = engine.Never
+	if next, ok := r.Policy.Next(now); ok {
+		r.next = at + engine.Time((next.Sub(now)+time.Microsecond-1)/time.Microsecond)
+	}
+	return engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
+}
+
+// under is what an event is where the rules hold: a queue is set with what they say of it.
+func (r *ruling) under(event engine.Event) engine.Event {
+	switch ev := event.(type) {
+	case engine.QueueSet:
+		if i := r.find(ev.Queue.Name); i >= 0 {
+			r.own[i] = ev.Queue
+		} else {
+			r.own = append(r.own, ev.Queue)
+		}
+		return r.turn(ev.At.At)
+	case engine.PolicySet: // of a log: other rules hold now, among its queues
+		for _, q := range ev.Policy.Queues {
+			if r.find(q.Name) < 0 {
+				r.own = append(r.own, q)
+			}
+		}
+		return r.turn(ev.At.At)
+	}
+	return event
+}
+
+func (r *ruling) find(name string) int {
+	return slices.IndexFunc(r.own, func(q api.QueueSpec) bool { return q.Name == name })
+}

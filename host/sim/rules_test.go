@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/policy"
+)
+
+func rules(t *testing.T, start string, lines ...string) *Rules {
+	t.Helper()
+	at, err := time.Parse(time.DateTime, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Parse("rules", policy.FormatLine+"\n"+strings.Join(lines, "\n"), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Rules{Policy: p, Start: at}
+}
+
+// Windows begin and end while jobs run: what a queue may not start by day starts at night, and what is not named stays as the trace has it.
+func TestWindowsByHand(t *testing.T) {
+	trace := few(t, "nodes 1 devices=2", "queue serve quota=1",
+		"job train at=0 run=1h queue=train", "job late at=3h run=10h queue=train", "job serve at=0 run=1h queue=serve", "job next at=11h run=1h queue=train")
+	r := rules(t, "2026-01-05 20:00:00", "zone Europe/Berlin", "queue train limit=0", "window night from=23:00 to=06:00", "queue train limit=1")
+	var log bytes.Buffer
+	writer, err := engine.NewLogWriter(&log, engine.New(engine.Config{}).Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r, Log: writer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In Berlin it is 21:00: the night begins after 2 h and ends after 9 h. The second job waits for the first by 1 minute less than nothing:
+	// it comes as that ends. It ends at 13 h, by day, so the last waits for the next night, 26 h after the start.
+	if want := (2 + 0 + 0 + 15.0) * 3600 / 4; out.MeanWait != want {
+		t.Errorf("the mean wait is %v s, want %v", out.MeanWait, want)
+	}
+	if _, err := engine.Replay(&log); err != nil {
+		t.Errorf("its log does not replay: %v", err)
+	}
+	if _, err := RunJobs(t.Context(), trace, JobOptions{Order: Backfill, Rules: r}); err == nil || !strings.Contains(err.Error(), "rules the order") {
+		t.Errorf("another order: %v", err)
+	}
+	wrong := rules(t, "2026-01-05 20:00:00", "queue serve", "window night from=23:00 to=06:00", "queue serve limit=0.5")
+	if _, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: wrong}); err == nil || !strings.HasPrefix(err.Error(), "rules:4: in window night queue serve: its quota of 1 device is over its limit") {
+		t.Errorf("what does not add up with the trace: %v", err)
+	}
+}
+
+// A day that was recorded under a policy replays, and is run again among the same queues.
+func TestPolicyIsRecorded(t *testing.T) {
+	trace := few(t, "nodes 1 devices=2", "job train at=0 run=1h queue=train", "job serve at=0 run=1h queue=serve")
+	r := rules(t, "2026-01-05 20:00:00", "queue train limit=0", "window night from=23:00 to=06:00", "queue train limit=1")
+	path := t.TempDir() + "/events"
+	var log bytes.Buffer
+	writer, err := engine.NewLogWriter(&log, engine.New(engine.Config{}).Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r, Log: writer}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, log.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	was, err := ReadLog(path)
+	if err != nil || was.Differs != nil {
+		t.Fatal(err, was)
+	}
+	again, err := RunJobs(t.Context(), was.Trace, JobOptions{Order: Fair})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.MeanWait != was.Was.MeanWait || again.MeanWait != 3*3600/2 {
+		t.Errorf("it waited %v s, again %v s, and it should be %v s", was.Was.MeanWait, again.MeanWait, 3*3600/2)
+	}
+	free, err := RunJobs(t.Context(), was.Trace, JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 20:00:00", "queue train limit=1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free.MeanWait != 0 {
+		t.Errorf("under other rules it waits %v s, and nothing is in its way", free.MeanWait)
+	}
+}
