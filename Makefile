@@ -9,7 +9,7 @@ SANITIZERS ?= address,undefined thread
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces bench-engine gpu chaos test-systemd clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go lint bench-share bench-traces bench-engine gpu chaos test-systemd kube-setup kube-cluster e2e clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,18 @@ bench-engine: ## measure what decisions cost: a table and build/bench/engine.jso
 
 test-systemd: build ## the unit and control groups of version 2 on a Debian booted as a process: needs root, debootstrap, user-mode-linux
 	@test/systemd/run
+
+# What the cluster is built of is kept in build/kube: minutes the first time, seconds after that.
+export ALIQUOT_KUBE_CACHE ?= $(CURDIR)/build/kube
+
+kube-setup: setup
+	@scripts/setup kube
+
+kube-cluster: kube-setup ## a Kubernetes of one node on this machine, built from Go modules, until Ctrl-C: needs root
+	@cd host/kube && $(GO) run ./testcluster/run
+
+e2e: kube-setup native examples ## all of host/kube on a real node: needs root; the first time it builds Kubernetes (minutes)
+	cd host/kube && $(GO) test -count=1 -timeout 25m -p 1 ./...
 
 clean: ## remove what was built
 	rm -rf build

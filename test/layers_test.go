@@ -48,6 +48,7 @@ var homes = map[string]string{
 	"github.com/coreos":         "host/local",
 	"github.com/godbus":         "host/local",
 	"github.com/prometheus":     "server",
+	"k8s.io":                    "host/kube",
 }
 
 // imported is one import of one file that is no test.

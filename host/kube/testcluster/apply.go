@@ -1,0 +1,76 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Create makes the objects of a YAML stream, in its order. Fields that the API server does not know are errors.
+func (c *Cluster) Create(ctx context.Context, stream []byte) error {
+	client, err := dynamic.NewForConfig(c.rest)
+	if err != nil {
+		return err
+	}
+	groups, err := restmapper.GetAPIGroupResources(c.client.Discovery())
+	if err != nil {
+		return fmt.Errorf("ask which kinds of object there are: %w", err)
+	}
+	kinds := restmapper.NewDiscoveryRESTMapper(groups)
+	for documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096); ; {
+		var object unstructured.Unstructured
+		if err := documents.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read objects: %w", err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		kind := object.GroupVersionKind()
+		mapping, err := kinds.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return fmt.Errorf("create %s %s: %w", kind.Kind, object.GetName(), err)
+		}
+		var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
+		if mapping.Scope.Name() == "namespace" {
+			namespace := object.GetNamespace()
+			if namespace == "" {
+				namespace = metav1.NamespaceDefault
+			}
+			resource = client.Resource(mapping.Resource).Namespace(namespace)
+		}
+		if _, err := resource.Create(ctx, &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+			return fmt.Errorf("create %s %s: %w", kind.Kind, object.GetName(), err)
+		}
+	}
+}
+
+// KubeconfigOf makes a kubeconfig for a service account, by a token of it that holds for a day.
+func (c *Cluster) KubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
+	day := int64(24 * 60 * 60)
+	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("make a token of account %s: %w", account, err)
+	}
+	path := c.state.kubeconfig(strings.Join([]string{namespace, account}, "-"))
+	return path, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: c.server(), CertificateAuthority: c.state.pki("ca.crt")}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{account: {Token: token.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: account}},
+		CurrentContext: "test",
+	}, path)
+}

@@ -1,0 +1,82 @@
+// Package testcluster is a real Kubernetes of one node for tests: etcd, the API server, the controller manager, the stock scheduler,
+// kubelet, containerd and runc, built from Go modules whose every version is pinned, started as processes on loopback with
+// certificates of their own, and images made here, so that neither a registry nor Docker is needed. What comes in is where to keep what
+// is built and what runs; what goes out is a client, a kubeconfig, the kubelet's folders, and each process' log.
+//
+// It changes nothing of the machine for longer than it runs: processes are in control groups of its own and are ended by these,
+// mounts, network namespaces and what kubelet writes elsewhere are taken back by Stop, or, where that never ran, by the next
+// Start of the same folder. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
+//
+// It needs root, Linux with overlayfs and control groups of version 1 or 2, a C compiler, pkg-config and libseccomp's headers for runc
+// (scripts/setup kube installs them), and an address beside loopback's, since kubelet takes none of loopback for its node.
+package testcluster
+
+import (
+	"log/slog"
+	"os"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Config says where a cluster works.
+type Config struct {
+	// Cache keeps what was built, a folder for each part and version; made if it is not there, never emptied.
+	Cache string
+
+	// State holds everything of the cluster that runs: made by Start, removed by Stop. It must be on a file system that overlayfs can
+	// write to, and its path have at most 40 characters, because sockets lie in it. What a cluster that was killed left there is taken
+	// back first; one that still runs is left alone and Start fails.
+	State string
+
+	// Log gets a line for each thing that is begun; nil: nobody is told.
+	Log *slog.Logger
+}
+
+// NodeName is the name of the only node.
+const NodeName = "node1"
+
+// Cluster is one that runs. Its methods may be called from several goroutines, but Stop last.
+type Cluster struct {
+	log      *slog.Logger
+	programs programs
+	state    state
+	lock     *os.File
+	ports    ports
+	group    *group
+
+	processes processes
+	rest      *rest.Config
+	client    kubernetes.Interface
+}
+
+// Client is an administrator's.
+func (c *Cluster) Client() kubernetes.Interface { return c.client }
+
+// REST is how an administrator connects.
+func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
+
+// Kubeconfig is the path of an administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return c.state.kubeconfig("admin") }
+
+// Kubelet is kubelet's folder: plugins and plugins_registry are in it.
+func (c *Cluster) Kubelet() string { return c.state.path("kubelet") }
+
+// CDI is the folder in which containerd looks for CDI specifications.
+func (c *Cluster) CDI() string { return c.state.path("cdi") }
+
+// Logs is the folder of the logs of all processes, and of pods.
+func (c *Cluster) Logs() string { return c.state.path("log") }
+
+// Folder is the cluster's own, for what a test adds to it: it is removed by Stop.
+func (c *Cluster) Folder() string { return string(c.state) }
+
+// Log is what one of the cluster's processes has said: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd,
+// kubelet, or one that was started beside them.
+func (c *Cluster) Log(name string) string {
+	said, err := os.ReadFile(c.state.path("log", name+".log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(said)
+}

@@ -1,0 +1,26 @@
+// Command pod is the program of the test cluster's own images: it waits to be told to end, as a sandbox's first process must; or says
+// something and ends (`say WORDS`); or runs a program without a variable of its environment (`without VARIABLE PROGRAM ARGUMENTS`).
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	switch args := os.Args[1:]; {
+	case len(args) > 0 && args[0] == "say":
+		fmt.Println(strings.Join(args[1:], " "))
+	case len(args) > 2 && args[0] == "without":
+		_ = os.Unsetenv(args[1])
+		fmt.Fprintln(os.Stderr, "pod:", args[2], syscall.Exec(args[2], args[2:], os.Environ()))
+		os.Exit(127)
+	default:
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+		<-told
+	}
+}

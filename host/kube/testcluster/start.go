@@ -1,0 +1,87 @@
+package testcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// stopWithin is how long ending a cluster may take.
+const stopWithin = time.Minute
+
+// Start builds what is missing and starts a cluster; when it returns, the node is ready and pods run. It takes back first what a killed
+// cluster of the same folder left. After an error nothing of it runs, and its logs are in the error.
+func Start(ctx context.Context, config Config) (*Cluster, error) {
+	s, err := checkState(config.State)
+	if err != nil {
+		return nil, err
+	}
+	log := orDiscard(config.Log)
+	built, err := build(ctx, config.Cache, log)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{log: log, programs: built, state: s, lock: lock}
+	if c.group, err = findGroup(s.groupName()); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := c.Stop(); err != nil {
+		return nil, fmt.Errorf("take back what an earlier test cluster left in %s: %w", s, err)
+	}
+	if c.lock, err = s.lock(); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a test cluster: %w", err), c.Stop())
+	}
+	log.Info("the node is ready", "took", time.Since(begun).Round(time.Second), "kubeconfig", c.Kubeconfig())
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.state.make(); err != nil {
+		return err
+	}
+	if err := takeNote(c.state); err != nil {
+		return err
+	}
+	if err := c.group.make(); err != nil {
+		return err
+	}
+	var err error
+	if c.ports, err = freePorts(); err != nil {
+		return err
+	}
+	if err := c.certify(); err != nil {
+		return err
+	}
+	if err := c.startControl(ctx); err != nil {
+		return err
+	}
+	return c.startNode(ctx)
+}
+
+// Stop ends every process of the cluster, pods with them, and removes what it made on this machine. Pods are killed, not told to end:
+// a test that wants to see them end deletes them first.
+func (c *Cluster) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	note, err := readNote(c.state)
+	if err != nil {
+		return errors.Join(err, c.lock.Close())
+	}
+	err = c.group.kill(ctx)
+	if err == nil {
+		err = errors.Join(c.group.remove(ctx), note.giveBack(), removeFolder(string(c.state)))
+	}
+	if err != nil {
+		err = fmt.Errorf("end the test cluster in %s: %w", c.state, err)
+	}
+	return errors.Join(err, c.lock.Close())
+}
