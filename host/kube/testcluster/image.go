@@ -33,10 +33,18 @@ type Image struct {
 
 // AddProgram puts a program into the image, with the loader and the libraries that it was linked against, except those named.
 func (i *Image) AddProgram(at, file string, without ...string) error {
+	if err := i.AddNeeds(file, without...); err != nil {
+		return err
+	}
+	i.Files[at] = file
+	return nil
+}
+
+// AddNeeds puts into the image what a program or library was linked against, except those named, without the file itself.
+func (i *Image) AddNeeds(file string, without ...string) error {
 	if i.Files == nil {
 		i.Files = map[string]string{}
 	}
-	i.Files[at] = file
 	for todo := []string{file}; len(todo) > 0; todo = todo[1:] {
 		loader, needs, err := linkedAgainst(todo[0])
 		if err != nil {

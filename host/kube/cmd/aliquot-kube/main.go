@@ -1,0 +1,105 @@
+// Command aliquot-kube is Aliquot's parts for Kubernetes in one program, a command for each: today `agent`, the node agent.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+const usage = `aliquot-kube: Aliquot on Kubernetes
+
+  aliquot-kube agent --node-name NAME --simulate h200x2    the node agent: finds devices, prepares claims
+  aliquot-kube agent --help                                its options
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) < 2 || os.Args[1] != "agent" {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	if err := agent(ctx, os.Args[2:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "aliquot-kube agent:", err)
+		os.Exit(1)
+	}
+}
+
+// agent runs the node agent until it is told to end. What is prepared, and the processes that hold it, stay.
+func agent(ctx context.Context, args []string) error {
+	options := flag.NewFlagSet("aliquot-kube agent", flag.ContinueOnError)
+	name := options.String("node-name", os.Getenv("NODE_NAME"), "name of the node that it works on, by default $NODE_NAME")
+	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
+	simulate := options.String("simulate", "", "simulated devices, as h200x2,a10x4 (real ones cannot be shared by containers yet)")
+	run := options.String("run", "/run/aliquot", "run folder: pages, sockets, the shim; the same path in containers")
+	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
+	cdi := options.String("cdi", "/var/run/cdi", "where the container runtime looks for CDI files")
+	kubelet := options.String("kubelet", "/var/lib/kubelet", "kubelet's folder")
+	if err := options.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case options.NArg() > 0:
+		return fmt.Errorf("%q is not understood; it takes options alone, see --help", options.Arg(0))
+	case *name == "":
+		return errors.New("nobody said which node this is; give --node-name or set NODE_NAME")
+	case *simulate == "":
+		return errors.New("containers on real devices cannot be held to shares yet; give --simulate h200x2 to try simulated ones")
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	found, err := node.Open(ctx, node.Config{Run: *run, Simulate: *simulate, Log: log})
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log})
+	if err != nil {
+		return err
+	}
+	defer served.Close()
+	log.Info("serving", "node", *name, "devices", len(found.Devices()))
+	return watch(ctx, found, served, log)
+}
+
+// watch tells the cluster of devices that fail or come back, until it is told to end.
+func watch(ctx context.Context, found *node.Agent, served *driver.Driver, log *slog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case notice, open := <-found.Notices():
+			if !open {
+				return errors.New("the agent has ended")
+			}
+			switch notice.Kind {
+			case node.DeviceDown, node.DeviceBack, node.DeviceSick:
+				if err := served.Publish(ctx); err != nil {
+					log.Error("the devices could not be told of", "error", err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,9 @@
+// Package deploy carries what is installed into a cluster, so that tests install the same.
+package deploy
+
+import _ "embed"
+
+// Agent is what the node agent needs in a cluster: its account, what that may do, and the device class. A YAML stream.
+//
+//go:embed agent.yaml
+var Agent []byte

@@ -1,0 +1,295 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// Config says where a driver works.
+type Config struct {
+	Node    string               // the node's name, and its pool's
+	Client  kubernetes.Interface // reads claims and pods, writes slices
+	Agent   Agent
+	Run     string // the agent's run folder
+	State   string // keeps the checkpoints over a reboot; made if it is not there
+	CDI     string // where the container runtime looks for CDI files; made if it is not there
+	Kubelet string // kubelet's folder, usually /var/lib/kubelet
+	Log     *slog.Logger
+}
+
+// Driver serves kubelet.
+type Driver struct {
+	config      Config
+	log         *slog.Logger
+	checkpoints checkpoints
+	container   container
+	helper      *kubeletplugin.Helper
+
+	mu sync.Mutex // one claim at a time
+}
+
+// Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
+func Open(ctx context.Context, config Config) (*Driver, error) {
+	d, err := prepareDriver(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(config.Kubelet, "plugins", Name)
+	if err := os.MkdirAll(data, 0o750); err != nil {
+		return nil, fmt.Errorf("make the plugin's folder: %w", err)
+	}
+	d.helper, err = kubeletplugin.Start(ctx, plugin{d}, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(config.Node),
+		kubeletplugin.KubeClient(config.Client), kubeletplugin.PluginDataDirectoryPath(data),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(config.Kubelet, "plugins_registry")))
+	if err != nil {
+		return nil, fmt.Errorf("register with kubelet: %w", err)
+	}
+	if err := d.Publish(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// prepareDriver is a driver that nobody calls yet, with everything as its checkpoints say.
+func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
+	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	claims := filepath.Join(config.State, "claims")
+	d.checkpoints = checkpoints(claims)
+	if err := errors.Join(os.MkdirAll(claims, 0o700), os.MkdirAll(config.CDI, 0o755)); err != nil {
+		return nil, fmt.Errorf("make the driver's folders: %w", err)
+	}
+	return d, d.recover(ctx)
+}
+
+// Publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
+func (d *Driver) Publish(ctx context.Context) error {
+	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices()))
+}
+
+// Close ends the driver and leaves what is prepared as it is. Its slices stay, so that nothing is evicted while it is replaced.
+func (d *Driver) Close() {
+	d.helper.Stop()
+}
+
+// plugin is the driver as kubelet's helper calls it.
+type plugin struct{ *Driver }
+
+// PrepareResourceClaims prepares the claims of one pod.
+func (p plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, claim := range claims {
+		result, err := p.prepare(ctx, claim)
+		if err != nil {
+			p.log.Error("a claim could not be prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "error", err)
+			result = kubeletplugin.PrepareResult{Err: err}
+		}
+		results[claim.UID] = result
+	}
+	return results, nil
+}
+
+// UnprepareResourceClaims takes claims back of which kubelet knows no more than their names: the rest is in their checkpoints.
+func (p plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results := map[types.UID]error{}
+	for _, claim := range claims {
+		err := p.unprepare(ctx, string(claim.UID))
+		if err != nil {
+			p.log.Error("a claim could not be taken back; kubelet asks again", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "error", err)
+		}
+		results[claim.UID] = err
+	}
+	return results, nil
+}
+
+// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, or takes without fields that it
+// does not know. All of it is tried again.
+func (p plugin) HandleError(_ context.Context, err error, message string) {
+	var dropped *resourceslice.DroppedFieldsError
+	if errors.As(err, &dropped) {
+		p.log.Error("the API server drops fields that shares need; its devices are whole ones until these features are on", "features", dropped.DisabledFeatures(), "error", err)
+		return
+	}
+	p.log.Error(message, "error", err)
+}
+
+// prepare makes a claim's grants real and its CDI file. Called again for one that is prepared it makes sure of both.
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
+	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
+		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	user, err := d.userOf(ctx, claim)
+	if err != nil {
+		return refuse(err)
+	}
+	task, err := taskOf(claim, d.config.Node, d.config.Agent.Devices(), user)
+	if err != nil {
+		return refuse(err)
+	}
+	before, found, err := d.checkpoints.read(task.UID)
+	switch {
+	case err != nil:
+		return refuse(err)
+	case found && before.Phase == prepared:
+		if err := d.realise(ctx, before.Task); err != nil {
+			return refuse(err)
+		}
+		return answer(claim), nil
+	case found: // an attempt that failed to take itself back
+		if err := d.unprepare(ctx, task.UID); err != nil {
+			return refuse(err)
+		}
+	}
+	one := checkpoint{Phase: preparing, Namespace: claim.Namespace, Name: claim.Name, Task: task}
+	if err := d.checkpoints.write(one); err != nil {
+		return refuse(err)
+	}
+	point.Here("kube.prepare.begun")
+	err = d.realise(ctx, task)
+	if err == nil {
+		point.Here("kube.prepare.real")
+		one.Phase = prepared
+		err = d.checkpoints.write(one)
+	}
+	if err != nil {
+		return refuse(errors.Join(err, d.unprepare(context.WithoutCancel(ctx), task.UID)))
+	}
+	point.Here("kube.prepare.recorded")
+	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
+	return answer(claim), nil
+}
+
+// realise prepares a task and writes its CDI file; both may be there already.
+func (d *Driver) realise(ctx context.Context, task node.Task) error {
+	launch, err := d.config.Agent.Prepare(ctx, task)
+	if err != nil {
+		return err
+	}
+	point.Here("kube.prepare.granted")
+	for _, note := range launch.Notes {
+		d.log.Warn("what does not hold here", "note", note)
+	}
+	return d.container.write(task.UID, launch)
+}
+
+// unprepare takes a claim back, however far it came; nothing of it is left after. One that is not known is taken back already.
+func (d *Driver) unprepare(ctx context.Context, uid string) error {
+	one, found, err := d.checkpoints.read(uid)
+	if err != nil && !errors.Is(err, errDamaged) {
+		return err
+	}
+	if found && err == nil && one.Phase != unpreparing {
+		one.Phase = unpreparing
+		if err := d.checkpoints.write(one); err != nil {
+			return err
+		}
+	}
+	point.Here("kube.unprepare.begun")
+	if err := d.container.remove(uid); err != nil {
+		return err
+	}
+	point.Here("kube.unprepare.hidden")
+	if err := d.config.Agent.Unprepare(ctx, uid); err != nil {
+		return err
+	}
+	point.Here("kube.unprepare.taken")
+	if err := d.checkpoints.remove(uid); err != nil {
+		return err
+	}
+	if found {
+		d.log.Info("taken back", "uid", uid)
+	}
+	return nil
+}
+
+// recover makes everything as the checkpoints say: what is prepared is made again where a reboot took it, what was half done is taken back, as
+// is what node or the CDI folder has and no checkpoint knows. A claim that cannot be made again stays prepared, since its pod may
+// run, and kubelet asks for it again before any other container gets it.
+func (d *Driver) recover(ctx context.Context) error {
+	known, err := d.checkpoints.list()
+	if err != nil {
+		return err
+	}
+	for _, uid := range known {
+		one, _, err := d.checkpoints.read(uid)
+		switch {
+		case errors.Is(err, errDamaged):
+			if err := d.mend(uid, err); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		case one.Phase == prepared:
+			if err := d.realise(ctx, one.Task); err != nil {
+				d.log.Error("a prepared claim could not be made again", "claim", one.Namespace+"/"+one.Name, "uid", uid, "error", err)
+			}
+		default:
+			if err := d.unprepare(ctx, uid); err != nil {
+				return fmt.Errorf("take back claim %s/%s: %w", one.Namespace, one.Name, err)
+			}
+		}
+	}
+	return d.removeUnknown(ctx)
+}
+
+// mend writes a damaged checkpoint anew from node's own record of the task. Without one nothing runs of the claim, and kubelet asks for it
+// again if it is needed.
+func (d *Driver) mend(uid string, damage error) error {
+	d.log.Error("a checkpoint cannot be read; what node knows of the claim counts", "error", damage)
+	for _, task := range d.config.Agent.Prepared() {
+		if task.UID == uid {
+			return d.checkpoints.write(checkpoint{Phase: prepared, Task: task})
+		}
+	}
+	return errors.Join(d.container.remove(uid), d.checkpoints.remove(uid))
+}
+
+// removeUnknown takes back what is there of claims without a checkpoint.
+func (d *Driver) removeUnknown(ctx context.Context) error {
+	known, err := d.checkpoints.list()
+	if err != nil {
+		return err
+	}
+	files, err := d.container.list()
+	if err != nil {
+		return err
+	}
+	for _, uid := range files {
+		if !slices.Contains(known, uid) {
+			if err := d.container.remove(uid); err != nil {
+				return err
+			}
+		}
+	}
+	for _, task := range d.config.Agent.Prepared() {
+		if !slices.Contains(known, task.UID) {
+			d.log.Warn("a task that no claim is known for is taken back", "uid", task.UID)
+			if err := d.config.Agent.Unprepare(ctx, task.UID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

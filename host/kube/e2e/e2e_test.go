@@ -1,0 +1,209 @@
+// Package e2e runs Aliquot's parts for Kubernetes on a real node: real containers, the real shim in them, simulated devices.
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/aliquot-dev/aliquot/host/kube/deploy"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// root is the repository's.
+var root = filepath.Join("..", "..", "..")
+
+// examples is the image of the example programs.
+const examples = "testcluster.local/examples:1"
+
+// world is a cluster with a node agent on its node.
+type world struct {
+	*testing.T
+	*testcluster.Cluster
+	ctx        context.Context
+	client     kubernetes.Interface
+	program    string // aliquot-kube
+	kubeconfig string // of the agent's own account
+	devices    string
+	run        string // the agent's run folder
+	state      string
+	agent      *testcluster.Process
+	agents     int
+}
+
+// begin starts a cluster and an agent on it with these simulated devices.
+func begin(t *testing.T, devices string) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	t.Cleanup(cancel)
+	cluster, err := testcluster.Start(ctx, testcluster.Config{
+		Cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), State: "/var/lib/aliquot-e2e",
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent said:\n%s", cluster.Log("agent"))
+		}
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{
+		T: t, Cluster: cluster, ctx: ctx, client: cluster.Client(), devices: devices,
+		program: filepath.Join(cluster.Folder(), "aliquot-kube"), run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", w.program, "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, said)
+	}
+	w.no(cluster.Create(ctx, deploy.Agent))
+	w.kubeconfig, err = cluster.KubeconfigOf(ctx, "aliquot", "aliquot-agent")
+	w.no(err)
+	w.loadExamples()
+	w.startAgent()
+	return w
+}
+
+// no fails the test on an error.
+func (w *world) no(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// startAgent starts the agent, after one that was killed also, and waits until kubelet knows it and its devices are offered.
+func (w *world) startAgent() {
+	w.Helper()
+	var err error
+	w.agent, err = w.Start("agent", nil, w.program, "agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
+		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet())
+	w.no(err)
+	w.agents++
+	w.eventually("the agent serves", func() (bool, string) {
+		select {
+		case <-w.agent.Ended():
+			w.Fatalf("the agent has ended:\n%s", w.agent.Log())
+		default:
+		}
+		return strings.Count(w.agent.Log(), "msg=serving") == w.agents, w.agent.Log()
+	})
+}
+
+// loadExamples makes an image of the example programs: unmodified, and without any driver.
+func (w *world) loadExamples() {
+	w.Helper()
+	image := testcluster.Image{Name: examples}
+	for _, name := range []string{"trainer", "hog"} {
+		w.no(image.AddProgram("/bin/"+name, filepath.Join(root, "build", "examples", name), "libcuda.so.1"))
+	}
+	// What is mounted into it needs the C library, as any image for GPUs has it.
+	mounted, err := filepath.Glob(filepath.Join(root, "native", "dist", "s*", "*.so.1"))
+	w.no(err)
+	if len(mounted) == 0 {
+		w.Fatal("native/dist has no libraries: run make native")
+	}
+	for _, file := range mounted {
+		w.no(image.AddNeeds(file, "libcuda-real.so.1", "libnvidia-ml-real.so.1"))
+	}
+	image.Files["/bin/pod"] = filepath.Join(cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), "pod")
+	w.no(w.Load(w.ctx, image))
+}
+
+// eventually waits for something that nobody tells of. What is so instead stands in the error.
+func (w *world) eventually(what string, is func() (bool, string)) {
+	w.Helper()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	within := time.After(time.Minute)
+	for {
+		ok, instead := is()
+		if ok {
+			return
+		}
+		select {
+		case <-within:
+			w.Fatalf("waited a minute until %s; instead:\n%s", what, instead)
+		case <-look.C:
+		}
+	}
+}
+
+// work is a pod with a share, in the full form of asking.
+type work struct {
+	name    string
+	compute int64  // floor, thousandths of a device
+	memory  string // floor
+	ceiling string // a ShareConfig's ceiling, in JSON; empty: no ShareConfig
+	user    int64
+	command []string
+}
+
+// submit makes a claim's template and a pod that uses it.
+func (w *world) submit(one work) {
+	w.Helper()
+	request := resourceapi.DeviceRequest{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: driver.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
+			driver.Compute: *resource.NewQuantity(one.compute, resource.DecimalSI), driver.Memory: resource.MustParse(one.memory),
+		}},
+	}}
+	spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}
+	if one.ceiling != "" {
+		spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver.Name, Parameters: runtime.RawExtension{
+				Raw: fmt.Appendf(nil, `{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig","ceiling":%s}`, one.ceiling),
+			}},
+		}}}
+	}
+	_, err := w.client.ResourceV1().ResourceClaimTemplates("default").Create(w.ctx, &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: one.name}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec},
+	}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	w.no(err)
+	none := int64(0)
+	_, err = w.client.CoreV1().Pods("default").Create(w.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: one.name},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &none,
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "share", ResourceClaimTemplateName: &one.name}},
+			Containers: []corev1.Container{{
+				Name: "main", Image: examples, Command: one.command, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
+				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
+			}},
+		},
+	}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	w.no(err)
+}
+
+// remove deletes a pod and waits until it and its claim are gone.
+func (w *world) remove(name string) {
+	w.Helper()
+	pods := w.client.CoreV1().Pods("default")
+	pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
+	w.no(testcluster.AwaitGone(w.ctx, pods, name))
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.ResourceClaimName != nil {
+			w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), *status.ResourceClaimName))
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The layout of native/simgpu/record.h, as far as it is read here: the simulated driver's own record of device time, which neither
+// arbiter nor tenant can write.
+const (
+	recordMagic = 0x31524d53
+	atSeq       = 16
+	atRows      = 20
+	atUpdated   = 24
+	atRow       = 64 + 16*128
+	rowSize     = 64
+	rowBusy     = 16
+)
+
+// reading is what each process has used of the devices, by its number, at one moment.
+type reading struct {
+	at   time.Duration // of the monotonic clock
+	busy map[int]time.Duration
+}
+
+// read brings the record up to now and reads it.
+func (w *world) read() reading {
+	w.Helper()
+	sync := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "sync", "--socket", filepath.Join(w.run, "sim", "simgpu.sock"))
+	if said, err := sync.CombinedOutput(); err != nil {
+		w.Fatalf("bring the record up to now: %v\n%s", err, said)
+	}
+	order := binary.LittleEndian
+	got := reading{busy: map[int]time.Duration{}}
+	w.eventually("the record can be read whole", func() (bool, string) {
+		before, err := os.ReadFile(filepath.Join(w.run, "sim", "record"))
+		w.no(err)
+		after, err := os.ReadFile(filepath.Join(w.run, "sim", "record"))
+		w.no(err)
+		if magic := order.Uint32(before); magic != recordMagic {
+			w.Fatalf("the record begins with %#x", magic)
+		}
+		seq := order.Uint32(before[atSeq:])
+		if seq%2 != 0 || seq != order.Uint32(after[atSeq:]) {
+			return false, "it was written meanwhile"
+		}
+		got.at = time.Duration(order.Uint64(before[atUpdated:]))
+		clear(got.busy)
+		for i := range int(order.Uint32(before[atRows:])) {
+			row := before[atRow+i*rowSize:]
+			if pid := int(int32(order.Uint32(row))); pid != 0 {
+				got.busy[pid] += time.Duration(order.Uint64(row[rowBusy:]))
+			}
+		}
+		return true, ""
+	})
+	return got
+}
+
+// pids are the processes of a pod's containers, by the control groups that kubelet put them in.
+func (w *world) pids(name string) map[int]bool {
+	w.Helper()
+	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	w.no(err)
+	found := map[int]bool{}
+	for _, file := range files {
+		of, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(of), "pod"+string(pod.UID)) {
+			continue // it has ended
+		}
+		pid, err := strconv.Atoi(strings.Split(file, "/")[2])
+		w.no(err)
+		found[pid] = true
+	}
+	return found
+}
+
+// used is the part of a device that each pod used over ten seconds, by the device's own record, in thousandths.
+func (w *world) used(names ...string) map[string]int64 {
+	w.Helper()
+	first := w.read()
+	select { // the time that is measured
+	case <-time.After(10 * time.Second):
+	case <-w.ctx.Done():
+		w.Fatal(w.ctx.Err())
+	}
+	last := w.read()
+	used := map[string]int64{}
+	for _, name := range names {
+		var busy time.Duration
+		for pid := range w.pids(name) {
+			busy += last.busy[pid] - first.busy[pid]
+		}
+		used[name] = int64(1000 * busy / (last.at - first.at))
+	}
+	return used
+}
+
+// trains waits until a pod runs and its program has used the device.
+func (w *world) trains(name string) {
+	w.Helper()
+	_, err := w.AwaitPod(w.ctx, "default", name, corev1.PodRunning)
+	w.no(err)
+	w.eventually(name+" uses the device", func() (bool, string) {
+		now := w.read()
+		for pid := range w.pids(name) {
+			if now.busy[pid] > 0 {
+				return true, ""
+			}
+		}
+		said, err := w.PodLog(w.ctx, "default", name)
+		instead := fmt.Sprint(now.busy, w.pids(name), said, err)
+		pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+		w.no(err)
+		if pod.Status.Phase != corev1.PodRunning {
+			w.Fatalf("%s is %s: %s", name, pod.Status.Phase, instead)
+		}
+		return false, instead
+	})
+}

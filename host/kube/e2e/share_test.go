@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// tolerated is by how much a measured share may be off, in thousandths of a device: two processors are busy with a whole cluster
+// meanwhile.
+const tolerated = 20
+
+// Two pods of different users share one simulated device, placed by the stock scheduler: both get their floors, what nobody reserved is divided
+// by weight, the ceiling holds when the neighbour is gone. The agent is killed meanwhile and nobody notices. A memory hog gets what its
+// ceiling says. What is deleted leaves nothing behind.
+func TestShares(t *testing.T) {
+	w := begin(t, "h200x1")
+	w.offers()
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
+	// This one throws its environment away, and is held to its share all the same: the shim lies where programs look for the driver.
+	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: append([]string{"/bin/pod", "without", "LD_LIBRARY_PATH"}, trainer...)})
+	w.trains("quarter")
+	w.trains("half")
+
+	both := w.used("quarter", "half")
+	t.Logf("beside each other, thousandths of the device: %v", both)
+	if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
+		t.Errorf("with floors of 250 and 500 and a ceiling of 800 they used %v", both)
+	}
+	// What of the device is nobody's floor is divided by the floors as weights: a third and two thirds of all that ran.
+	if all := both["quarter"] + both["half"]; 3*both["quarter"] < all-3*tolerated || 3*both["quarter"] > all+3*tolerated {
+		t.Errorf("of %d thousandths that ran, quarter had %d, want a third", all, both["quarter"])
+	}
+	w.agent.Kill()
+	w.startAgent()
+	if again := w.used("quarter", "half"); again["quarter"] < 250-tolerated || again["half"] < 500-tolerated {
+		t.Errorf("after the agent was killed the floors of 250 and 500 are not had: %v", again)
+	}
+	w.remove("half")
+	alone := w.used("quarter")["quarter"]
+	t.Logf("alone: %d", alone)
+	if alone > 800+tolerated || alone < 800-2*tolerated {
+		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
+	}
+	w.hog()
+	w.remove("quarter")
+	w.empty()
+}
+
+// offers checks what the cluster was told of the device.
+func (w *world) offers() {
+	w.Helper()
+	slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
+	w.no(err)
+	if len(slices.Items) != 1 || len(slices.Items[0].Spec.Devices) != 1 {
+		w.Fatalf("got %+v, want one slice with one device", slices.Items)
+	}
+	device := slices.Items[0].Spec.Devices[0]
+	compute, memory := device.Capacity[driver.Compute], device.Capacity[driver.Memory]
+	if device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations || compute.Value.Value() != 1000 ||
+		compute.RequestPolicy == nil || memory.RequestPolicy == nil || memory.Value.Value() < 100<<30 {
+		w.Errorf("the device is offered as %+v", device)
+	}
+	if model := device.Attributes["model"].StringValue; model == nil || !strings.Contains(*model, "H200") {
+		w.Errorf("its model is %v", device.Attributes["model"])
+	}
+}
+
+var hogged = regexp.MustCompile(`shown (\d+) MiB free of (\d+); got (\d+) MiB in \d+ blocks, then CUDA_ERROR_OUT_OF_MEMORY`)
+
+// hog runs a program that takes memory until it is refused, and checks that it was shown its share and got no more.
+func (w *world) hog() {
+	w.Helper()
+	w.submit(work{name: "hog", compute: 100, memory: "2Gi", ceiling: `{"memory":"3Gi"}`, command: []string{"/bin/hog"}})
+	_, err := w.AwaitPod(w.ctx, "default", "hog", corev1.PodSucceeded)
+	w.no(err)
+	said, err := w.PodLog(w.ctx, "default", "hog")
+	w.no(err)
+	found := hogged.FindStringSubmatch(said)
+	if found == nil {
+		w.Fatalf("the hog said %q", said)
+	}
+	total, _ := strconv.Atoi(found[2])
+	got, _ := strconv.Atoi(found[3])
+	if total != 3<<10 || got < 2<<10 || got > 3<<10 {
+		w.Errorf("with 2 to 3 GiB the hog was shown %d MiB and got %d: %s", total, got, said)
+	}
+	w.remove("hog")
+}
+
+// empty waits until nothing is left of any claim: neither pages nor CDI files nor checkpoints.
+func (w *world) empty() {
+	w.Helper()
+	w.eventually("nothing is left of any claim", func() (bool, string) {
+		var left []string
+		for _, folder := range []string{filepath.Join(w.run, "tasks"), w.CDI(), filepath.Join(w.state, "claims")} {
+			entries, err := os.ReadDir(folder)
+			w.no(err)
+			for _, entry := range entries {
+				left = append(left, filepath.Join(folder, entry.Name()))
+			}
+		}
+		return len(left) == 0, strings.Join(left, "\n")
+	})
+	claims, err := w.client.ResourceV1().ResourceClaims("default").List(w.ctx, metav1.ListOptions{})
+	w.no(err)
+	if len(claims.Items) > 0 {
+		w.Errorf("claims are left: %+v", claims.Items)
+	}
+	select {
+	case <-w.agent.Ended():
+		w.Error("the agent has ended")
+	default:
+	}
+}
