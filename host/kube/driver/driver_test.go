@@ -2,7 +2,9 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -27,34 +29,52 @@ const here = "node1"
 
 var h200 = node.Device{UUID: "GPU-aa", Model: "H200", Memory: 140 << 30, Health: api.Healthy}
 
-// agentOf stands in for node's agent: it keeps what it was given, as that does over a restart of the driver.
+// agentOf stands in for node's agent: it keeps what it was given in a folder, so that it is there for the next process as well.
 type agentOf struct {
-	tasks   map[string]node.Task
+	testing.TB
+	folder  string
 	refuses error
 }
 
 func (a *agentOf) Devices() []node.Device { return []node.Device{h200} }
 
 func (a *agentOf) Prepare(_ context.Context, t node.Task) (node.Launch, error) {
-	if have, ok := a.tasks[t.UID]; ok && !reflect.DeepEqual(have, t) {
+	if have, ok := a.tasks()[t.UID]; ok && !reflect.DeepEqual(have, t) {
 		return node.Launch{}, errors.New("prepared with other grants")
 	}
 	if a.refuses != nil {
 		return node.Launch{}, a.refuses
 	}
-	a.tasks[t.UID] = t
+	a.put(t)
 	return node.Launch{Env: []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + t.UID}}, nil
 }
 
 func (a *agentOf) Unprepare(_ context.Context, uid string) error {
-	delete(a.tasks, uid)
-	return nil
+	return os.RemoveAll(filepath.Join(a.folder, uid))
 }
 
-func (a *agentOf) Prepared() []node.Task {
-	var tasks []node.Task
-	for _, t := range a.tasks {
-		tasks = append(tasks, t)
+func (a *agentOf) Prepared() []node.Task { return slices.Collect(maps.Values(a.tasks())) }
+
+func (a *agentOf) put(t node.Task) {
+	raw, err := json.Marshal(t)
+	if err = errors.Join(err, os.WriteFile(filepath.Join(a.folder, t.UID), raw, 0o600)); err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *agentOf) tasks() map[string]node.Task {
+	entries, err := os.ReadDir(a.folder)
+	if err != nil {
+		a.Fatal(err)
+	}
+	tasks := map[string]node.Task{}
+	for _, entry := range entries {
+		raw, err := os.ReadFile(filepath.Join(a.folder, entry.Name()))
+		var t node.Task
+		if err = errors.Join(err, json.Unmarshal(raw, &t)); err != nil {
+			a.Fatal(err)
+		}
+		tasks[t.UID] = t
 	}
 	return tasks
 }
@@ -145,9 +165,11 @@ type site struct {
 	agent  *agentOf
 }
 
-func newSite(t *testing.T) *site {
-	folder := t.TempDir()
-	agent := &agentOf{tasks: map[string]node.Task{}}
+func newSite(t *testing.T, folder string) *site {
+	agent := &agentOf{TB: t, folder: filepath.Join(folder, "tasks")}
+	if err := os.MkdirAll(agent.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	return &site{T: t, agent: agent, config: Config{
 		Node: here, Client: fake.NewClientset(), Agent: agent, Run: "/run/aliquot", State: filepath.Join(folder, "state"), CDI: filepath.Join(folder, "cdi"),
 	}}
@@ -169,11 +191,7 @@ func (s *site) has(want ...string) {
 	d := &Driver{config: s.config, container: container{cdi: s.config.CDI}, checkpoints: checkpoints(filepath.Join(s.config.State, "claims"))}
 	files, _ := d.container.list()
 	known, _ := d.checkpoints.list()
-	var tasks []string
-	for uid := range s.agent.tasks {
-		tasks = append(tasks, uid)
-	}
-	for what, got := range map[string][]string{"tasks": tasks, "CDI files": files, "checkpoints": known} {
+	for what, got := range map[string][]string{"tasks": slices.Collect(maps.Keys(s.agent.tasks())), "CDI files": files, "checkpoints": known} {
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			s.Errorf("there are %s of %v, want %v", what, got, want)
@@ -199,7 +217,7 @@ func (s *site) unprepare(p plugin, uid string) {
 }
 
 func TestPrepare(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, t.TempDir())
 	p := s.open()
 	for range 2 { // kubelet may ask twice
 		got := s.prepare(p, claimOf("a", 250, 1<<30, ""))["a"]
@@ -224,7 +242,7 @@ func TestPrepare(t *testing.T) {
 
 // One claim that is refused leaves nothing of itself, and the others are prepared.
 func TestPrepareRefused(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, t.TempDir())
 	p := s.open()
 	got := s.prepare(p, claimOf("bad", 0, 1<<30, ""), claimOf("good", 250, 1<<30, ""))
 	if got["bad"].Err == nil || got["good"].Err != nil {
@@ -240,7 +258,7 @@ func TestPrepareRefused(t *testing.T) {
 
 // A new driver finishes whatever the last one was at.
 func TestRecover(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, t.TempDir())
 	p := s.open()
 	s.prepare(p, claimOf("keep", 250, 1<<30, ""), claimOf("begun", 100, 1<<30, ""), claimOf("leaving", 100, 1<<30, ""), claimOf("damaged", 100, 1<<30, ""))
 	for uid, at := range map[string]phase{"begun": preparing, "leaving": unpreparing} {
@@ -251,7 +269,7 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	// Killed before it had a checkpoint renamed into place; a task and a file that nobody knows of; a checkpoint spoilt.
-	s.agent.tasks["stray"] = node.Task{UID: "stray"}
+	s.agent.put(node.Task{UID: "stray"})
 	for path, content := range map[string]string{
 		p.checkpoints.path("x" + unfinished): "half", p.container.path("lost"): "{}", p.checkpoints.path("damaged"): "rubbish", p.checkpoints.path("gone"): "rubbish",
 	} {
@@ -259,16 +277,18 @@ func TestRecover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p = s.open()
+	s.open()
 	s.has("damaged", "keep")
 	// After a reboot neither node nor the runtime's folder has anything.
-	clear(s.agent.tasks)
+	for _, task := range s.agent.Prepared() {
+		_ = s.agent.Unprepare(t.Context(), task.UID)
+	}
 	if err := os.RemoveAll(s.config.CDI); err != nil {
 		t.Fatal(err)
 	}
 	p = s.open()
 	s.has("damaged", "keep")
-	if got := s.agent.tasks["keep"].Grants[0].Floor; got != 250 {
+	if got := s.agent.tasks()["keep"].Grants[0].Floor; got != 250 {
 		t.Errorf("made again it has a floor of %d", got)
 	}
 	s.unprepare(p, "keep")
@@ -278,7 +298,7 @@ func TestRecover(t *testing.T) {
 
 // A checkpoint of a newer driver is not guessed at.
 func TestNewerCheckpoint(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, t.TempDir())
 	p := s.open()
 	s.prepare(p, claimOf("a", 250, 1<<30, ""))
 	raw, err := os.ReadFile(p.checkpoints.path("a"))
@@ -304,7 +324,7 @@ func FuzzParseCheckpoint(f *testing.F) {
 }
 
 func TestUserOf(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, t.TempDir())
 	claim := claimOf("a", 250, 1<<30, "")
 	pod := func(name string, users ...int64) *corev1.Pod {
 		one := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
