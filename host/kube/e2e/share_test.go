@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -9,9 +10,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
 // tolerated is by how much a measured share may be off, in thousandths of a device: two processors are busy with a whole cluster
@@ -54,6 +57,7 @@ func TestShares(t *testing.T) {
 	w.hog()
 	w.remove("quarter")
 	w.empty()
+	w.fails()
 }
 
 // offers checks what the cluster was told of the device.
@@ -120,5 +124,27 @@ func (w *world) empty() {
 	case <-w.agent.Ended():
 		w.Error("the agent has ended")
 	default:
+	}
+}
+
+// fails has the device fall off the bus and come back: nothing may be placed on it meanwhile, which the cluster is told by a taint.
+func (w *world) fails() {
+	w.Helper()
+	slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
+	w.no(err)
+	for _, step := range []struct {
+		fault string
+		want  int // taints
+	}{{"gone", 1}, {"back", 0}} {
+		inject := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "inject", "--socket", filepath.Join(w.run, "sim", "simgpu.sock"), "--device", "0", step.fault)
+		if said, err := inject.CombinedOutput(); err != nil {
+			w.Fatalf("inject %s: %v\n%s", step.fault, err, said)
+		}
+		_, err := testcluster.AwaitObject(w.ctx, w.client.ResourceV1().ResourceSlices(), slices.Items[0].Name, "a device that is "+step.fault,
+			func(slice *resourceapi.ResourceSlice) (bool, error) {
+				taints := slice.Spec.Devices[0].Taints
+				return len(taints) == step.want && (step.want == 0 || taints[0].Effect == resourceapi.DeviceTaintEffectNoExecute), nil
+			})
+		w.no(err)
 	}
 }
