@@ -291,6 +291,15 @@ type QueueModel struct {
 	Limit QueueAmounts `json:"limit,omitzero"`
 }
 
+// Policy is a policy file (docs/policy.md), and what holds of it now.
+type Policy struct {
+	Name    string     `json:"name"` // of the file; empty: none is set
+	Text    string     `json:"text"`
+	Window  string     `json:"window,omitempty"`  // that holds now; empty: none
+	Until   *time.Time `json:"until,omitempty"`   // when another holds, or none any more; nil: that never comes
+	Warning string     `json:"warning,omitempty"` // why it does not hold as it says
+}
+
 // Quota is a limit in thousandths of a device, or Unlimited. Its text form is a number of devices (`2`, `0.5`) or `none`.
 type Quota int64
 

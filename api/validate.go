@@ -207,6 +207,23 @@ func (q QueueSpec) Validate() error {
 	return nil
 }
 
+// Validate checks a policy file that is to be set, by its name and length alone. It returns *Error.
+func (p Policy) Validate() error {
+	switch {
+	case p.Name == "" || len(p.Name) > MaxPolicyName || !printable(p.Name):
+		return Invalid("a policy has the name of its file: 1 to %d bytes that can be printed", MaxPolicyName)
+	case len(p.Text) > MaxPolicyBytes || !utf8.ValidString(p.Text):
+		return Invalid("the policy %s is no text of at most %d bytes: split it, or write it in UTF-8", p.Name, MaxPolicyBytes)
+	}
+	return nil
+}
+
+// Limits of a policy file.
+const (
+	MaxPolicyName  = 1024
+	MaxPolicyBytes = 1 << 20
+)
+
 // validName holds names to a DNS label: lower-case letters, digits and dashes, so that they are safe in paths, in labels of
 // metrics and on Kubernetes.
 func validName(what, name string) error {

@@ -41,7 +41,8 @@ type fakeServer struct {
 	devices  []api.Device
 	works    []*api.Workload
 	queues   []api.Queue
-	notes    []string // on what is submitted
+	policy   api.Policy // its window and until are the test's
+	notes    []string   // on what is submitted
 	why      api.Why
 	plan     api.Plan
 	log      string
@@ -216,6 +217,12 @@ func (f *fakeServer) routes() http.Handler {
 	handle("GET /v1/queues", func(*http.Request) (any, *api.Error) { return f.queues, nil })
 	handle("PUT /v1/queues/{name}", f.setQueue)
 	handle("DELETE /v1/queues/{name}", func(*http.Request) (any, *api.Error) { return nil, nil })
+	handle("GET /v1/policy", func(*http.Request) (any, *api.Error) { return f.policy, nil })
+	handle("PUT /v1/policy", f.setPolicy)
+	handle("DELETE /v1/policy", func(*http.Request) (any, *api.Error) {
+		f.policy = api.Policy{}
+		return nil, nil
+	})
 	handle("GET /v1/workloads", f.list)
 	handle("POST /v1/workloads", f.submit)
 	handle("GET /v1/workloads/{name}", f.wait)
@@ -327,6 +334,14 @@ func (f *fakeServer) setQueue(r *http.Request) (any, *api.Error) {
 		return nil, &api.Error{Code: "invalid", Message: err.Error()}
 	}
 	return api.Queue{QueueSpec: spec}, nil
+}
+
+func (f *fakeServer) setPolicy(r *http.Request) (any, *api.Error) {
+	if err := json.NewDecoder(r.Body).Decode(&f.policy); err != nil {
+		return nil, &api.Error{Code: "invalid", Message: err.Error()}
+	}
+	f.policy.Window, f.policy.Until = "night", new(time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC))
+	return f.policy, nil
 }
 
 func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -19,7 +20,7 @@ func (c *invocation) policyCommand() *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.policyCheckCommand(), c.policyExplainCommand())
+	cmd.AddCommand(c.policyCheckCommand(), c.policyExplainCommand(), c.policySetCommand(), c.policyShowCommand(), c.policyRemoveCommand())
 	return cmd
 }
 
@@ -39,6 +40,23 @@ func (c *invocation) simRules(path string) (*policy.Policy, error) {
 		return nil, nil //nolint:nilnil // it is then the name of a placement policy, or a file of one
 	}
 	return policy.Parse(path, string(text), c.Now())
+}
+
+// policyMeant is the policy of a file that was given, or the server's.
+func (c *invocation) policyMeant(ctx context.Context, given []string) (*policy.Policy, error) {
+	if len(given) > 0 {
+		return c.readPolicy(given[0])
+	}
+	server := c.client()
+	defer server.Close()
+	set, err := server.Policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if set.Name == "" {
+		return nil, fmt.Errorf("no policy is set on the server: name a file to explain, or set one with `aliquot policy set`")
+	}
+	return policy.Parse(set.Name, set.Text, c.Now())
 }
 
 // policyChecked is what `policy check` says of a file that is right.
@@ -129,16 +147,21 @@ func said(s *policy.Settings) []string {
 
 func (c *invocation) policyExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain FILE",
+		Use:   "explain [FILE]",
 		Short: "Say what a policy file means: what holds always, in which window what, and when each comes next",
-		Long: `Says what a policy file means: what holds always, what each window changes, whether it holds now and when it next begins and ends, in the
-zone of the window.`,
+		Long: `Says what a policy file means, without one that of the server: what holds always, what each window changes, whether it holds now and when it
+next begins and ends, in the zone of the window.`,
 		Example: "  aliquot policy explain office.policy",
-		Args:    args(1, "a policy file"),
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) == 0 {
+				return nil
+			}
+			return args(1, "a policy file")(cmd, given)
+		},
 	}
 	format := outputFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, given []string) error {
-		p, err := c.readPolicy(given[0])
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		p, err := c.policyMeant(cmd.Context(), given)
 		if err != nil {
 			return err
 		}

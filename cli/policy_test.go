@@ -42,6 +42,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "check", wrong}, ExitFailed, "wrong.policy:7: in window night the quotas of the queues under research add up to 5 devices, and its own is 4 devices"},
 		{[]string{"policy", "check", folder + "/none"}, ExitFailed, "read the policy: open"},
 		{[]string{"policy", "check"}, ExitUsage, "needs a policy file"},
+		{[]string{"policy", "explain", wrong, office}, ExitUsage, "takes only a policy file"},
 		{[]string{"policy", "explain", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"policy", "explain", office}, 0, "night    mon-fri 22:00-06:00 Europe/Berlin   now, until Sat 21 Nov 06:00 CET   places by stranded_device=90 whole=-2"},
 		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
@@ -59,5 +60,35 @@ func TestPolicyFiles(t *testing.T) {
 	var f sim.File
 	if err := json.Unmarshal([]byte(got.out), &f); err != nil || len(f.Jobs) != 2 || f.Jobs[0].Policy != office || f.Jobs[0].Jobs != 100 {
 		t.Errorf("%v: %s%s", err, got.out, got.err)
+	}
+}
+
+// A policy file is set on a server, shown and explained from there, and removed.
+func TestPolicyOfServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "office.policy")
+	if err := os.WriteFile(path, []byte(officePolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFakeServer(t)
+	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
+	for _, c := range []struct {
+		line   []string
+		status int
+		says   string
+	}{
+		{[]string{"policy", "explain"}, ExitFailed, "no policy is set on the server"},
+		{[]string{"policy", "show"}, 0, "no policy is set: `aliquot policy set FILE` sets one"},
+		{[]string{"policy", "set", path + "x"}, ExitFailed, "read the policy: open"},
+		{[]string{"policy", "set", path}, 0, "office.policy is set. Its window night holds now, until Sat 21 Nov 05:00 UTC."},
+		{[]string{"policy", "show"}, 0, officePolicy + "aliquot: the policy " + path + ". Its window night holds now"},
+		{[]string{"policy", "show", "-o", "json"}, 0, `"window": "night"`},
+		{[]string{"policy", "explain"}, 0, "now, until Sat 21 Nov 06:00 CET"},
+		{[]string{"policy", "remove"}, 0, "The policy is removed."},
+		{[]string{"policy", "show"}, 0, "no policy is set"},
+	} {
+		got := invoke(t, Program{Now: night}, append(c.line, "--run", f.run)...)
+		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("%v: status %d, %s%s\nwant %d, %s", c.line, got.exit.Status, got.out, got.err, c.status, c.says)
+		}
 	}
 }

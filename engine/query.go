@@ -218,8 +218,19 @@ func (e *Engine) Check(w Workload) error {
 }
 
 // CheckQuota says why a workload could never hold its floors in its queue, whatever ended there. It changes nothing.
-func (e *Engine) CheckQuota(w Workload) error {
-	q, ok := e.queues.Get(w.Queue)
+func (e *Engine) CheckQuota(w Workload) error { return checkQuota(e.queues, w) }
+
+// CheckQuotaUnder is CheckQuota for when a policy holds whose queues are all there are.
+func CheckQuotaUnder(p Policy, w Workload) error {
+	tree := queue.New()
+	if err := tree.SetAll(p.Queues); err != nil {
+		return err
+	}
+	return checkQuota(tree, w)
+}
+
+func checkQuota(queues *queue.Tree, w Workload) error {
+	q, ok := queues.Get(w.Queue)
 	if !ok {
 		return fmt.Errorf("workload %s names queue %s, which is not there: make the queue or name another", w.ID, w.Queue)
 	}

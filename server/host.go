@@ -46,6 +46,11 @@ type Host interface {
 	SetQueue(ctx context.Context, who Caller, spec api.QueueSpec) (api.Queue, error)
 	RemoveQueue(ctx context.Context, who Caller, name string) error
 
+	// Policy is the policy file that is set, with what holds now; without a name: none is.
+	Policy(ctx context.Context) (api.Policy, error)
+	SetPolicy(ctx context.Context, who Caller, file api.Policy) (api.Policy, error)
+	RemovePolicy(ctx context.Context, who Caller) error
+
 	// Listen calls each for every event after seq (0: from now on) until ctx ends.
 	Listen(ctx context.Context, seq uint64, each func(api.Event) error) error
 }

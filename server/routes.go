@@ -20,6 +20,7 @@ const (
 	bodyLimit = 64 << 10
 	// JSON takes six bytes for a control character and, where one beside it is not UTF-8, four thirds of one more in base64.
 	submitLimit = 8*api.MaxCommandBytes + bodyLimit
+	policyLimit = 6*api.MaxPolicyBytes + bodyLimit
 )
 
 // routes are the operations on a host.
@@ -59,6 +60,7 @@ func newRoutes(config Config) http.Handler {
 	r := &routes{config.Host}
 	r.workloads(service)
 	r.queues(service)
+	r.policy(service)
 	r.streams(service)
 	operation(service, http.MethodGet, "/v1/info", "info", "What this server is", 0, func(ctx context.Context, _ *struct{}) (*Body[api.Info], error) {
 		info, err := r.host.Info(ctx, callerOf(ctx))
@@ -173,6 +175,18 @@ func (r *routes) queues(service huma.API) {
 	},
 	) (*done, error) {
 		return nil, refusal(r.host.RemoveQueue(ctx, callerOf(ctx), in.Name))
+	})
+}
+
+func (r *routes) policy(service huma.API) {
+	operation(service, http.MethodGet, "/v1/policy", "policy", "The policy file that is set, and what holds now; without a name none is", 0, func(ctx context.Context, _ *struct{}) (*Body[api.Policy], error) {
+		return answer(r.host.Policy(ctx))
+	})
+	operation(service, http.MethodPut, "/v1/policy", "set-policy", "Have a policy file hold", policyLimit, func(ctx context.Context, in *Body[api.Policy]) (*Body[api.Policy], error) {
+		return answer(r.host.SetPolicy(ctx, callerOf(ctx), in.Body))
+	})
+	operation(service, http.MethodDelete, "/v1/policy", "remove-policy", "Have no policy file hold any more", 0, func(ctx context.Context, _ *struct{}) (*done, error) {
+		return nil, refusal(r.host.RemovePolicy(ctx, callerOf(ctx)))
 	})
 }
 

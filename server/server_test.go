@@ -128,6 +128,17 @@ func (f *fakeHost) SetQueue(_ context.Context, _ Caller, spec api.QueueSpec) (ap
 	return api.Queue{QueueSpec: spec}, f.fail
 }
 
+func (f *fakeHost) Policy(context.Context) (api.Policy, error) {
+	return api.Policy{Name: "office.policy"}, f.fail
+}
+
+func (f *fakeHost) SetPolicy(_ context.Context, who Caller, file api.Policy) (api.Policy, error) {
+	file.Window = "set by " + who.Name
+	return file, f.fail
+}
+
+func (f *fakeHost) RemovePolicy(context.Context, Caller) error { return f.fail }
+
 func (f *fakeHost) RemoveQueue(_ context.Context, _ Caller, name string) error {
 	f.note("remove %s", name)
 	return f.fail
@@ -269,6 +280,15 @@ func TestEachCallReachesTheHost(t *testing.T) {
 	}
 	if s.host.change.Compute == nil || *s.host.change.Compute != (api.Compute{Floor: 250, Ceiling: 600}) || s.host.change.Memory != nil {
 		t.Errorf("resized by %+v", s.host.change)
+	}
+	if status, body := s.call("PUT", "/v1/policy", `{"name":"office","text":"`+strings.Repeat("x", 2*bodyLimit)+`"}`); status != 200 || !strings.Contains(body, `"name":"office"`) || !strings.Contains(body, `"window":"set by `) {
+		t.Errorf("a policy longer than other bodies may be: %d %.200s", status, body)
+	}
+	if status, body := s.call("GET", "/v1/policy", ""); status != 200 || !strings.Contains(body, "office.policy") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := s.call("DELETE", "/v1/policy", ""); status != 200 && status != 204 {
+		t.Errorf("%d %s", status, body)
 	}
 	if status, body := s.call("PUT", "/v1/queues/vision", `{"quota":"2"}`); status != 200 || !strings.Contains(body, `"name":"vision"`) || !strings.Contains(body, `"quota":"2"`) {
 		t.Errorf("%d %s", status, body)

@@ -140,3 +140,20 @@ func (c *Client) RemoveQueue(ctx context.Context, name string) error {
 }
 
 func workloadPath(name, rest string) string { return "/v1/workloads/" + url.PathEscape(name) + rest }
+
+// Policy is the policy file that is set; without a name: none is.
+func (c *Client) Policy(ctx context.Context) (api.Policy, error) {
+	var out api.Policy
+	return out, c.call(ctx, http.MethodGet, "/v1/policy", nil, &out)
+}
+
+// SetPolicy has a policy file hold.
+func (c *Client) SetPolicy(ctx context.Context, file api.Policy) (api.Policy, error) {
+	var out api.Policy
+	return out, c.call(ctx, http.MethodPut, "/v1/policy", file, &out)
+}
+
+// RemovePolicy has no policy file hold any more.
+func (c *Client) RemovePolicy(ctx context.Context) error {
+	return c.call(ctx, http.MethodDelete, "/v1/policy", nil, nil)
+}

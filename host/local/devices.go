@@ -42,6 +42,9 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 		for _, message := range h.alarms {
 			info.Warnings = append(info.Warnings, message)
 		}
+		if h.ruling.failed != "" {
+			info.Warnings = append(info.Warnings, h.ruling.failed)
+		}
 		if h.broken != nil {
 			info.Warnings = append(info.Warnings, h.cannotStore().Error())
 		}

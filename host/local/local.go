@@ -104,6 +104,7 @@ type Host struct {
 	orphaned []string        // found at the start, for Info
 	failed   []*work         // lately, with grants: see faulted
 	machine  machine
+	ruling   rules
 }
 
 // Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those

@@ -79,6 +79,9 @@ func (h *Host) gather(first message) []message {
 }
 
 func (h *Host) handle(batch []message) {
+	if h.broken == nil {
+		h.turn()
+	}
 	h.takeIn(batch)
 	h.probe(batch)
 	for _, one := range batch {
@@ -266,6 +269,9 @@ func (h *Host) setTick() {
 		if wanted := h.wall(at); next.IsZero() || wanted.Before(next) {
 			next = wanted
 		}
+	}
+	if at := h.ruling.next; h.broken == nil && !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	if next.IsZero() {
 		h.tick.Stop()

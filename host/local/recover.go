@@ -82,6 +82,10 @@ func (h *Host) recoverQueues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.ruling.own = []api.QueueSpec{{Name: api.DefaultQueue, Quota: api.Unlimited}}
+	for _, queue := range queues {
+		h.ruling.own = with(h.ruling.own, queue)
+	}
 	// A parent comes before its children, whatever their names.
 	for len(queues) > 0 {
 		before := len(queues)
@@ -92,7 +96,7 @@ func (h *Host) recoverQueues(ctx context.Context) error {
 			return fmt.Errorf("%w: queue %s cannot be restored, its parent %q is not there", store.ErrDamaged, queues[0].Name, queues[0].Parent)
 		}
 	}
-	return nil
+	return h.recoverPolicy(ctx)
 }
 
 // learnDevices tells the engine what the node has.

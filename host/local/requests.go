@@ -299,11 +299,9 @@ func (h *Host) SetQueue(ctx context.Context, who server.Caller, spec api.QueueSp
 		return api.Queue{}, refusal(err)
 	}
 	err := h.request(ctx, func() error {
-		if rejected := h.step(engine.QueueSet{At: h.time(), Queue: spec}); rejected != nil {
-			return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
+		if err := h.setQueue(spec); err != nil {
+			return err
 		}
-		h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == spec.Name })
-		h.pending.Queues = append(h.pending.Queues, spec)
 		h.say("queue", nil, "queue "+spec.Name+" has a quota of "+spec.Quota.String())
 		return nil
 	})
@@ -327,11 +325,15 @@ func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) 
 		if !known {
 			return refuse(api.CodeNotFound, "there is no queue %s: see `aliquot queue list`", name)
 		}
+		if p := h.ruling.policy; p != nil && p.Names(name) {
+			return refuse(api.CodeConflict, "queue %s is named in the policy %s: take it out there and set the policy again, then remove it", name, h.ruling.file.Name)
+		}
 		if rejected := h.step(engine.QueueGone{At: h.time(), Queue: name}); rejected != nil {
 			return refuse(api.CodeConflict, "%s", rejected.Reason)
 		}
 		h.pending.Queues = slices.DeleteFunc(h.pending.Queues, func(set api.QueueSpec) bool { return set.Name == name })
 		h.pending.QueuesGone = append(h.pending.QueuesGone, name)
+		h.ruling.own = slices.DeleteFunc(slices.Clone(h.ruling.own), func(q api.QueueSpec) bool { return q.Name == name })
 		h.say("queue", nil, "queue "+name+" is removed")
 		return nil
 	})

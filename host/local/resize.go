@@ -34,7 +34,7 @@ func (h *Host) Resize(ctx context.Context, who server.Caller, name string, chang
 			}
 		}
 		if share.Compute.Floor > w.now.Spec.Share.Compute.Floor {
-			if err := h.engine.CheckQuota(asked); err != nil {
+			if err := h.checkQuota(asked); err != nil {
 				return api.Invalid("%s", err)
 			}
 		}

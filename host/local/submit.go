@@ -146,7 +146,7 @@ func (h *Host) checkFit(w *work) error {
 	if err := h.checkCeiling(spec.Share.Memory, spec.Model); err != nil {
 		return err
 	}
-	if err := h.engine.CheckQuota(asked); err != nil {
+	if err := h.checkQuota(asked); err != nil {
 		return api.Invalid("%s", err)
 	}
 	return nil

@@ -17,7 +17,6 @@ const FormatLine = "aliquot policy 1"
 
 // Limits of a policy file.
 const (
-	MaxBytes   = 1 << 20
 	maxWindows = 100
 	maxQueues  = 10_000
 )
@@ -42,8 +41,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Parse reads a policy file, and says what is wrong with it by itself: also what does not add up when no other queues are there, and windows
 // that overlap in the 400 days after a moment.
 func Parse(name, text string, after time.Time) (*Policy, error) {
-	if len(text) > MaxBytes {
-		return nil, &Error{name, 1, fmt.Errorf("the file has %d bytes: a policy has %d at most", len(text), MaxBytes)}
+	if len(text) > api.MaxPolicyBytes {
+		return nil, &Error{name, 1, fmt.Errorf("the file has %d bytes: a policy has %d at most", len(text), api.MaxPolicyBytes)}
 	}
 	p := &parser{Policy: &Policy{Name: name, Zone: "UTC"}, zone: time.UTC}
 	p.section = &p.Settings

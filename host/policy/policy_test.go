@@ -282,3 +282,33 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestOwn: what the policy says now cannot be set otherwise, all else can, and what is so by itself stays for when the policy is gone.
+func TestOwn(t *testing.T) {
+	p := parsed(t, company)
+	old := api.QueueSpec{Name: "vision", Quota: 9000, Weight: api.QueueWeight{All: 7}}
+	for _, w := range []*Window{nil, p.Windows[0]} {
+		asked := p.During(w, []api.QueueSpec{old}).Queues[0]
+		asked.Limit.Compute = new(api.Quota(5000))
+		own, err := p.Own(w, old, asked)
+		if err != nil || own.Quota != 9000 || own.Weight.All != 7 || own.Parent != "" || own.Order != old.Order || *own.Limit.Compute != 5000 {
+			t.Errorf("%+v %v", own, err)
+		}
+		asked.Quota = 2000
+		if _, err := p.Own(w, old, asked); err == nil || !strings.Contains(err.Error(), "quota of queue vision is what the policy says") {
+			t.Errorf("%v", err)
+		}
+	}
+	batch := api.QueueSpec{Name: "batch", Quota: 500, QuotaDevices: new(int64(3)), Models: []api.QueueModel{{Model: "H200", Limit: api.QueueAmounts{Compute: new(api.Quota(250))}}}}
+	own, err := p.Own(p.Windows[0], batch, p.During(p.Windows[0], []api.QueueSpec{batch}).Queues[0])
+	if err != nil || own.Quota != 500 || *own.QuotaDevices != 3 || own.QuotaMemory != nil || own.Limit.Compute != nil || *own.Models[0].Limit.Compute != 250 {
+		t.Errorf("%+v %v", own, err)
+	}
+	var names []string
+	for _, q := range p.New([]api.QueueSpec{batch}) {
+		names = append(names, q.Parent+"/"+q.Name+" "+q.Quota.String())
+	}
+	if fmt.Sprint(names) != "[/org none org/vision none]" {
+		t.Errorf("new are %v", names)
+	}
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/cli/safe"
+)
+
+func (c *invocation) policySetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set FILE",
+		Short: "Have a policy file hold on the server, from now on and after restarts",
+		Long: `Sends a policy file to the server, which holds it from now on, in place of the one before: it keeps the text, so later changes of the file mean
+nothing until it is set again. It is refused whole where anything in it does not add up with the queues that there are. What it says of
+a queue cannot be set otherwise meanwhile; the rest can, with aliquot queue set. Only root may, and the user that the server runs as.`,
+		Example: "  aliquot policy set office.policy",
+		Args:    args(1, "a policy file"),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		text, err := os.ReadFile(given[0])
+		if err != nil {
+			return fmt.Errorf("read the policy: %w", err)
+		}
+		server := c.client()
+		defer server.Close()
+		set, err := server.SetPolicy(cmd.Context(), api.Policy{Name: given[0], Text: string(text)})
+		if err != nil {
+			return err
+		}
+		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set. "+c.holding(set))
+	}
+	return cmd
+}
+
+// holding says what of a policy holds, and until when.
+func (c *invocation) holding(set api.Policy) string {
+	text := "No window of it holds now"
+	if set.Window != "" {
+		text = "Its window " + safe.Line(set.Window) + " holds now"
+	}
+	if set.Until == nil {
+		return text + "."
+	}
+	return text + ", until " + set.Until.In(c.Now().Location()).Format("Mon 2 Jan 15:04 MST") + "."
+}
+
+func (c *invocation) policyShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "The policy file that holds on the server, as it was set",
+		Long:  "Prints the policy file that holds on the server, as it was set, so that it can be changed and set again. On standard error it says what of it holds now.",
+		Args:  none,
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		server := c.client()
+		defer server.Close()
+		set, err := server.Policy(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *format == formatJSON || *format == formatYAML {
+			return encode(c.Out, *format, set)
+		}
+		note := "no policy is set: `aliquot policy set FILE` sets one"
+		if set.Name != "" {
+			note = "the policy " + safe.Line(set.Name) + ". " + c.holding(set)
+			if _, err := fmt.Fprint(c.Out, safe.Lines(set.Text)); err != nil {
+				return err
+			}
+		}
+		if set.Warning != "" {
+			note += " " + safe.Line(set.Warning)
+		}
+		_, err = fmt.Fprintf(c.Err, "aliquot: %s\n", note)
+		return err
+	}
+	return cmd
+}
+
+func (c *invocation) policyRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "remove",
+		Aliases: []string{"rm"},
+		Short:   "Have no policy file hold any more: queues are as aliquot queue set has them",
+		Args:    none,
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		server := c.client()
+		defer server.Close()
+		if err := server.RemovePolicy(cmd.Context()); err != nil {
+			return err
+		}
+		return c.say(*format, struct{}{}, "The policy is removed.")
+	}
+	return cmd
+}

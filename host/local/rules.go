@@ -1,0 +1,249 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/policy"
+	"github.com/aliquot-dev/aliquot/server"
+)
+
+// policySetting is where the policy file is kept, as an api.Policy; empty: none is set.
+const policySetting = "policy"
+
+// windowPace is how often, at least, it is looked whether another window holds: the clock may be set, and the machine may sleep.
+const windowPace = time.Minute
+
+// rules are the queues of a server by themselves and its policy file.
+type rules struct {
+	own    []api.QueueSpec // as users set them, the default queue included; the store has the same
+	file   api.Policy
+	policy *policy.Policy // nil: none is set
+	holds  *policy.Window // nil: none does
+	looked time.Time      // when it was last found out which does
+	next   time.Time      // when it is to be found out again; zero: never
+	failed string         // why a window could not begin
+}
+
+// under is what the engine is told where a policy holds, with queues that are so by themselves.
+func (r *rules) under(own []api.QueueSpec) engine.Policy {
+	if r.policy == nil {
+		return engine.Policy{Queues: own}
+	}
+	return r.policy.During(r.holds, own)
+}
+
+// checks says what does not add up with queues that are so by themselves: under the policy at any time, and without it.
+func (r *rules) checks(own []api.QueueSpec) error {
+	if r.policy != nil {
+		if err := r.policy.Check(own); err != nil {
+			return err
+		}
+	}
+	return (&policy.Policy{}).Check(own)
+}
+
+// with are queues with one more, or with one changed.
+func with(own []api.QueueSpec, spec api.QueueSpec) []api.QueueSpec {
+	own = slices.Clone(own)
+	if i := slices.IndexFunc(own, func(q api.QueueSpec) bool { return q.Name == spec.Name }); i >= 0 {
+		own[i] = spec
+		return own
+	}
+	return append(own, spec)
+}
+
+// recoverPolicy takes up the policy file that was set. A server whose policy cannot be read any more starts without it, and says so.
+func (h *Host) recoverPolicy(ctx context.Context) error {
+	text, err := h.store.Setting(ctx, policySetting)
+	if err != nil || text == "" {
+		return err
+	}
+	var file api.Policy
+	if err := json.Unmarshal([]byte(text), &file); err != nil {
+		return fmt.Errorf("the policy that was set cannot be read: %w", err)
+	}
+	if err := h.usePolicy(file); err != nil {
+		h.ruling.failed = fmt.Sprintf("the policy %s does not hold: %v; set it again with `aliquot policy set`", file.Name, err)
+		h.Log.Error("the server starts without its policy", "policy", file.Name, "error", err)
+	}
+	return nil
+}
+
+// usePolicy has a policy file hold from now on.
+func (h *Host) usePolicy(file api.Policy) error {
+	parsed, err := policy.Parse(file.Name, file.Text, h.Now())
+	if err != nil {
+		return err
+	}
+	next := rules{file: file, policy: parsed, holds: parsed.At(h.Now())}
+	made := parsed.New(h.ruling.own)
+	next.own = append(slices.Clone(h.ruling.own), made...)
+	if err := next.checks(next.own); err != nil {
+		return err
+	}
+	if rejected := h.step(engine.PolicySet{At: h.time(), Policy: next.under(next.own)}); rejected != nil {
+		return errors.New(rejected.Reason)
+	}
+	h.ruling = next
+	h.ruling.reckon(h.Now())
+	h.pending.Queues = append(h.pending.Queues, made...)
+	return nil
+}
+
+// reckon finds out when it is to be looked again which window holds.
+func (r *rules) reckon(now time.Time) {
+	r.looked, r.next = now.Round(0), time.Time{}
+	if r.policy == nil {
+		return
+	}
+	if at, ok := r.policy.Next(now); ok {
+		r.next = at
+		if soon := r.looked.Add(windowPace); soon.Before(at) {
+			r.next = soon
+		}
+	}
+}
+
+// turn has another window hold where one begins or ends by now, by the clock of the machine.
+func (h *Host) turn() {
+	now := h.Now().Round(0)
+	r := &h.ruling
+	if r.next.IsZero() || now.Before(r.next) && !now.Before(r.looked) {
+		return
+	}
+	was := r.holds
+	if r.holds = r.policy.At(now); r.holds != was {
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: r.under(r.own)}); rejected != nil {
+			r.failed = "what holds from now on by the policy could not be set: " + rejected.Reason
+			h.Log.Error("a window cannot begin or end", "policy", r.file.Name, "error", rejected.Reason)
+			r.holds = was
+		} else {
+			r.failed = ""
+			h.say("queue", nil, windowSentence(r.holds))
+		}
+	}
+	r.reckon(now)
+}
+
+func windowSentence(w *policy.Window) string {
+	if w == nil {
+		return "no window of the policy holds any more"
+	}
+	return "window " + w.Name + " of the policy holds"
+}
+
+// setQueue makes or changes a queue, under the policy where one is set.
+func (h *Host) setQueue(spec api.QueueSpec) error {
+	own := spec
+	var event engine.Event = engine.QueueSet{At: h.time(), Queue: spec}
+	if r := &h.ruling; r.policy != nil {
+		old := api.QueueSpec{Name: spec.Name, Quota: api.Unlimited}
+		if i := slices.IndexFunc(r.own, func(q api.QueueSpec) bool { return q.Name == spec.Name }); i >= 0 {
+			old = r.own[i]
+		}
+		var err error
+		if own, err = r.policy.Own(r.holds, old, spec); err != nil {
+			return refuse(api.CodeConflict, "%v", err)
+		}
+		all := with(r.own, own)
+		if err := r.checks(all); err != nil {
+			return refuse(api.CodeConflict, "%v", err)
+		}
+		event = engine.PolicySet{At: h.time(), Policy: r.under(all)}
+	}
+	if rejected := h.step(event); rejected != nil {
+		return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
+	}
+	h.ruling.own = with(h.ruling.own, own)
+	h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == own.Name })
+	h.pending.Queues = append(h.pending.Queues, own)
+	return nil
+}
+
+// checkQuota says why a workload could never hold its floors in its queue: not now, and in no window of the policy.
+func (h *Host) checkQuota(asked engine.Workload) error {
+	err := h.engine.CheckQuota(asked)
+	if p := h.ruling.policy; err != nil && p != nil {
+		for _, w := range append([]*policy.Window{nil}, p.Windows...) {
+			if engine.CheckQuotaUnder(p.During(w, h.ruling.own), asked) == nil {
+				return nil // it waits for that
+			}
+		}
+	}
+	return err
+}
+
+// Policy is the policy file that is set, with what holds now; without a name: none is.
+func (h *Host) Policy(ctx context.Context) (api.Policy, error) {
+	var out api.Policy
+	err := h.look(ctx, func() { out = h.policyNow() })
+	return out, err
+}
+
+func (h *Host) policyNow() api.Policy {
+	r := &h.ruling
+	out := r.file
+	out.Warning = r.failed
+	if r.policy == nil {
+		return out
+	}
+	if r.holds != nil {
+		out.Window = r.holds.Name
+	}
+	if at, ok := r.policy.Next(h.Now()); ok {
+		out.Until = new(at.UTC())
+	}
+	return out
+}
+
+// SetPolicy has a policy file hold in place of the one before. It is refused whole where anything in it does not add up with the queues there are.
+func (h *Host) SetPolicy(ctx context.Context, who server.Caller, file api.Policy) (api.Policy, error) {
+	if err := h.mayRule(who); err != nil {
+		return api.Policy{}, err
+	}
+	file = api.Policy{Name: file.Name, Text: file.Text}
+	if err := file.Validate(); err != nil {
+		return api.Policy{}, refusal(err)
+	}
+	var out api.Policy
+	err := h.request(ctx, func() error {
+		if err := h.usePolicy(file); err != nil {
+			return refuse(api.CodeInvalid, "%v", err)
+		}
+		kept, err := json.Marshal(file)
+		if err != nil {
+			return err
+		}
+		h.set(map[string]string{policySetting: string(kept)})
+		h.say("queue", nil, "the policy "+file.Name+" is set; "+windowSentence(h.ruling.holds))
+		out = h.policyNow()
+		return nil
+	})
+	return out, err
+}
+
+// RemovePolicy has queues be as they are by themselves.
+func (h *Host) RemovePolicy(ctx context.Context, who server.Caller) error {
+	if err := h.mayRule(who); err != nil {
+		return err
+	}
+	return h.request(ctx, func() error {
+		if h.ruling.file.Name == "" && h.ruling.failed == "" {
+			return refuse(api.CodeNotFound, "no policy is set: there is none to remove")
+		}
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: engine.Policy{Queues: h.ruling.own}}); rejected != nil {
+			return refuse(api.CodeConflict, "%s", rejected.Reason)
+		}
+		h.ruling = rules{own: h.ruling.own}
+		h.set(map[string]string{policySetting: ""})
+		h.say("queue", nil, "the policy is removed")
+		return nil
+	})
+}

@@ -1,0 +1,111 @@
+package local
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
+
+const officeHours = `aliquot policy 1
+zone Europe/Berlin
+queue product limit=1
+window night from=20:00 to=06:00
+queue product limit=2
+placement default
+`
+
+// A policy file holds on a server: its windows begin and end by the clock, queues are set beside it, and it is there after a restart.
+func TestPolicyHolds(t *testing.T) {
+	ctx := context.Background()
+	var ahead atomic.Int64
+	start := time.Now()
+	noon := time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC) // 12:00 in Berlin
+	clock := func() time.Time { return noon.Add(time.Since(start) + time.Duration(ahead.Load())) }
+	s := newSite(t, func(config *Config) { config.Now = clock })
+	limit := func() string {
+		t.Helper()
+		queues, err := s.Queues(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range queues {
+			if q.Name == "product" {
+				if q.Limit.Compute == nil {
+					return "not set"
+				}
+				return q.Limit.Compute.String()
+			}
+		}
+		return "no queue"
+	}
+	set, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: officeHours})
+	if err != nil || set.Window != "" || set.Until == nil || !set.Until.Equal(time.Date(2026, 11, 23, 19, 0, 0, 0, time.UTC)) {
+		t.Fatalf("%+v %v", set, err)
+	}
+	one := func(name string) api.WorkloadSpec {
+		w := spec("1", "sleep 1000")
+		w.Name, w.Queue, w.Preemptible = name, "product", true
+		return w
+	}
+	s.running(s.submit(one("first")).UID)
+	second := s.submit(one("second"))
+	if why, err := s.Why(ctx, second.UID); err != nil || why.Code != "quota" {
+		t.Errorf("it waits for %+v (%v)", why, err)
+	}
+	ahead.Store(int64(8 * time.Hour))
+	if got := limit(); got != "2" { // any request finds the night begun
+		t.Errorf("at night the limit is %s", got)
+	}
+	s.running(second.UID)
+	s.restart()
+	if got := limit(); got != "2" {
+		t.Errorf("after a restart the limit is %s", got)
+	}
+	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "product", Quota: api.Unlimited, Limit: api.QueueAmounts{Compute: new(api.Quota(3000))}})
+	refused(t, err, api.CodeConflict, "limit of queue product is what the policy says, 2")
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "product", Quota: 500, Limit: api.QueueAmounts{Compute: new(api.Quota(2000))}}); err != nil {
+		t.Error(err)
+	}
+	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "product", Quota: 1500, Limit: api.QueueAmounts{Compute: new(api.Quota(2000))}})
+	refused(t, err, api.CodeConflict, "office:3: queue product: its quota of 1.5 devices is over its limit of 1 device")
+	refused(t, s.RemoveQueue(ctx, me, "product"), api.CodeConflict, "named in the policy office")
+	_, err = s.SetPolicy(ctx, me, api.Policy{Name: "wrong", Text: strings.Replace(officeHours, "limit=2", "limit=0.25", 1)})
+	refused(t, err, api.CodeInvalid, "wrong:5: in window night queue product: its quota of 0.5 devices is over its limit")
+	ahead.Store(int64(19 * time.Hour))
+	if got := limit(); got != "1" {
+		t.Errorf("by day the limit is %s", got)
+	}
+	if err := s.RemovePolicy(ctx, me); err != nil {
+		t.Fatal(err)
+	}
+	if got := limit(); got != "not set" {
+		t.Errorf("without the policy the limit is %s", got)
+	}
+	refused(t, s.RemovePolicy(ctx, me), api.CodeNotFound, "no policy is set")
+	s.restart()
+	if now, err := s.Policy(ctx); err != nil || now.Name != "" || limit() != "not set" {
+		t.Errorf("after a restart the policy is %+v, the limit %s (%v)", now, limit(), err)
+	}
+}
+
+// A window that is to begin begins by itself, without anybody asking.
+func TestWindowBeginsByItself(t *testing.T) {
+	ctx := context.Background()
+	start := time.Now()
+	before := time.Date(2026, 11, 23, 18, 59, 59, 0, time.UTC) // a second before 20:00 in Berlin
+	s := newSite(t, func(config *Config) {
+		config.Now = func() time.Time { return before.Add(time.Since(start)) }
+	})
+	if _, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: officeHours}); err != nil {
+		t.Fatal(err)
+	}
+	w := spec("1", "exit 0")
+	w.Queue, w.Devices, w.Preemptible = "product", 2, true
+	if status := s.ended(s.submit(w).UID).Status; status.Outcome != api.Succeeded {
+		t.Errorf("ended with %+v", status)
+	}
+}
