@@ -99,7 +99,7 @@ func (p plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi
 	defer p.mu.Unlock()
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
-		result, err := p.prepare(ctx, claim)
+		result, err := p.prepare(ctx, claim, claims)
 		if err != nil {
 			p.log.Error("a claim could not be prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "error", err)
 			result = kubeletplugin.PrepareResult{Err: err}
@@ -135,12 +135,12 @@ func (p plugin) HandleError(_ context.Context, err error, message string) {
 	p.log.Error(message, "error", err)
 }
 
-// prepare makes a claim's grants real and its CDI file. Called again for one that is prepared it makes sure of both.
-func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
+// prepare makes a claim's grants real and its CDI file; beside it are the others of its pod. Called again for one that is prepared it makes sure of both.
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, beside []*resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
 	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
 		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	user, err := d.userOf(ctx, claim)
+	user, err := d.userOf(ctx, claim, beside)
 	if err != nil {
 		return refuse(err)
 	}

@@ -338,6 +338,14 @@ func TestUserOf(t *testing.T) {
 		one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "beside", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64)}})
 		return one
 	}
+	other := claimOf("b", 250, 1<<30, "")
+	two := pod("two", 1000)
+	two.Spec.ResourceClaims = append(two.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: new(string)})
+	two.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "more", ResourceClaimName: &other.Name}}
+	apart := two.DeepCopy()
+	apart.Name, apart.UID = "apart", "uid-apart"
+	two.Spec.Containers[0].Resources.Claims = append(two.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: "more"})
+	apart.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "more"}}
 	for name, test := range map[string]struct {
 		pods  []*corev1.Pod
 		want  uint32
@@ -348,10 +356,12 @@ func TestUserOf(t *testing.T) {
 		"the same":   {pods: []*corev1.Pod{pod("both", 1000, 1000), pod("too", 1000)}, want: 1000},
 		"others":     {pods: []*corev1.Pod{pod("mixed", 1000, 1001)}, error: "users 1000 and 1001"},
 		"over pods":  {pods: []*corev1.Pod{pod("left", 5), pod("right", 6)}, error: "users 5 and 6"},
+		"two claims": {pods: []*corev1.Pod{two}, error: "has the claim claim-b too"},
+		"apart":      {pods: []*corev1.Pod{apart}, want: 1000},
 		"not theirs": {pods: []*corev1.Pod{pod("aside")}},
 	} {
 		client := fake.NewClientset()
-		claim.Status.ReservedFor = nil
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "uid-gone"}}
 		for _, one := range test.pods {
 			if _, err := client.CoreV1().Pods("default").Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -360,7 +370,7 @@ func TestUserOf(t *testing.T) {
 		}
 		s.config.Client = client
 		d := &Driver{config: s.config}
-		got, err := d.userOf(t.Context(), claim)
+		got, err := d.userOf(t.Context(), claim, []*resourceapi.ResourceClaim{claim, other})
 		if got != test.want || (err == nil) != (test.error == "") || err != nil && !strings.Contains(err.Error(), test.error) {
 			t.Errorf("%s: got %d, %v; want %d, %q", name, got, err, test.want, test.error)
 		}
