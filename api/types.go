@@ -246,6 +246,9 @@ type QueueSpec struct {
 	// up to so many times the difference earlier. With 2 an hour less makes up for having come two hours later; so nothing waits behind
 	// what came later than so many times what it is predicted to take itself. 0: first come.
 	ShortestFirst Milli `json:"shortestFirst,omitzero"`
+	// LongestRun is how long work in it, and in the queues under it, may run; 0: no bound. Work that asks for no time limit gets it as one when
+	// it is submitted, and ends by it.
+	LongestRun Duration `json:"longestRun,omitempty"`
 	// Order is what else counts in its line.
 	Order QueueOrder `json:"order,omitzero"`
 }

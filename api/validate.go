@@ -201,6 +201,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("the highest priority of queue %s is %d, out of range; give 0 to %d", q.Name, q.MaxPriority, MaxPriority)
 	case q.ShortestFirst < 0 || q.ShortestFirst > MaxShortestFirst:
 		return Invalid("queue %s lets the shortest go first by %s, out of range; give 0 to %s", q.Name, q.ShortestFirst, MaxShortestFirst)
+	case q.LongestRun < 0 || q.LongestRun > 0 && q.LongestRun < LeastTimeLimit:
+		return Invalid("work in queue %s may run for %s at most, which is no time to run; give %s or more, or 0s for no bound", q.Name, q.LongestRun, LeastTimeLimit)
 	case q.Order.PriorityWorth < 0 || q.Order.PriorityWorth > MaxPriorityWorth:
 		return Invalid("a step of priority in queue %s is worth %s, out of range; give 0s to %s", q.Name, q.Order.PriorityWorth, MaxPriorityWorth)
 	}

@@ -140,6 +140,7 @@ func queueUses(queue api.Queue) table {
 type queueFlags struct {
 	quota, limit, parent string
 	shortest, order      string
+	longest              string
 	weight, maxPriority  int32
 }
 
@@ -165,6 +166,12 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 	}
 	if given("parent") {
 		spec.Parent = f.parent
+	}
+	if given("longest-run") {
+		var err error
+		if spec.LongestRun, err = api.ParseDuration(f.longest); err != nil {
+			return usagef("--longest-run: %w", err)
+		}
 	}
 	if given("order") {
 		if given("shortest-first") {
@@ -201,6 +208,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
 	cmd.Flags().StringVar(&flags.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
 	cmd.Flags().StringVar(&flags.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, shortest:2, fifo (default: fair+priority)")
+	cmd.Flags().StringVar(&flags.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
 	cmd.Flags().StringVar(&flags.parent, "parent", "", "the queue that it is a part of")
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)

@@ -138,8 +138,8 @@ func exactQueue(q api.QueueSpec) error {
 			return fmt.Errorf("queue %s has a quota or limit of less than nothing", q.Name)
 		}
 	}
-	if q.Order.PriorityWorth < 0 {
-		return fmt.Errorf("a step of priority in queue %s is worth less than nothing", q.Name)
+	if q.Order.PriorityWorth < 0 || q.LongestRun < 0 {
+		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run for less", q.Name)
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ func validate(spec api.QueueSpec) error {
 	if w := spec.Order.PriorityWorth; w < 0 || w > api.MaxPriorityWorth {
 		return fmt.Errorf("queue %s: a step of priority is worth %s, out of range: give 0s to %s", spec.Name, w, api.MaxPriorityWorth)
 	}
+	if spec.LongestRun < 0 {
+		return fmt.Errorf("queue %s: work may run for %s, less than nothing: give more, or 0s for no bound", spec.Name, spec.LongestRun)
+	}
 	all := boundsOf(spec)
 	for i := range all {
 		b := &all[i]

@@ -92,6 +92,31 @@ func TestPolicyHolds(t *testing.T) {
 	}
 }
 
+// Work gets the time limit of its queue or of one above, is told so, and ends by it; it cannot ask for more.
+func TestLongestRun(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, nil)
+	for _, q := range []api.QueueSpec{
+		{Name: "org", Quota: api.Unlimited, LongestRun: api.Duration(200 * time.Millisecond)},
+		{Name: "team", Parent: "org", Quota: api.Unlimited, LongestRun: api.Duration(time.Hour)},
+	} {
+		if _, err := s.SetQueue(ctx, me, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := spec("1", "sleep 1000")
+	w.Queue = "team"
+	status := s.ended(s.submit(w).UID).Status
+	if status.Outcome != api.TimedOut || len(status.Notes) == 0 || !strings.Contains(status.Notes[0], "queue org lets work run for 200ms at most") {
+		t.Errorf("ended with %+v", status)
+	}
+	w.TimeLimit = api.Duration(30 * time.Minute)
+	_, err := s.Submit(ctx, me, w)
+	refused(t, err, api.CodeInvalid, "a time limit of 30m was asked for, and work in queue org may run for 200ms at most")
+	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "org", Quota: api.Unlimited, LongestRun: 1})
+	refused(t, err, api.CodeInvalid, "no time to run")
+}
+
 // A window that is to begin begins by itself, without anybody asking.
 func TestWindowBeginsByItself(t *testing.T) {
 	ctx := context.Background()

@@ -138,6 +138,9 @@ func (h *Host) checkFit(w *work) error {
 		return refuse(api.CodeForbidden, "priority %d was asked for, and in queue %s users may give at most %d: ask for that or less, or have root raise it with `aliquot queue set %s --max-priority %d`",
 			spec.Priority, spec.Queue, most, spec.Queue, spec.Priority)
 	}
+	if err := boundRun(w, queues); err != nil {
+		return err
+	}
 	asked := engineWorkload(w)
 	asked.ID = spec.Name
 	if err := h.engine.Check(asked); err != nil {
@@ -148,6 +151,24 @@ func (h *Host) checkFit(w *work) error {
 	}
 	if err := h.checkQuota(asked); err != nil {
 		return api.Invalid("%s", err)
+	}
+	return nil
+}
+
+// boundRun holds a workload to how long its queue, and those above that, let work run.
+func boundRun(w *work, queues []api.Queue) error {
+	limit := &w.now.Spec.TimeLimit
+	asked := *limit > 0
+	for name := w.now.Spec.Queue; name != ""; {
+		at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == name })
+		queue := &queues[at] // a queue's parent is there
+		if longest := queue.LongestRun; asked && longest > 0 && *limit > longest {
+			return api.Invalid("a time limit of %s was asked for, and work in queue %s may run for %s at most: ask for that or less", *limit, name, longest)
+		} else if longest > 0 && (*limit == 0 || *limit > longest) {
+			*limit = longest
+			w.now.Status.Notes = []string{fmt.Sprintf("queue %s lets work run for %s at most: it ends then", name, longest)}
+		}
+		name = queue.Parent
 	}
 	return nil
 }

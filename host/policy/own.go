@@ -45,6 +45,8 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		*weightOf(to, key) = *weightOf(&from, key)
 	case "max-priority":
 		to.MaxPriority = from.MaxPriority
+	case "longest-run":
+		to.LongestRun = from.LongestRun
 	case "order":
 		to.Order, to.ShortestFirst = from.Order, from.ShortestFirst
 	default:

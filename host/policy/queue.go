@@ -58,6 +58,12 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	case "max-priority":
 		n, err := number(value, 0, api.MaxPriority)
 		return func(q *api.QueueSpec) { q.MaxPriority = int32(n) }, err
+	case "longest-run":
+		if value == "none" {
+			return func(q *api.QueueSpec) { q.LongestRun = 0 }, nil
+		}
+		long, err := api.ParseDuration(value)
+		return func(q *api.QueueSpec) { q.LongestRun = long }, err
 	case "order":
 		order, shortest, err := api.ParseOrder(value)
 		return func(q *api.QueueSpec) { q.Order, q.ShortestFirst = order, shortest }, err
@@ -68,7 +74,7 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	}
 	kind, resource, _ := strings.Cut(bound, "-")
 	if kind != "quota" && kind != "limit" {
-		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order or max-priority")
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, longest-run or max-priority")
 	}
 	set, err := amount(resource, value)
 	if err != nil {
