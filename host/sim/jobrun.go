@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -388,21 +385,4 @@ func (r *jobRun) evict(a engine.Evict) error {
 		return r.queueUp([]*member{m}, nil)
 	}
 	return r.submit(m)
-}
-
-// runningMembers are the jobs that run, in the order of the trace.
-func (r *jobRun) runningMembers() []*member {
-	all := slices.Collect(maps.Keys(r.running))
-	slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
-	return all
-}
-
-func (r *jobRun) firstWaiting() string {
-	var first *member
-	for _, m := range r.byID {
-		if first == nil || m.index < first.index {
-			first = m
-		}
-	}
-	return first.job.ID
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -258,4 +259,21 @@ func (r *jobRun) raise() {
 			m.level++
 		}
 	}
+}
+
+// runningMembers are the jobs that run, in the order of the trace.
+func (r *jobRun) runningMembers() []*member {
+	all := slices.Collect(maps.Keys(r.running))
+	slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
+	return all
+}
+
+func (r *jobRun) firstWaiting() string {
+	var first *member
+	for _, m := range r.byID {
+		if first == nil || m.index < first.index {
+			first = m
+		}
+	}
+	return first.job.ID
 }
