@@ -205,9 +205,21 @@ func (r *Rule) settleWord(g *grant, seen *Observation, all bool) {
 	wanted = min(wanted, rest)
 	free := min(wanted, g.mayHold)
 	g.mayHold -= free
+	r.chargePause(g, free)
 	part = min(part+wanted-free, g.device.idlePending)
 	g.device.idlePending -= part
 	g.use(part)
+}
+
+// chargePause takes what a grant held at borrowers' cost off what it gets above its floor, so that they lose nothing as long as it gets that: its
+// turn among them comes later, by two leases at most, and its ceiling allows less, unless its floor has fallen behind.
+func (r *Rule) chargePause(g *grant, pause NS) {
+	if g.vtime < g.device.vmin+r.arrears(g, 2) {
+		g.vtime += uint64(pause) * perNS / uint64(g.policy.Weight)
+	}
+	if g.policy.Ceiling > g.policy.Floor && g.credit < PS(r.config.IdleCap)*perNS*4/5 {
+		g.bucket -= PS(pause) * perNS
+	}
 }
 
 // countPaid remembers what of the grant's word has been charged. What is heard of late was paid for already.

@@ -4,6 +4,7 @@ const (
 	retryFirst = 500 * microsecond // one who waited and then launched nothing: twice as long each time,
 	retrySteps = 7                 // up to 64 ms
 	shortPause = 150 * microsecond // a pause that costs no more than giving the device away and back
+	still      = 200 * microsecond // who has launched nothing for so long may have launched its last for now
 	recheck    = 500 * microsecond // when to look again at work that is late, without word from its processes
 )
 
@@ -67,7 +68,7 @@ func (r *Rule) open(g *grant, length NS) {
 	if g.demand {
 		g.countWait(r.now)
 	}
-	g.waking = false
+	g.waking, g.yielded = false, false
 	if d.lastHolder != nil && d.lastHolder != g {
 		d.switches++
 	}
@@ -186,6 +187,23 @@ func (r *Rule) idled(holder *grant, wanted bool) (at NS, lost bool) {
 		}
 		at = max(at, r.idleDeadline(g, wanted))
 	}
+	return at, at <= r.now
+}
+
+// aboutToIdle says whether the holder's work should end within Early, nothing comes behind it and it will not come back soon then: the device
+// goes to whoever waits before it idles. Not from the latency class, whose next request may come any moment. at is when to look again; while launches come, what is queued lasts until about then.
+func (r *Rule) aboutToIdle(holder *grant, wanted bool) (at NS, soon bool) {
+	if !wanted || !holder.outstanding || holder.busyUntil < r.now || holder.policy.Latency {
+		return Never, false
+	}
+	if holder.task.isGang() || r.worthHolding(holder) {
+		return Never, false
+	}
+	since := holder.stillSince
+	if holder.coming {
+		since = r.now
+	}
+	at = max(since+still, holder.busyUntil-min(holder.busyUntil, r.config.Early))
 	return at, at <= r.now
 }
 

@@ -34,9 +34,12 @@ type grant struct {
 	quick      bool // came back soon from its last pause
 	demand     bool // waits at the gate
 	waking     bool // woke with credit and has not been served since
+	yielded    bool // its last lease ended because it was about to idle
 
 	// What was last heard of its processes.
 	outstanding   bool
+	coming        bool
+	stillSince    NS // when it was last seen to have launched
 	demandSince   NS
 	wokeAt        NS
 	busyUntil     NS

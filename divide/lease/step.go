@@ -78,6 +78,16 @@ func (r *Rule) stepHolder(d *device) {
 		return
 	}
 	d.due(idleAt)
+	if d.setAside == nil {
+		emptyAt, soon := r.aboutToIdle(holder, wanted)
+		if soon {
+			holder.lostIdleAt = holder.busyUntil
+			holder.yielded = true
+			r.endLease(holder)
+			return
+		}
+		d.due(emptyAt)
+	}
 	end, ahead := holder.gate.End, r.config.Ahead
 	if decide := end - min(ahead, end); r.now < decide {
 		d.due(decide)

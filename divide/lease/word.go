@@ -23,6 +23,10 @@ func (r *Rule) listen(g *grant) {
 		g.waking = false
 	}
 	g.demand = seen.Waiting
+	g.coming = seen.Coming
+	if seen.Launched != g.launched {
+		g.stillSince = r.now
+	}
 	g.launched = seen.Launched
 	g.outstanding = seen.Outstanding
 	r.hearDrain(g)
@@ -70,7 +74,7 @@ func (r *Rule) hearWait(g *grant, seen *Observation) {
 		g.pause = g.demandSince - min(g.demandSince, g.lostIdleAt)
 	}
 	g.lostIdleAt = 0
-	if g.phase != phaseIdle {
+	if g.phase != phaseIdle && !g.yielded {
 		return
 	}
 	lag := uint64(0)

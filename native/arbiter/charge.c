@@ -94,6 +94,16 @@ static enum rival rival_of(const struct core *core, const struct core_device *d,
 	return most;
 }
 
+/* Takes what a grant held at borrowers' cost off what it gets above its floor, so that they lose nothing as long as it gets that: its turn
+ * among them comes later, by two leases at most, and its ceiling allows less, unless its floor has fallen behind. */
+static void charge_pause(const struct core *core, const struct core_device *d, struct core_grant *g, uint64_t pause)
+{
+	if (g->vtime < d->vmin + 2 * core->config.lease_ns * CORE_MILLI / g->policy.weight)
+		g->vtime += pause * CORE_MILLI / g->policy.weight;
+	if (g->policy.ceiling > g->policy.floor && g->credit < (int64_t)core->config.idle_cap_ns * CORE_MILLI * 4 / 5)
+		g->bucket -= (int64_t)pause * CORE_MILLI;
+}
+
 /* Charges a grant for what it held at nobody's cost, or at that of borrowers, by its word. Work that is late may have ended unheard, where
  * its program has no CPU: for a while that time is kept for later, unless all is to be settled now. */
 void core_settle_word(struct core *core, struct core_device *d, struct core_grant *g, const struct core_observation *seen, bool all)
@@ -139,6 +149,7 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 	wanted = wanted < rest ? wanted : rest;
 	uint64_t free = wanted < g->may_hold ? wanted : g->may_hold;
 	g->may_hold -= free;
+	charge_pause(core, d, g, free);
 	part += wanted - free;
 	part = part < d->idle_pending ? part : d->idle_pending;
 	d->idle_pending -= part;

@@ -47,10 +47,10 @@
  * lease's end, or after the end that it announced itself (up to `patience`, and not while an owner who has just woken waits), is
  * overlapped: the next goes beside it and the time is apportioned in the same way.
  *
- * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; at once, if another waits and it is
- * not worth holding (worth_holding). Time that a program spends between its launches is not use: while nobody waits the holder
+ * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; if another waits and it is
+ * not worth holding (worth_holding) at once, or even `early` before what it launched last should end (about_to_idle). Time that a program spends between its launches is not use: while nobody waits the holder
  * is charged by its own word (launches at their learned durations), never more than the clock; likewise while only borrowers wait and it is
- * an owner, but pauses of more than half its work are charged then. Work that is later than its word may have ended unheard, where its program has
+ * an owner, but pauses of more than half its work are charged then, and the others come off what it gets above its floor: bucket and vtime. Work that is later than its word may have ended unheard, where its program has
  * no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. Where an owner waits, holding is charged by the clock. So a program
  * that waits after each launch gets its floor, at nobody's cost or at that of borrowers, and one that lies gets idle time at most, until the
  * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
@@ -154,7 +154,10 @@ struct core_grant {
 	bool overlapped, barred, quick;
 	bool demand;          /* waits at the gate */
 	bool waking;          /* woke with credit and has not been served since */
+	bool yielded;         /* its last lease ended because it was about to idle */
 	bool outstanding;
+	bool coming;          /* a launch waits behind what is queued */
+	uint64_t still_since; /* when it was last seen to have launched */
 	uint64_t demand_since, woke_at, busy_until, launched;
 	uint64_t measured;    /* of measured_ns: charged already, where it is charged by its word */
 	uint64_t open_at, ended_at; /* of the lease */

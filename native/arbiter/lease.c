@@ -8,6 +8,7 @@
 #define SHORT_PAUSE_NS 150000 /* a pause that costs no more than giving the device away and back */
 #define BAR_CHECK_NS 20000    /* a bucket that empties about as fast as it fills, as work drains, is looked at no more often */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
+#define STILL_NS 200000       /* who has launched nothing for so long may have launched its last for now */
 
 void core_due(struct core_device *d, uint64_t at)
 {
@@ -89,7 +90,7 @@ void core_open(struct core *core, int grant, uint64_t length)
 				g->books.wake_worst_ns = waited;
 		}
 	}
-	g->waking = false;
+	g->waking = g->yielded = false;
 	if (d->last_holder >= 0 && d->last_holder != grant)
 		d->switches++;
 	d->holder = d->last_holder = grant;
@@ -174,6 +175,22 @@ static bool idled(const struct core *core, int holder, bool wanted, uint64_t *at
 	return *at <= core->now;
 }
 
+/*
+ * Whether the holder's work should end within `early`, nothing comes behind it and it will not come back soon then: the device goes to whoever
+ * waits before it idles. Not from the latency class, whose next request may come any moment. *at: when to look again; while launches come, what is queued lasts until about then.
+ */
+static bool about_to_idle(const struct core *core, const struct core_grant *h, bool wanted, uint64_t *at)
+{
+	*at = CORE_NEVER;
+	if (!wanted || !h->outstanding || h->busy_until < core->now || (h->policy.flags & ALQ_POLICY_LATENCY))
+		return false;
+	if (core_gang(core, h->task) || worth_holding(core, h))
+		return false;
+	uint64_t early = core->config.early_ns, still = (h->coming ? core->now : h->still_since) + STILL_NS;
+	*at = h->busy_until > still + early ? h->busy_until - early : still;
+	return *at <= core->now;
+}
+
 static void lose_idle(struct core *core, int holder)
 {
 	const struct core_task *t = &core->task[core->grant[holder].task];
@@ -251,6 +268,14 @@ static void step_holder(struct core *core, int device)
 		return;
 	}
 	core_due(d, idle_at);
+	uint64_t empty_at = CORE_NEVER;
+	if (d->reserved_for < 0 && about_to_idle(core, h, wanted, &empty_at)) {
+		h->lost_idle_at = h->busy_until;
+		h->yielded = true;
+		core_end_lease(core, d->holder);
+		return;
+	}
+	core_due(d, empty_at);
 	uint64_t end = h->gate.end_ns, decide = end > core->config.ahead_ns ? end - core->config.ahead_ns : 0;
 	if (core->now < decide) {
 		core_due(d, decide);

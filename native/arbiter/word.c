@@ -35,7 +35,7 @@ static void observe_wait(struct core *core, struct core_grant *g, const struct c
 		g->pause_ns = g->demand_since > g->lost_idle_at ? g->demand_since - g->lost_idle_at : 0;
 	}
 	g->lost_idle_at = 0;
-	if (g->phase != CORE_IDLE)
+	if (g->phase != CORE_IDLE && !g->yielded)
 		return;
 	/* One that paused between two batches keeps what it is behind by, up to two leases; one that was away starts level. */
 	uint64_t lag = core->now < g->ended_at + PAUSE_NS ? 2 * core->config.lease_ns * CORE_MILLI / g->policy.weight : 0;
@@ -102,6 +102,9 @@ void core_observe(struct core *core, int grant)
 	if (!seen.waiting)
 		g->waking = false;
 	g->demand = seen.waiting;
+	g->coming = seen.coming;
+	if (seen.launched != g->launched)
+		g->still_since = core->now;
 	g->launched = seen.launched;
 	g->outstanding = seen.outstanding;
 	if (g->phase == CORE_DRAINING) {

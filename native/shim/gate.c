@@ -10,6 +10,7 @@
 #include "meter.h"
 
 #define GATE_SLEEP_NS (100 * NS_PER_MS) /* looks again at least so often: the arbiter may have died */
+#define EXTENDED_NS (200 * NS_PER_US)   /* so long before its end a lease that goes on has been extended, as a rule */
 #define RETURNS_NS (300 * NS_PER_US)    /* launching again so soon after all had ended is a wait between launches, not a pause */
 #define TURN_RECHECK_NS NS_PER_MS       /* another process' launch may end sooner than it should, and it does not tell */
 #define TURN_FAR_NS NS_PER_S            /* a turn further ahead than this is scribble, or behind a giant launch: it is not waited for */
@@ -137,7 +138,7 @@ static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, ui
 		return room(m, c, pass, now, again) ? floor_verdict(m, pass->est_ns, now, again) : WAIT_ROOM;
 	}
 	if (m->outstanding != 0 && m->busy_until_ns >= end) {
-		*again = end;
+		*again = now + EXTENDED_NS < end ? end - EXTENDED_NS : end;
 		return WAIT_ROOM;
 	}
 	return room(m, c, pass, now, again) && take_turn(m, c, pass, now, again) ? GO : WAIT_ROOM;

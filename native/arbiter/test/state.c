@@ -60,6 +60,9 @@ static void visit_lease(visitor visit, const struct core_grant *g, int index)
 	V("demand", g->demand);
 	V("waking", g->waking);
 	V("outstanding", g->outstanding);
+	V("yielded", g->yielded);
+	V("coming", g->coming);
+	V("still since", g->still_since);
 	V("demand since", g->demand_since);
 	V("woke at", g->woke_at);
 	V("busy until", g->busy_until);
