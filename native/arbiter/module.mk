@@ -21,7 +21,7 @@ $(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
-ARBITER_VIRTUAL := shares virtual latency luck gangs
+ARBITER_VIRTUAL := shares virtual pauses latency luck gangs
 $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
@@ -54,6 +54,7 @@ $(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c
 test-arbiter-rule: $(OUT)/test/arbiter-trace $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%) $(OUT)/test/arbiter-admissions
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-pauses
 	$(OUT)/test/arbiter-luck
 	$(OUT)/test/arbiter-gangs $(if $(SAN),-n 50000)
 	$(OUT)/test/arbiter-latency $(if $(SAN),-n 100)

@@ -95,6 +95,8 @@ void world_join(struct world *world, struct lane *a, struct lane *b, int n);
 void world_adopt(struct world *world, const struct core_books *books);
 /* Kernels that the lane's shim takes for outstanding. */
 uint64_t lane_queued(const struct lane *lane);
+/* A launch waits behind those. */
+bool lane_coming(const struct lane *lane);
 uint64_t world_random(struct world *world, uint64_t below);
 void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int check_failures(void);
