@@ -153,6 +153,8 @@ static void check_bounds(struct run *r, const char *name, int64_t most)
 	}
 	for (int i = 0; i < CORE_DEVICES; i++) {
 		const struct core_device *d = &w->core->device[i];
+		check(d->spare_ns <= d->switching_ns, "%s: on device %d %llu ns count as switching, and %llu can have been", name, i,
+			(unsigned long long)d->spare_ns, (unsigned long long)d->switching_ns);
 		check(d->spare_ns <= d->lately_held_ns / SWITCHING, "%s: on device %d %llu of %llu ns count as switching", name, i,
 			(unsigned long long)d->spare_ns, (unsigned long long)d->lately_held_ns);
 	}

@@ -37,13 +37,6 @@ uint64_t lane_queued(const struct lane *l)
 	return l->launched - l->heard;
 }
 
-bool lane_coming(const struct lane *l)
-{
-	const struct core_gate *gate = &l->core->grant[l->grant].gate;
-	bool more = !l->off && (l->backlog > 0 || (!l->period && !l->group && !l->gap));
-	return more && lane_queued(l) && gate->open && l->core->now < gate->end_ns;
-}
-
 static void observe(void *context, int grant, uint64_t now, struct core_observation *out)
 {
 	const struct world_node *node = context;
@@ -56,7 +49,7 @@ static void observe(void *context, int grant, uint64_t now, struct core_observat
 		out->waiting = l->wait_since != 0;
 		out->wait_since_ns = l->wait_since;
 		out->outstanding = lane_queued(l) > 0;
-		out->coming = lane_coming(l);
+		out->coming = l->coming && lane_queued(l) > 0;
 		out->launched = l->launched;
 		out->completed = l->heard;
 		out->launched_ns = l->launched * l->estimate;

@@ -32,9 +32,11 @@ struct tel {
 static struct alq_tel_grant shim(struct tel *tel, int lane)
 {
 	const struct lane *l = &tel->world->lane[lane];
+	const struct core_gate *gate = &tel->world->core->grant[l->grant].gate;
 	struct speaker *s = tel->of_lane[lane];
 	int k = tel->node->of_grant[l->grant].grant;
 	uint64_t left = lane_queued(l) * l->estimate;
+	bool more = !l->off && (l->backlog > 0 || (!l->period && !l->group && !l->gap));
 	s->launched_ns[k] += (l->launched - s->launched[k]) * l->estimate;
 	s->launched[k] = l->launched;
 	return (struct alq_tel_grant){
@@ -46,7 +48,7 @@ static struct alq_tel_grant shim(struct tel *tel, int lane)
 		.device_ns = l->measured,
 		.device_launches = l->heard,
 		.busy_until_ns = lane_queued(l) ? l->busy_until : 0,
-		.coming = lane_coming(l),
+		.coming = more && lane_queued(l) && gate->open && tel->world->now < gate->end_ns,
 	};
 }
 

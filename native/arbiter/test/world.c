@@ -54,6 +54,7 @@ static bool room(const struct world *w, struct lane *l, uint64_t end)
 static void pump(struct world *w, struct lane *l)
 {
 	l->pump_at = 0;
+	l->coming = false;
 	while (!l->off && (l->backlog > 0 || saturating(l))) {
 		const struct core_gate *g = &l->core->grant[l->grant].gate;
 		if (l->after && w->lane[l->after - 1].launched <= l->launched)
@@ -66,8 +67,10 @@ static void pump(struct world *w, struct lane *l)
 			return;
 		}
 		l->wait_since = 0;
-		if (!room(w, l, g->end_ns))
+		if (!room(w, l, g->end_ns)) {
+			l->coming = true;
 			return;
+		}
 		if (lane_queued(l) == 0)
 			l->busy_until = w->now;
 		if (l->outstanding++ == 0)

@@ -53,6 +53,7 @@ struct lane { /* one grant and the program that uses it */
 	uint64_t measured;     /* ns that those lasted */
 	uint64_t truth;        /* ns the device ran for it */
 	bool waited_for_drain;
+	bool coming;           /* a launch waits behind what is queued */
 };
 
 /* What a core's observations are made in. */
@@ -95,8 +96,6 @@ void world_join(struct world *world, struct lane *a, struct lane *b, int n);
 void world_adopt(struct world *world, const struct core_books *books);
 /* Kernels that the lane's shim takes for outstanding. */
 uint64_t lane_queued(const struct lane *lane);
-/* A launch waits behind those. */
-bool lane_coming(const struct lane *lane);
 uint64_t world_random(struct world *world, uint64_t below);
 void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int check_failures(void);
