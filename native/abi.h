@@ -43,7 +43,7 @@
 
 #define ALQ_ABI_MAGIC 0x31514c41u /* "ALQ1" */
 #define ALQ_ABI_VERSION 1u
-#define ALQ_ABI_MINOR 0u
+#define ALQ_ABI_MINOR 1u
 
 #define ALQ_MAX_GRANTS 16 /* devices of one task on one node */
 #define ALQ_MAX_PROCS 64  /* processes of one task that use a device at the same time */
@@ -272,7 +272,12 @@ struct alq_device { /* 512 bytes */
 	uint64_t switches;        /* leases that went from one task to another */
 	uint64_t mem_reserved;    /* Σ max(floor, granted) */
 	struct alq_split ended;   /* rows of tasks that were deleted: `del` moves them here out of the task's book, so that the rows still add up */
-	uint8_t reserved[176];
+	/* Since minor version 1: work that does not end and takes others' floors (native/arbiter/stall.h); B, under seq. */
+	uint64_t stall_since_ns;  /* since when none of it has ended; 0: there is none */
+	uint64_t stall_uid[ALQ_UID_LEN / 8]; /* the task's UID, its bytes in order */
+	int32_t stall_pid;        /* its process, in the node's pid namespace; 0: not known */
+	uint32_t reserved1;
+	uint8_t reserved[96];
 };
 
 /* --------------------------------------------------------------------------------------------------------- registration */

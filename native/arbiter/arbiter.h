@@ -13,6 +13,7 @@
 #include "../abi.h"
 #include "../point.h"
 #include "core.h"
+#include "stall.h"
 
 #ifndef ARBITER_VERSION /* a test builds another */
 #define ARBITER_VERSION "1"
@@ -59,6 +60,7 @@ struct process { /* of a task: a connection, or a slot that an earlier arbiter g
 	struct {
 		uint64_t launched, completed, launched_ns, completed_ns, device_ns;
 	} seen[ALQ_MAX_GRANTS];
+	struct stall stall[ALQ_MAX_GRANTS];
 
 	uint64_t ring_tokens_at; /* the bell may be heard again from here on, minus a few in advance */
 	bool muted;
@@ -107,6 +109,7 @@ struct node {
 	struct source control, signal, timer_source;
 	struct source line[LINES];          /* of agents; fd −1: free */
 	struct core core;
+	struct stalls stalls;
 	struct device device[CORE_DEVICES]; /* as in the core */
 	struct task *task[CORE_TASKS];      /* as in the core */
 	struct {
@@ -151,6 +154,7 @@ void publish_gates(struct node *node);
 void publish_run_ahead(struct node *node, struct task *task, int grant);
 void publish_task(struct node *node, struct task *task);
 void publish_device(struct node *node, int device);
+void publish_stalls(struct node *node); /* after a look at every process' work */
 void publish_all(struct node *node);
 void ledger_move(struct node *node, struct task *task);
 

@@ -117,6 +117,21 @@ void publish_task(struct node *node, struct task *task)
 		publish_grant(node, task, k);
 }
 
+static void write_stall(const struct node *node, struct alq_device *page, const struct stall_device *stall)
+{
+	union {
+		char text[ALQ_UID_LEN];
+		uint64_t word[ALQ_UID_LEN / 8];
+	} uid = {.text = ""};
+	const struct task *task = stall->since ? node->of_grant[stall->grant].task : NULL;
+	if (task)
+		strcpy(uid.text, task->uid);
+	for (int i = 0; i < ALQ_UID_LEN / 8; i++)
+		store(&page->stall_uid[i], uid.word[i]);
+	store(&page->stall_since_ns, task ? stall->since : 0);
+	store(&page->stall_pid, task ? stall->pid : 0);
+}
+
 void publish_device(struct node *node, int device)
 {
 	struct alq_device *page = node->device[device].page;
@@ -132,7 +147,25 @@ void publish_device(struct node *node, int device)
 	store(&page->down_ns, d->down_ns);
 	store(&page->switches, d->switches);
 	write_split(&page->ended, &d->ended);
+	write_stall(node, page, &node->stalls.device[device]);
 	end(&page->seq);
+}
+
+void publish_stalls(struct node *node)
+{
+	for (int i = 0; i < CORE_TASKS; i++)
+		for (struct process *p = node->task[i] ? node->task[i]->processes : NULL; p; p = p->next) {
+			if (p->slot < 0)
+				continue;
+			for (int k = 0; k < p->task->grants; k++) {
+				const struct alq_tel_grant *t = &p->task->tel->slot[p->slot].grant[k];
+				stalls_note(&node->stalls, &node->core, p->task->grant[k].core, p->pid, &p->stall[k],
+					p->seen[k].launched > p->seen[k].completed, p->seen[k].completed, load(&t->busy_until_ns));
+			}
+		}
+	for (int i = 0; i < CORE_DEVICES; i++)
+		if (node->device[i].page && stalls_judge(&node->stalls, &node->core, i))
+			publish_device(node, i);
 }
 
 /* Settles a device and writes its books and those of all grants on it, as of the same time. */

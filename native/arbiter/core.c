@@ -42,7 +42,7 @@ static int64_t clamp(int64_t v, int64_t low, int64_t high)
 }
 
 /* What an idle owner keeps of its credit, ns/1000. */
-static int64_t idle_cap(const struct core_config *c, const struct core_policy *policy)
+int64_t core_idle_cap(const struct core_config *c, const struct core_policy *policy)
 {
 	uint64_t cap = c->idle_cap_ns * CORE_MILLI, reach = policy->floor * c->latency_reach_ns;
 	if (!(policy->flags & ALQ_POLICY_LATENCY) || reach <= cap)
@@ -63,7 +63,7 @@ void core_accrue(struct core *core, struct core_grant *g, uint64_t now)
 		dt = 1000000000; /* the caps below are reached by then, and nothing can overflow */
 	const struct core_config *c = &core->config;
 	bool idle = core_idle(g);
-	int64_t cap = idle ? idle_cap(c, &g->policy) : CREDIT_LIMIT;
+	int64_t cap = idle ? core_idle_cap(c, &g->policy) : CREDIT_LIMIT;
 	g->credit = clamp(g->credit + g->policy.floor * dt, -CREDIT_LIMIT, cap);
 	int64_t burst = (int64_t)c->burst_ns * CORE_MILLI;
 	g->bucket = clamp(g->bucket + g->policy.ceiling * dt, -CREDIT_LIMIT, idle ? burst : burst * 5 / 2);

@@ -266,6 +266,7 @@ int core_next_dirty(struct core *core);
 
 void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
 bool core_idle(const struct core_grant *grant);
+int64_t core_idle_cap(const struct core_config *config, const struct core_policy *policy); /* ns/1000 */
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);
 void core_word(struct core *core, int grant, bool all);

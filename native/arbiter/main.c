@@ -100,6 +100,7 @@ static void heartbeat(struct node *node)
 		memory_give_back(node, task);
 		core_touch(&node->core, task->core, node->now); /* in case a bell was lost */
 	}
+	publish_stalls(node);
 	if (any)
 		publish_all(node);
 	node->heartbeat_at = any ? node->now + HEARTBEAT_NS : CORE_NEVER;

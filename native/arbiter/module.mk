@@ -3,7 +3,7 @@
 
 ARBITER := $(NATIVE)/arbiter
 ARBITER_CORE := admit charge core choose gang ledger lease word
-ARBITER_PROCESS := main page tasks process sockets observe books memory control
+ARBITER_PROCESS := stall main page tasks process sockets observe books memory control
 ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
 ARBITER_WORLD := $(addprefix $(ARBITER)/test/,world.c nodes.c judge.c)
@@ -22,7 +22,7 @@ ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
 ARBITER_VIRTUAL := shares virtual pauses latency luck gangs
-$(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
+$(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER)/stall.c $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
 

@@ -10,7 +10,7 @@ import "sync/atomic"
 const (
 	Magic     = 0x31514c41 // "ALQ1"
 	Version   = 1
-	Minor     = 0
+	Minor     = 1
 	MaxGrants = 16 // devices of one task on one node
 	MaxProcs  = 64 // processes of one task that use a device at the same time
 	UUIDLen   = 96 // with the terminating NUL
@@ -216,5 +216,10 @@ type Device struct {
 	Switches         atomic.Uint64 `abi:"switches"`
 	MemReserved      atomic.Uint64 `abi:"mem_reserved"`
 	Ended            Split         `abi:"ended"`
-	_                [176]byte     `abi:"reserved"`
+
+	StallSinceNS atomic.Uint64             `abi:"stall_since_ns"`
+	StallUID     [UIDLen / 8]atomic.Uint64 `abi:"stall_uid"`
+	StallPID     atomic.Int32              `abi:"stall_pid"`
+	_            [4]byte                   `abi:"reserved1"`
+	_            [96]byte                  `abi:"reserved"`
 }

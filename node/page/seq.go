@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/binary"
 	"runtime"
 	"sync/atomic"
 
@@ -106,6 +107,22 @@ type DeviceEntry struct {
 	Since, Updated, UnreservedIdle, Down uint64
 	Switches, MemReserved                uint64
 	Ended                                SplitEntry
+	Stall                                Stall
+}
+
+// Stall is work that does not end and takes others' floors; the zero Stall: there is none.
+type Stall struct {
+	Since uint64 // when none of it had ended for the first time, nanoseconds
+	Task  string // its UID
+	PID   int    // 0: not known
+}
+
+func (d *Device) stall() Stall {
+	var uid []byte
+	for i := range d.StallUID {
+		uid = binary.LittleEndian.AppendUint64(uid, d.StallUID[i].Load())
+	}
+	return Stall{Since: d.StallSinceNS.Load(), Task: Text(uid), PID: int(d.StallPID.Load())}
 }
 
 // Read reads the arbiter's fields; false when they stayed half written, which is an arbiter that died.
@@ -116,7 +133,7 @@ func (d *Device) Read() (e DeviceEntry, ok bool) {
 			Since:  d.SinceNS.Load(), Updated: d.UpdatedNS.Load(),
 			UnreservedIdle: d.UnreservedIdleNS.Load(), Down: d.DownNS.Load(),
 			Switches: d.Switches.Load(), MemReserved: d.MemReserved.Load(),
-			Ended: d.Ended.read(),
+			Ended: d.Ended.read(), Stall: d.stall(),
 		}
 	})
 	return e, ok

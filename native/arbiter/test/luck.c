@@ -4,6 +4,7 @@
  * again. Judged by what the devices ran: the others have their floors again within 100 ms, and what was owed is not forgotten.
  * Collectives, whose kernels wait for each other, are in gangs.c.
  */
+#include "../stall.h"
 #include "judge.h"
 
 #include <math.h>
@@ -13,23 +14,59 @@
 #define WITHIN (100 * MS) /* so soon the others have their floors again */
 #define WATCHED (3 * SECOND)
 #define STEP (10 * MS)
+#define HEARTBEAT (80 * MS) /* so often the books are written, and stalls looked for */
 
-/* From now on each of these lanes, of n, has its floor, but for what it misses in the first 100 ms. */
-static void others_have_floors(struct world *w, const char *name, int n, const int *lanes, const uint32_t *floors)
+/* What the arbiter keeps from look to look. */
+static struct {
+	struct stalls stalls;
+	struct stall lane[MAX_LANES];
+} looks;
+
+/* A look for stalls, as the arbiter's heartbeat does it (main.c). */
+static void look(struct world *w)
 {
-	uint64_t from[MAX_LANES], start = w->now, worst = 0;
+	for (int i = 0; i < w->lanes; i++)
+		core_touch(w->core, w->lane[i].task, w->now);
+	for (int i = 0; i < w->lanes; i++) {
+		const struct lane *l = &w->lane[i];
+		stalls_note(&looks.stalls, w->core, l->grant, i, &looks.lane[i], lane_queued(l) > 0, l->heard, l->busy_until);
+	}
+	for (int i = 0; i < w->devices; i++)
+		stalls_judge(&looks.stalls, w->core, w->device[i]);
+	w->next_run = w->now;
+}
+
+/* Time goes by, with a look each heartbeat. Returns how far one of these lanes, of n, falls behind its floor at most, as time of its floor, until a
+ * device is sick or it is `until`. */
+static uint64_t watch(struct world *w, uint64_t until, int device, int n, const int *lanes, const uint32_t *floors)
+{
+	uint64_t from[MAX_LANES], start = w->now, worst = 0, beat = w->now + HEARTBEAT;
 	for (int i = 0; i < n; i++)
 		from[i] = w->lane[lanes[i]].truth;
-	while (w->now < start + WATCHED) {
+	while (w->now < until && !looks.stalls.device[device].since) {
 		world_run(w, w->now + STEP);
 		for (int i = 0; i < n; i++) {
 			uint64_t due = (w->now - start) * floors[i] / 1000, got = w->lane[lanes[i]].truth - from[i];
-			uint64_t behind = got < due ? (due - got) * 1000 / floors[i] : 0; /* of its floor's time */
+			uint64_t behind = got < due ? (due - got) * 1000 / floors[i] : 0;
 			worst = behind > worst ? behind : worst;
 		}
+		if (w->now < beat)
+			continue;
+		look(w);
+		beat += HEARTBEAT;
 	}
+	return worst;
+}
+
+/* From now on each of these lanes, of n, has its floor, but for what it misses in the first 100 ms, and nobody says that their device is sick. */
+static void others_have_floors(struct world *w, const char *name, int n, const int *lanes, const uint32_t *floors)
+{
+	int device = w->lane[lanes[0]].device;
+	memset(&looks, 0, sizeof looks);
+	uint64_t worst = watch(w, w->now + WATCHED, device, n, lanes, floors);
 	printf("%-44s others behind their floors by %6.2f ms at most\n", name, (double)worst / 1e6);
 	check(worst <= WITHIN, "%s: one is behind its floor by %.2f ms", name, (double)worst / 1e6);
+	check(!looks.stalls.device[device].since, "%s: their device is said to be sick", name);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- stopped programs */
@@ -99,6 +136,47 @@ static void endless(int n, const uint32_t *floors, uint32_t floor, uint64_t kern
 	world_free(w);
 }
 
+/* The same where the others' floors do not fit: nothing gives them theirs, so the device is said to be sick, with whose work it is, until that ends. */
+static void unmet(int n, const uint32_t *floors, uint32_t floor, uint64_t kernel, uint64_t says)
+{
+	static const int others[] = {1, 2, 3};
+	char name[96];
+	snprintf(name, sizeof name, "endless beside %d too many, %llu us", n, (unsigned long long)(kernel / US));
+	struct world *w = world_new(5 + kernel, 1);
+	struct lane *hog = world_add(w, floor, 1000, 1, MS);
+	for (int i = 0; i < n; i++)
+		world_add(w, floors[i], 1000, 1, kernel);
+	memset(&looks, 0, sizeof looks);
+	watch(w, w->now + WATCHED, 0, 0, NULL, NULL);
+	check(!looks.stalls.device[0].since, "%s: sick before anything has happened", name);
+	hog->kernel = 3600 * SECOND;
+	hog->estimate = says;
+	for (uint64_t most = w->now + SECOND; !(hog->outstanding && hog->remaining > SECOND) && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	check(hog->remaining > SECOND, "%s: it never came to that", name);
+	uint64_t began = w->now;
+	uint64_t worst = watch(w, w->now + 2 * WATCHED, 0, n, others, floors);
+	const struct stall_device *sick = &looks.stalls.device[0];
+	printf("%-44s sick after %6.2f s, others behind their floors by %6.2f ms by then\n", name, (double)(w->now - began) / 1e9, (double)worst / 1e6);
+	check(sick->since && sick->pid == 0 && sick->grant == hog->grant, "%s: nobody says that the device is sick of it", name);
+	uint64_t waited = (says > MS ? STALL_WORD_NS : 0) + HEARTBEAT + 2 * kernel; /* an end that was announced, a look, kernels that cannot be split */
+	check(worst <= waited + WITHIN, "%s: said only when one was %.2f ms behind its floor", name, (double)worst / 1e6);
+	for (int i = 0; i < 25; i++) { /* it stays so while that lasts */
+		world_run(w, w->now + HEARTBEAT);
+		look(w);
+		check(sick->since, "%s: well while it lasts", name);
+	}
+	hog->off = true; /* its program is stopped */
+	hog->remaining = hog->outstanding = 0;
+	hog->completed = hog->heard = hog->launched;
+	w->running[0] = -1;
+	world_run(w, w->now + HEARTBEAT);
+	look(w);
+	check(!sick->since, "%s: sick after it has ended", name);
+	others_have_floors(w, name, n, others, floors);
+	world_free(w);
+}
+
 /* A device falls off the bus under a program on two devices; who shares the other one with it has its floor. */
 static void gone(bool declared, uint64_t kernel)
 {
@@ -122,8 +200,6 @@ static void gone(bool declared, uint64_t kernel)
 }
 
 /* ------------------------------------------------------------------------------------------------------------- arbiters that die */
-
-#define HEARTBEAT (80 * MS) /* the books are written so often */
 
 static void write_books(const struct world *w, struct core_books *books)
 {
@@ -204,13 +280,17 @@ static void owed(void)
 int main(void)
 {
 	static const uint64_t kernels[] = {200 * US, 500 * US, 5 * MS, 20 * MS};
-	static const uint32_t two[] = {200, 200}, one[] = {450}, three[] = {100, 150, 150};
+	static const uint32_t two[] = {200, 200}, one[] = {450}, three[] = {100, 150, 150}, nearly[] = {900}, much[] = {300, 300}, most[] = {400, 300, 200};
 	for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++) {
 		for (enum moment m = RUNNING; m <= WAITING; m++)
 			stopped(m, kernels[k]);
 		endless(1, one, 500, kernels[k]);
 		endless(2, two, 600, kernels[k]);
 		endless(3, three, 600, kernels[k]);
+		unmet(1, nearly, 100, kernels[k], MS);
+		unmet(2, much, 400, kernels[k], MS);
+		unmet(3, most, 100, kernels[k], MS);
+		unmet(2, much, 400, kernels[k], 3600 * SECOND);
 		gone(true, kernels[k]);
 		gone(false, kernels[k]);
 		for (int tenants = 2; tenants <= 8; tenants *= 2) {
