@@ -127,6 +127,7 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.done.Go(func() { a.watchDevices(watching) })
+	a.done.Go(func() { a.watchStalls(watching) })
 	took := slices.Sorted(maps.Keys(a.tasks))
 	a.done.Go(func() { a.watchStrays(watching, took) })
 	if a.sim != nil {

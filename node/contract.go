@@ -141,11 +141,12 @@ type NoticeKind string
 // The kinds of notice.
 const (
 	DeviceDown   NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
-	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at
+	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at; or, with a task, its work does not end and takes others' floors
 	DeviceBack   NoticeKind = "device back"
 	DeviceFault  NoticeKind = "device fault"  // a program on it failed; the device is as it was
 	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it, or a share's processes hold more memory than they may
 	Enforced     NoticeKind = "enforced"      // nothing of the task does so any more
+	Stalled      NoticeKind = "stalled"       // such work has gone on for so long that the rule says to end its task
 	Stopped      NoticeKind = "stopped"       // a process was told to end because it did so
 	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged
 	UnknownCalls NoticeKind = "unknown calls" // a task's program knows functions of the driver that the shim does not; said once a task

@@ -22,6 +22,17 @@ type deviceState struct {
 	last DeviceUsage // as last read
 
 	stopped, doubts uint64 // of DeviceUsage
+
+	stall     page.Stall // what it is draining of; zero: not of that
+	stallTold bool       // that its task is to be ended
+}
+
+// faulty is a device's health by its driver's word alone.
+func (d *deviceState) faulty() api.DeviceHealth {
+	if d.stall.Since != 0 {
+		return api.Healthy
+	}
+	return d.Health
 }
 
 // loadDevices makes the pages of the devices that were found, or opens those that an earlier agent made, and marks as down those
@@ -184,11 +195,11 @@ func (a *Agent) watchDevices(ctx context.Context) {
 func (a *Agent) setHealth(ctx context.Context, uuid string, health api.DeviceHealth, reason string) {
 	a.mu.Lock()
 	d := a.devices[uuid]
-	if d == nil || d.Health == health || d.Health == api.Down && health == api.Draining {
+	if d == nil || d.faulty() == health || d.faulty() == api.Down && health == api.Draining {
 		a.mu.Unlock()
 		return
 	}
-	d.Health, d.Reason = health, reason
+	d.Health, d.Reason, d.stall = health, reason, page.Stall{}
 	if health == api.Healthy {
 		d.Reason = ""
 	}

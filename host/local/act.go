@@ -203,8 +203,11 @@ func (h *Host) noticed(notice node.Notice) {
 		h.faulted(notice, true)
 		h.healthChanged(notice.Device, api.Down, cmp.Or(notice.Reason, notice.Message))
 	case node.DeviceSick:
-		h.faulted(notice, true)
+		notice.Reason = h.stalls(notice)
+		h.faulted(notice, notice.Task == "")
 		h.healthChanged(notice.Device, api.Draining, cmp.Or(notice.Reason, notice.Message))
+	case node.Stalled:
+		h.stopStalled(notice)
 	case node.DeviceBack:
 		h.healthChanged(notice.Device, api.Healthy, "")
 	case node.DeviceFault:

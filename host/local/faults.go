@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
@@ -49,6 +51,28 @@ func (h *Host) faulted(notice node.Notice, lost bool) {
 			h.touch(w)
 		}
 	}
+}
+
+// stalls is the reason of a device that is sick, in the words of who uses this server: with the name of the workload whose work does not
+// end, and what can be done about it.
+func (h *Host) stalls(notice node.Notice) string {
+	w := h.work[notice.Task]
+	if w == nil {
+		return notice.Reason
+	}
+	name := w.now.Spec.Name
+	return fmt.Sprintf("%s; stop it with `aliquot stop %s`", strings.ReplaceAll(notice.Reason, "task "+notice.Task, name), name)
+}
+
+// stopStalled ends a workload whose work does not end and takes others' floors, as a user's stop does: what is put back into the line
+// would do it again.
+func (h *Host) stopStalled(notice node.Notice) {
+	w := h.work[notice.Task]
+	h.say("alert", w, h.named(notice.Message))
+	if w == nil || w.over {
+		return
+	}
+	h.stop(w, order{Outcome: api.Stopped, Reason: "stopped by the server: " + h.named(notice.Reason), Grace: supervise.DefaultGrace})
 }
 
 // ailing says what a device among these grants is out of service for; empty: none is.

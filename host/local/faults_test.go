@@ -215,6 +215,45 @@ func TestFatalFaultsAreSaidFirst(t *testing.T) {
 	}
 }
 
+// TestStalledWorkIsNamed: a device that is sick of a workload's work says so by its name, with what to do; who fails there has failed of
+// something else; and where the node says that it is to be ended, it is, for good.
+func TestStalledWorkIsNamed(t *testing.T) {
+	s := newSite(t, nil)
+	gate := filepath.Join(s.root, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hog, beside := spec("0.5", "exec sleep 1000"), spec("0.5", "read x < "+gate+"; exit 1")
+	hog.Name, hog.Requeue, beside.Name = "hog", true, "beside"
+	s.submit(hog)
+	s.submit(beside)
+	running := s.running("hog")
+	s.running("beside")
+	device, uid := running.Status.Grants[0].Device, running.UID
+	s.agent.notices <- node.Notice{Kind: node.DeviceSick, Device: device, Task: uid, Reason: "it is sick: work of task " + uid + " (process 77) has not ended"}
+	const reason = "it is sick: work of hog (process 77) has not ended; stop it with `aliquot stop hog`"
+	s.heard("the device says whose work it is", func() bool {
+		devices, err := s.Devices(context.Background())
+		return err == nil && devices[0].Health == api.Draining && devices[0].HealthReason == reason
+	})
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	s.ended("beside")
+	if history := s.history("beside"); !strings.Contains(history, reason) {
+		t.Errorf("who runs beside it is not told:\n%s", history)
+	}
+	s.agent.notices <- node.Notice{Kind: node.Stalled, Device: device, Task: uid, Message: "Task " + uid + " is to be ended.", Reason: "it does not end"}
+	if status := s.ended("hog").Status; status.Outcome != api.Stopped || status.Reason != "stopped by the server: it does not end" {
+		t.Errorf("ended with %+v", status)
+	}
+	s.agent.notices <- node.Notice{Kind: node.DeviceBack, Device: device}
+	s.heard("the device is well", func() bool {
+		devices, err := s.Devices(context.Background())
+		return err == nil && devices[0].Health == api.Healthy && devices[0].HealthReason == ""
+	})
+}
+
 // TestNoWorkloadIsMissedInAList: one that ends while everything is listed is listed once, as live or as ended.
 func TestNoWorkloadIsMissedInAList(t *testing.T) {
 	s := newSite(t, nil)
