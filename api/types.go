@@ -216,7 +216,8 @@ const (
 	UnseenMemory    Unseen = "its driver does not say how much memory each process holds"
 )
 
-// UnenforcedRule says what a server does about processes that use a device and are not held to a share.
+// UnenforcedRule says what a server does about processes that use a device and are not held to a share, and about work that does not end
+// and takes others' floors.
 type UnenforcedRule string
 
 // The rules. Empty is to show them.
