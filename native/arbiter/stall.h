@@ -6,11 +6,10 @@
  *
  * A device is sick from when, at one look,
  *
- *   a process' work is late: none of it has ended between two looks, and for STALL_LATE_NS beyond the end that it announced, which is believed
- *     for STALL_WORD_NS;
- *   and an owner on the device, of another task, that wants it is STALL_BEHIND_NS of its floor behind since then: by its credit (what the
- *     clock says), at least two idle caps, and by what it says it used itself. Either alone errs: the clock where a program that is stopped does
- *     not say that its work has ended, its own word where it wants less than its floor;
+ *   a process' work is late: none of it has ended between two looks, and for STALL_LATE_NS beyond twice the time that it announced, since the
+ *     others run beside it; that is believed for STALL_WORD_NS;
+ *   and an owner on the device, of another task, is STALL_BEHIND_NS of its floor behind by its credit, and by two idle caps, which no idle one
+ *     keeps. Where a program is stopped and does not say that its work has ended, admissions (admit.c) keep the others' credit right;
  *
  * until some of that work has ended, or its process has.
  */
@@ -41,9 +40,6 @@ struct stall_device {
 
 struct stalls {
 	struct stall_device device[CORE_DEVICES];
-	struct {
-		uint64_t since, said; /* when no work was late beside it, or it wanted nothing, and what it said by then that it had used */
-	} owner[CORE_GRANTS];
 };
 
 /* A look: first what each process has, of `until`, the end that it announced (0: none); then for each device stalls_judge, which says whether

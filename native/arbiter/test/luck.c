@@ -136,7 +136,8 @@ static void endless(int n, const uint32_t *floors, uint32_t floor, uint64_t kern
 	world_free(w);
 }
 
-/* The same where the others' floors do not fit: nothing gives them theirs, so the device is said to be sick, with whose work it is, until that ends. */
+/* The same where the others' floors do not fit: nothing gives them theirs, so the device is said to be sick, with whose work it is, until
+ * that ends. */
 static void unmet(int n, const uint32_t *floors, uint32_t floor, uint64_t kernel, uint64_t says)
 {
 	static const int others[] = {1, 2, 3};
@@ -174,6 +175,22 @@ static void unmet(int n, const uint32_t *floors, uint32_t floor, uint64_t kernel
 	look(w);
 	check(!sick->since, "%s: sick after it has ended", name);
 	others_have_floors(w, name, n, others, floors);
+	world_free(w);
+}
+
+/* Long kernels that end as they said, but for the time that others take beside them, make nobody sick, though an owner is behind its floor
+ * while one runs. */
+static void announced(uint64_t kernel)
+{
+	static const int others[] = {1};
+	static const uint32_t floors[] = {900};
+	struct world *w = world_new(9 + kernel, 1);
+	memset(&looks, 0, sizeof looks);
+	world_add(w, 100, 1000, 1, 400 * MS);
+	world_add(w, 900, 1000, 1, kernel);
+	uint64_t worst = watch(w, w->now + 10 * SECOND, w->device[0], 1, others, floors);
+	check(w->lane[0].completed > 0 && worst > WITHIN, "announced: nobody was behind");
+	check(!looks.stalls.device[w->device[0]].since, "announced: sick of a kernel that ends when it said, %llu us", (unsigned long long)(kernel / US));
 	world_free(w);
 }
 
@@ -291,6 +308,7 @@ int main(void)
 		unmet(2, much, 400, kernels[k], MS);
 		unmet(3, most, 100, kernels[k], MS);
 		unmet(2, much, 400, kernels[k], 3600 * SECOND);
+		announced(kernels[k]);
 		gone(true, kernels[k]);
 		gone(false, kernels[k]);
 		for (int tenants = 2; tenants <= 8; tenants *= 2) {
