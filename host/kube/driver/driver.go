@@ -177,6 +177,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 		return refuse(errors.Join(err, d.unprepare(context.WithoutCancel(ctx), task.UID)))
 	}
 	point.Here("kube.prepare.recorded")
+	d.tell(ctx, claim, task)
 	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
 	return answer(claim), nil
 }

@@ -34,6 +34,9 @@ func TestShares(t *testing.T) {
 	w.trains("quarter")
 	w.trains("half")
 
+	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+	w.told("half", `"compute":"0.50..1.00","memory":"8Gi"`)
+
 	both := w.used("quarter", "half")
 	t.Logf("beside each other, thousandths of the device: %v", both)
 	if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
@@ -76,6 +79,19 @@ func (w *world) offers() {
 	}
 	if model := device.Attributes["model"].StringValue; model == nil || !strings.Contains(*model, "H200") {
 		w.Errorf("its model is %v", device.Attributes["model"])
+	}
+}
+
+// told checks what the claim of a pod says in its status of the share that its containers are held to.
+func (w *world) told(name, want string) {
+	w.Helper()
+	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	claim, err := w.client.ResourceV1().ResourceClaims("default").Get(w.ctx, *pod.Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
+	w.no(err)
+	devices := claim.Status.Devices
+	if len(devices) != 1 || devices[0].Data == nil || !strings.Contains(string(devices[0].Data.Raw), want) || len(devices[0].Conditions) != 1 {
+		w.Errorf("%s has the status %+v, want %s", name, devices, want)
 	}
 }
 
