@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,12 +67,16 @@ func TestShares(t *testing.T) {
 // offers checks what the cluster was told of the device.
 func (w *world) offers() {
 	w.Helper()
-	slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
-	w.no(err)
-	if len(slices.Items) != 1 || len(slices.Items[0].Spec.Devices) != 1 {
-		w.Fatalf("got %+v, want one slice with one device", slices.Items)
-	}
-	device := slices.Items[0].Spec.Devices[0]
+	var device resourceapi.Device
+	w.eventually("one slice with one device is there", func() (bool, string) { // it is told a moment after the agent serves
+		slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
+		w.no(err)
+		if len(slices.Items) != 1 || len(slices.Items[0].Spec.Devices) != 1 {
+			return false, fmt.Sprintf("%+v", slices.Items)
+		}
+		device = slices.Items[0].Spec.Devices[0]
+		return true, ""
+	})
 	compute, memory := device.Capacity[driver.Compute], device.Capacity[driver.Memory]
 	if device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations || compute.Value.Value() != 1000 ||
 		compute.RequestPolicy == nil || memory.RequestPolicy == nil || memory.Value.Value() < 100<<30 {
