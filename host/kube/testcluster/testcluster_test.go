@@ -3,10 +3,14 @@ package testcluster_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,6 +65,47 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
+	unchanged(t, before)
+}
+
+// leave is the environment variable that makes this test binary start a cluster and leave it running.
+const leave = "ALIQUOT_TEST_LEAVE_CLUSTER"
+
+// What a cluster leaves behind whose process was killed, with a pod that runs, is taken back by the next one in its folder.
+func TestLeftBehind(t *testing.T) {
+	if os.Getenv(leave) != "" {
+		cluster, _ := start(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		sandbox := pod("runs-on", nil)
+		sandbox.Spec.Containers[0].Image = "testcluster.local/pause:1"
+		if _, err := cluster.Client().CoreV1().Pods("default").Create(ctx, sandbox, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cluster.AwaitPod(ctx, "default", "runs-on", corev1.PodRunning); err != nil {
+			t.Fatal(err)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	before := machine(t)
+	killed := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLeftBehind$", "-test.v")
+	killed.Env = append(os.Environ(), leave+"=1")
+	said, err := killed.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed with its cluster running: %v\n%s", err, said)
+	}
+	if now := machine(t); maps.Equal(now, before) {
+		t.Fatal("it left nothing behind")
+	}
+	_, stop := start(t)
+	stop()
+	unchanged(t, before)
+}
+
+// unchanged checks that the machine is as it was.
+func unchanged(t *testing.T, before map[string]bool) {
+	t.Helper()
 	after := machine(t)
 	for line := range before {
 		if !after[line] {
