@@ -196,7 +196,7 @@ func (r *Rule) aboutToIdle(holder *grant, wanted bool) (at NS, soon bool) {
 	if !wanted || !holder.outstanding || holder.busyUntil < r.now || holder.policy.Latency {
 		return Never, false
 	}
-	if holder.task.isGang() || r.worthHolding(holder) {
+	if holder.demand || holder.launched == holder.launchedAtOpen || holder.task.isGang() || r.worthHolding(holder) {
 		return Never, false
 	}
 	since := holder.stillSince

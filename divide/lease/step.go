@@ -57,7 +57,7 @@ func (r *Rule) stepHolder(d *device) {
 	holder, best := d.holder, r.choose(d)
 	wanted := false
 	for _, g := range d.grants {
-		wanted = wanted || g != holder && g.demand && mayRun(g)
+		wanted = wanted || g != holder && r.waits(g) && mayRun(g)
 	}
 	idleAt, lost := NS(0), !mayRun(holder)
 	if !lost {

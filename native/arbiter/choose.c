@@ -18,7 +18,8 @@ bool core_gang(const struct core *core, int task)
 	return n > 1;
 }
 
-static bool waits(const struct core *core, int grant)
+/* Waits, and is not one who let its last leases pass. */
+bool core_waits(const struct core *core, int grant)
 {
 	const struct core_grant *g = &core->grant[grant];
 	return g->demand && g->retry_at <= core->now;
@@ -31,10 +32,10 @@ static bool wants(const struct core *core, int grant)
 	if (g->phase == CORE_OPEN)
 		return !g->idle_since;
 	if (!core_gang(core, g->task))
-		return waits(core, grant);
+		return core_waits(core, grant);
 	const struct core_task *t = &core->task[g->task];
 	for (int i = 0; i < t->grants; i++)
-		if (waits(core, t->grant[i]))
+		if (core_waits(core, t->grant[i]))
 			return core_gated(core, grant);
 	return false;
 }

@@ -47,13 +47,15 @@
  * lease's end, or after the end that it announced itself (up to `patience`, and not while an owner who has just woken waits), is
  * overlapped: the next goes beside it and the time is apportioned in the same way.
  *
- * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; if another waits and it is
- * not worth holding (worth_holding) at once, or even `early` before what it launched last should end (about_to_idle). Time that a program spends between its launches is not use: while nobody waits the holder
- * is charged by its own word (launches at their learned durations), never more than the clock; likewise while only borrowers wait and it is
- * an owner, but pauses of more than half its work are charged then, and the others come off what it gets above its floor: bucket and vtime. Work that is later than its word may have ended unheard, where its program has
- * no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. Where an owner waits, holding is charged by the clock. So a program
- * that waits after each launch gets its floor, at nobody's cost or at that of borrowers, and one that lies gets idle time at most, until the
- * agent finds that the device was busy for longer than was charged and sets ALQ_POLICY_CLOCK.
+ * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; if another waits and it is not worth
+ * holding (worth_holding), at once, or even `early` before what it launched last should end (core_about_to_idle). Time that a program spends
+ * between its launches is not use: while nobody waits the holder is charged by its own word (launches at their learned durations), never more
+ * than the clock; likewise while only borrowers wait and it is an owner, but pauses of more than half its work are charged then, and the rest
+ * of them comes off what it gets above its floor, bucket and vtime. Work that is later than its word may have ended unheard, where its program
+ * has no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. Where an owner
+ * waits, holding is charged by the clock. So a program that waits after each launch gets its floor, at nobody's cost or at that of borrowers,
+ * and one that lies gets idle time at most, until the agent finds that the device was busy for longer than was charged and sets
+ * ALQ_POLICY_CLOCK.
  *
  * A task that uses several devices holds them together. It is chosen once it is first on every one of them, or if of several such tasks none
  * is and it has waited longest, the one that holds them last of all. Where its kernels wait for each other on some devices
@@ -281,6 +283,7 @@ void core_pay(struct core *core, struct core_device *device, struct core_grant *
 bool core_gated(const struct core *core, int grant); /* takes part in its task's leases */
 bool core_gang(const struct core *core, int task);
 bool core_may_run(const struct core *core, int grant);
+bool core_waits(const struct core *core, int grant);
 int core_best(const struct core *core, int device, bool gangs);
 int core_choose(const struct core *core, int device);
 /* Since when a task with several devices waits on any of them; now, if it waits nowhere. */
@@ -298,6 +301,12 @@ void core_gather(struct core *core, int task);
 void core_finish_gather(struct core *core, struct core_device *asking);
 /* The device was handed to its holder just now. */
 void core_handoff(struct core *core, struct core_device *device);
+
+/* Whether the holder's task makes no use of its lease; *at: when it loses it for that. */
+bool core_idled(const struct core *core, int holder, bool wanted, uint64_t *at);
+/* Whether the device should go to others before the holder leaves it idle; *at: when to look again. */
+bool core_about_to_idle(const struct core *core, const struct core_grant *holder, bool wanted, uint64_t *at);
+void core_lose_idle(struct core *core, int holder);
 
 #define CORE_RECHECK_NS 500000 /* when to look again at work that is late, without word from its processes */
 

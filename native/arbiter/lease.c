@@ -3,12 +3,8 @@
 #include "core.h"
 
 #define REVOKE_CHECK_NS 50000 /* a launch that was let through while its lease was revoked shows by then */
-#define RETRY_NS 500000       /* one who waited and then launched nothing: twice as long each time, */
-#define RETRY_STEPS 7         /* up to 64 ms */
-#define SHORT_PAUSE_NS 150000 /* a pause that costs no more than giving the device away and back */
 #define BAR_CHECK_NS 20000    /* a bucket that empties about as fast as it fills, as work drains, is looked at no more often */
 #define FILL_NS 1000000       /* the shortest lease worth giving while a device is being gathered */
-#define STILL_NS 200000       /* who has launched nothing for so long may have launched its last for now */
 
 void core_due(struct core_device *d, uint64_t at)
 {
@@ -139,80 +135,6 @@ bool core_blocked(struct core *core, const struct core_device *d, int next, uint
 	return blocked;
 }
 
-/*
- * Whether it is worth waiting for a holder who has drained while others want the device: it came back soon the last time, and either so
- * soon that two changes of leases would cost as much, or its floor has fallen behind.
- */
-static bool worth_holding(const struct core *core, const struct core_grant *g)
-{
-	return g->quick && (g->pause_ns <= SHORT_PAUSE_NS || g->credit >= (int64_t)core->config.idle_cap_ns * CORE_MILLI / 2);
-}
-
-/* The time at which an idle holder loses its lease. */
-static uint64_t idle_deadline(const struct core *core, const struct core_grant *g, bool wanted)
-{
-	if (g->launched == g->launched_at_open)
-		return g->open_at + core->config.start_ns;
-	return !wanted || worth_holding(core, g) ? g->idle_since + core->config.idle_ns : g->idle_since;
-}
-
-/* All grants of the holder's task that share its lease are idle past their deadlines. *at: when that could be. */
-static bool idled(const struct core *core, int holder, bool wanted, uint64_t *at)
-{
-	const struct core_task *t = &core->task[core->grant[holder].task];
-	*at = 0;
-	for (int i = 0; i < t->grants; i++) {
-		const struct core_grant *g = &core->grant[t->grant[i]];
-		if (g->phase != CORE_OPEN)
-			continue;
-		if (!g->idle_since) {
-			*at = CORE_NEVER;
-			return false;
-		}
-		uint64_t deadline = idle_deadline(core, g, wanted);
-		*at = deadline > *at ? deadline : *at;
-	}
-	return *at <= core->now;
-}
-
-/*
- * Whether the holder's work should end within `early`, nothing comes behind it and it will not come back soon then: the device goes to whoever
- * waits before it idles. Not from the latency class, whose next request may come any moment. *at: when to look again; while launches come, what is queued lasts until about then.
- */
-static bool about_to_idle(const struct core *core, const struct core_grant *h, bool wanted, uint64_t *at)
-{
-	*at = CORE_NEVER;
-	if (!wanted || !h->outstanding || h->busy_until < core->now || (h->policy.flags & ALQ_POLICY_LATENCY))
-		return false;
-	if (core_gang(core, h->task) || worth_holding(core, h))
-		return false;
-	uint64_t early = core->config.early_ns, still = (h->coming ? core->now : h->still_since) + STILL_NS;
-	*at = h->busy_until > still + early ? h->busy_until - early : still;
-	return *at <= core->now;
-}
-
-static void lose_idle(struct core *core, int holder)
-{
-	const struct core_task *t = &core->task[core->grant[holder].task];
-	for (int i = 0; i < t->grants; i++) {
-		struct core_grant *g = &core->grant[t->grant[i]];
-		if (g->phase != CORE_OPEN)
-			continue;
-		if (g->launched == g->launched_at_open) {
-			/* Once is a busy machine; again and again is a process that is stopped, and others should not wait for it. */
-			uint64_t pause = g->misses ? RETRY_NS << (g->misses < RETRY_STEPS ? g->misses : RETRY_STEPS) : 0;
-			g->misses++;
-			g->retry_at = core->now + pause;
-			g->retry_since = g->demand_since;
-		} else {
-			g->lost_idle_at = g->idle_since;
-			if (core->now >= g->idle_since + core->config.idle_ns)
-				g->quick = false;
-		}
-	}
-	core_end_lease(core, holder);
-}
-
 /* Extends the lease of a task on all devices that it holds, if it is first on each of them, or nobody else wants that. */
 static bool extend(struct core *core, int grant)
 {
@@ -252,10 +174,10 @@ static void step_holder(struct core *core, int device)
 	int best = core_choose(core, device);
 	bool wanted = false;
 	for (int i = 0; i < d->grants; i++)
-		wanted |= d->grant[i] != d->holder && core->grant[d->grant[i]].demand && core_may_run(core, d->grant[i]);
+		wanted |= d->grant[i] != d->holder && core_waits(core, d->grant[i]) && core_may_run(core, d->grant[i]);
 	uint64_t idle_at;
-	if (!core_may_run(core, d->holder) || idled(core, d->holder, wanted, &idle_at)) {
-		lose_idle(core, d->holder);
+	if (!core_may_run(core, d->holder) || core_idled(core, d->holder, wanted, &idle_at)) {
+		core_lose_idle(core, d->holder);
 		return;
 	}
 	if (best >= 0 && best != d->holder && d->reserved_for < 0 && core_revokes(core, best, d->holder)) {
@@ -269,7 +191,7 @@ static void step_holder(struct core *core, int device)
 	}
 	core_due(d, idle_at);
 	uint64_t empty_at = CORE_NEVER;
-	if (d->reserved_for < 0 && about_to_idle(core, h, wanted, &empty_at)) {
+	if (d->reserved_for < 0 && core_about_to_idle(core, h, wanted, &empty_at)) {
 		h->lost_idle_at = h->busy_until;
 		h->yielded = true;
 		core_end_lease(core, d->holder);

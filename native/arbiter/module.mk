@@ -2,7 +2,7 @@
 # The arbiter: its pure core, the process around it, and their tests.
 
 ARBITER := $(NATIVE)/arbiter
-ARBITER_CORE := admit charge core choose gang ledger lease word
+ARBITER_CORE := admit charge core choose gang idle ledger lease word
 ARBITER_PROCESS := stall main page tasks process sockets observe books memory control
 ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
