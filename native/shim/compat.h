@@ -20,13 +20,17 @@
 #if defined(__x86_64__)
 #define ALQ_OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.2.5")
 #define ALQ_MEMCPY __asm__(".symver memcpy,memcpy@GLIBC_2.2.5")
+#define ALQ_DLINFO __asm__(".symver dlinfo,dlinfo@GLIBC_2.3.3")
 #elif defined(__aarch64__)
 #define ALQ_OLD(name) __asm__(".symver " #name "," #name "@GLIBC_2.17")
 #define ALQ_MEMCPY ALQ_OLD(memcpy)
+#define ALQ_DLINFO ALQ_OLD(dlinfo)
 #else
 #error "the shim is built for x86-64 and arm64"
 #endif
 
+ALQ_OLD(dladdr);
+ALQ_OLD(dlclose);
 ALQ_OLD(dlerror);
 ALQ_OLD(dlopen);
 ALQ_OLD(dlsym);
@@ -34,6 +38,7 @@ ALQ_OLD(pthread_create);
 ALQ_OLD(pthread_sigmask);
 ALQ_OLD(pthread_attr_setstacksize);
 ALQ_MEMCPY;
+ALQ_DLINFO;
 #endif
 
 #endif

@@ -4,6 +4,8 @@
 #include "nvml.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
 
 static struct {
 	bool tried, there;
@@ -11,14 +13,30 @@ static struct {
 	nvmlReturn_t (*processes)(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
 } nvml;
 
+/*
+ * The driver's NVML calls itself libnvidia-ml.so.1 whatever file it is in. Were it loaded first, a program that opens that name later would get it,
+ * and see the machine instead of its share: so ours comes first and stays. It lies beside this library, also where the program found that by
+ * a path of its own; else it has its name.
+ */
+static void ours_first(void)
+{
+	Dl_info self;
+	char path[PATH_MAX];
+	const char *slash = dladdr(&nvml, &self) != 0 ? strrchr(self.dli_fname, '/') : NULL;
+	if (slash != NULL) {
+		int size = snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(slash - self.dli_fname), self.dli_fname);
+		if (size < (int)sizeof(path) && dlopen(path, RTLD_LAZY | RTLD_LOCAL) != NULL)
+			return;
+	}
+	(void)dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+}
+
 static bool nvml_load(void)
 {
 	if (nvml.tried)
 		return nvml.there;
 	nvml.tried = true;
-	/* The driver's calls itself libnvidia-ml.so.1 whatever file it is in. Were it loaded first, a program that opens that name later would
-	 * get it, and see the machine instead of its share: so the one under that name, ours, comes first and stays. */
-	(void)dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+	ours_first();
 	void *library = dlopen("libnvidia-ml-real.so.1", RTLD_LAZY | RTLD_LOCAL);
 	if (library == NULL)
 		return false;
