@@ -46,6 +46,9 @@ const (
 	Shim    = "lib"        // folder of the shim's libraries
 	Sim     = "sim/driver" // folder of the simulated driver's libraries
 	Driver  = "driver"     // folder in which the shim looks for the driver; not filled by Install
+
+	// Task is the folder in which the shim finds its task when the environment does not say where; only a task's own mount namespace has it.
+	Task = Driver + "/task"
 )
 
 // Install puts the native parts under run: the programs into bin, the shim, made to look for the driver in run/driver, into lib,

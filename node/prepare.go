@@ -13,6 +13,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/internal/point"
+	"github.com/aliquot-dev/aliquot/native"
 	"github.com/aliquot-dev/aliquot/node/page"
 )
 
@@ -253,6 +254,10 @@ func (a *Agent) launch(t Task) Launch {
 	launch := Launch{Env: append([]string{taskVariable + a.run.task(t.UID)}, found.Env...), Notes: found.Notes}
 	for _, m := range found.Mounts {
 		launch.Mounts = append(launch.Mounts, Mount{Source: m.Source, Target: m.Target})
+	}
+	if len(launch.Mounts) > 0 {
+		// For a program that throws its environment away. The backend's mounts lay out the place for it.
+		launch.Mounts = append(launch.Mounts, Mount{Source: a.run.task(t.UID), Target: a.run.path(native.Task)})
 	}
 	return launch
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -33,6 +34,13 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		os.Exit(live(os.Args[2], seed, os.Args[4] == "true"))
+	}
+	if len(os.Args) == 3 && os.Args[1] == "cleared" {
+		if err := serveCleared(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

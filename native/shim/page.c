@@ -2,7 +2,9 @@
 /* page.c: finds the task that this process belongs to, opens its pages, and reads them. All that the NVML side needs. */
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +65,30 @@ static void *page_open(const char *name, uint32_t kind, size_t size, bool writab
 	return NULL;
 }
 
-/* The folder of the task: named by the environment, else the one place where containers have it. False: there is none. */
+/*
+ * Where a task's own mount namespace has its folder: `task` in the folder that the driver behind this library was loaded from. That folder is
+ * the agent's, so it can be had without root, and outside of such a namespace it has no `task` (node/device lays it out). False: none there.
+ */
+static bool folder_mounted(void)
+{
+	static const char *const drivers[] = {"libcuda-real.so.1", "libnvidia-ml-real.so.1"};
+	bool found = false;
+	for (int i = 0; i < 2 && !found; i++) {
+		void *driver = dlopen(drivers[i], RTLD_NOLOAD | RTLD_LAZY);
+		struct link_map *map;
+		if (driver == NULL)
+			continue; /* a program may have only one of our libraries loaded */
+		if (dlinfo(driver, RTLD_DI_LINKMAP, &map) == 0 && strrchr(map->l_name, '/') != NULL) {
+			int length = (int)(strrchr(map->l_name, '/') - map->l_name);
+			int size = snprintf(task.folder, sizeof(task.folder), "%.*s/task", length, map->l_name);
+			found = size < (int)sizeof(task.folder) && access(task.folder, F_OK) == 0;
+		}
+		dlclose(driver);
+	}
+	return found;
+}
+
+/* The folder of the task: named by the environment, else where it lies for a program that has thrown that away. False: there is none. */
 static bool folder_find(void)
 {
 	const char *named = getenv("ALIQUOT_TASK");
@@ -73,7 +98,9 @@ static bool folder_find(void)
 		task.folder[0] = '\0';
 		return true; /* cannot be opened, and that is said */
 	}
-	snprintf(task.folder, sizeof(task.folder), "/run/aliquot/task");
+	if (folder_mounted())
+		return true;
+	snprintf(task.folder, sizeof(task.folder), "/run/aliquot/task"); /* the one place where containers have it */
 	return access(task.folder, F_OK) == 0;
 }
 

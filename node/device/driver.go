@@ -178,11 +178,14 @@ func neededBy(file string) ([]string, error) {
 // arrange makes the driver reachable for the shim, in two ways at once, so that a task may be started in either: RUN/driver holds
 // links to the driver's files, for tasks that find the shim by library path; RUN/driver.mounted holds empty files of the
 // same names, which a task's mount namespace lays over RUN/driver and binds the driver's files onto. Links would not do
-// there, because the files that they point to are the ones that the shim covers.
+// there, because the files that they point to are the ones that the shim covers. Beside those lies an empty folder, onto which the
+// namespace of a task binds the task's own: so the shim finds one at native.Task there, and outside nothing.
 func (d *driver) arrange() error {
 	links, empty := filepath.Join(d.run, native.Driver), d.mounted()
-	if err := errors.Join(os.MkdirAll(links, 0o755), os.MkdirAll(empty, 0o755), os.Chmod(links, 0o755), os.Chmod(empty, 0o755)); err != nil {
-		return fmt.Errorf("make the driver reachable: %w", err)
+	for _, folder := range []string{links, empty, filepath.Join(empty, filepath.Base(native.Task))} {
+		if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, 0o755)); err != nil {
+			return fmt.Errorf("make the driver reachable: %w", err)
+		}
 	}
 	for name, file := range map[string]string{realCompute: d.compute, realManagement: d.management} {
 		target := filepath.Join(links, name)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/native"
 )
 
 // TestMain lets this binary be the program in a task's mount namespace: it makes the mounts it is told and says what it finds.
@@ -176,6 +179,10 @@ func TestMounts(t *testing.T) {
 	out, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	// Outside there is no place for a task's folder, so that nobody there takes an empty one for a task's.
+	if _, err := os.Stat(filepath.Join(run, native.Task)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("outside, %s is there (%v)", native.Task, err)
 	}
 	want := "shim\nshim\nshim\nshim\nmanagement shim\ndriver\nmanagement\n"
 	if string(out) != want {

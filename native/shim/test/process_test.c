@@ -197,6 +197,30 @@ static void test_pages(void)
 	CHECK(said[0] == '\0');
 }
 
+/* Beside the driver, where a task's mount namespace has its folder. */
+static const char *task_place(void)
+{
+	static char place[300];
+	snprintf(place, sizeof(place), "%.*s/driver/task", (int)(strrchr(self, '/') - self), self);
+	return place;
+}
+
+/* A program that has thrown its environment away is held to the share whose folder lies there, refused where that share is over, and left
+ * alone where there is none. */
+static void test_cleared(void)
+{
+	unsetenv("ALIQUOT_TASK");
+	CHECK_EQ(run("outside"), 10);
+	CHECK_EQ(symlink(arbiter.folder, task_place()), 0);
+	CHECK_EQ(run("sees"), 10);
+	CHECK_EQ(remove(task_place()), 0);
+	CHECK_EQ(mkdir(task_place(), 0755), 0);
+	CHECK_EQ(run("init"), 11);
+	CHECK(strstr(said, "/driver/task/ctl cannot be opened") != NULL);
+	CHECK_EQ(remove(task_place()), 0);
+	setenv("ALIQUOT_TASK", arbiter.folder, 1);
+}
+
 /* The end of a process frees its slot and its memory. */
 static void test_end(void)
 {
@@ -216,6 +240,7 @@ int main(int argc, char **argv)
 		if (strcmp(argv[1], roles[i].name) == 0)
 			return roles[i].body();
 	}
+	remove(task_place()); /* what a test that failed left */
 	unsetenv("ALIQUOT_TASK");
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	CHECK_EQ(run("outside"), 10);
@@ -224,6 +249,7 @@ int main(int argc, char **argv)
 	test_pages();
 	test_end();
 	CHECK_EQ(run("sees"), 10);
+	test_cleared();
 	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
 	CHECK_EQ(run("visible"), 10);
 	arbiter_remove(&arbiter);
