@@ -28,11 +28,15 @@ type container struct {
 // libraries are the folders in which programs look for the driver by default, on Debian's kin and Red Hat's.
 var libraries = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64"}
 
+// taskFolder is where the shim looks for the task's folder in a container whose program has thrown its environment away.
+const taskFolder = "/run/aliquot/task"
+
 // edits is what a container of a task gets: the shim and the simulated driver, read-only, the task's folder, read-only but for the page
 // that the tenant itself writes, and the environment of node. The run folder's own path is kept, since the shim has it in its run path.
 //
 // Folders are mounted rather than files where what is in them may be replaced while the container runs: the arbiter's socket is made anew when
-// that starts. The shim is also laid over the places where programs look for the driver, for one that throws its environment away.
+// that starts. The shim is also laid over the places where programs look for the driver, and the task's folder put where the shim looks for
+// one, for a program that throws its environment away.
 func (c container) edits(uid string, launch node.Launch) (cdi.ContainerEdits, error) {
 	if len(launch.Mounts) > 0 {
 		return cdi.ContainerEdits{}, errors.New("the devices are real, and containers on those cannot be held to shares yet; start the agent with --simulate")
@@ -46,6 +50,7 @@ func (c container) edits(uid string, launch node.Launch) (cdi.ContainerEdits, er
 	}
 	edits := cdi.ContainerEdits{Env: launch.Env, Mounts: []*cdi.Mount{
 		same("ro", "lib"), same("ro", "driver"), same("ro", "sim"), same("ro", "tasks", uid), same("rw", "tasks", uid, "tel"),
+		mount(filepath.Join(c.run, "tasks", uid), taskFolder, "ro"), mount(filepath.Join(c.run, "tasks", uid, "tel"), filepath.Join(taskFolder, "tel"), "rw"),
 	}}
 	for _, folder := range libraries {
 		for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {

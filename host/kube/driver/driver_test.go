@@ -228,7 +228,7 @@ func TestPrepare(t *testing.T) {
 		s.has("a")
 	}
 	raw, err := os.ReadFile(p.container.path("a"))
-	for _, want := range []string{`"kind": "gpu.aliquot.dev/claim"`, `"ALIQUOT_TASK=/run/aliquot/tasks/a"`, `"/run/aliquot/tasks/a/tel"`, `"/usr/lib/x86_64-linux-gnu/libcuda.so.1"`} {
+	for _, want := range []string{`"kind": "gpu.aliquot.dev/claim"`, `"ALIQUOT_TASK=/run/aliquot/tasks/a"`, `"/run/aliquot/tasks/a/tel"`, `"containerPath": "/run/aliquot/task"`, `"containerPath": "/run/aliquot/task/tel"`, `"/usr/lib/x86_64-linux-gnu/libcuda.so.1"`} {
 		if err != nil || !strings.Contains(string(raw), want) {
 			t.Errorf("the CDI file has no %s: %v\n%s", want, err, raw)
 		}

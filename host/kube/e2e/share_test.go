@@ -30,8 +30,9 @@ func TestShares(t *testing.T) {
 	w.offers()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
-	// This one throws its environment away, and is held to its share all the same: the shim lies where programs look for the driver.
-	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: append([]string{"/bin/pod", "without", "LD_LIBRARY_PATH"}, trainer...)})
+	// This one throws its environment away, and is held to its share all the same: the shim lies where programs look for the driver,
+	// and the task's folder where the shim looks for one.
+	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: append([]string{"/bin/pod", "cleared"}, trainer...)})
 	w.trains("quarter")
 	w.trains("half")
 

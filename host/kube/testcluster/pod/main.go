@@ -1,5 +1,5 @@
 // Command pod is the program of the test cluster's own images: it waits to be told to end, as a sandbox's first process must; or says
-// something and ends (`say WORDS`); or runs a program without a variable of its environment (`without VARIABLE PROGRAM ARGUMENTS`).
+// something and ends (`say WORDS`); or runs a program with nothing in its environment (`cleared PROGRAM ARGUMENTS`).
 package main
 
 import (
@@ -14,9 +14,8 @@ func main() {
 	switch args := os.Args[1:]; {
 	case len(args) > 0 && args[0] == "say":
 		fmt.Println(strings.Join(args[1:], " "))
-	case len(args) > 2 && args[0] == "without":
-		_ = os.Unsetenv(args[1])
-		fmt.Fprintln(os.Stderr, "pod:", args[2], syscall.Exec(args[2], args[2:], os.Environ()))
+	case len(args) > 1 && args[0] == "cleared":
+		fmt.Fprintln(os.Stderr, "pod:", args[1], syscall.Exec(args[1], args[1:], nil))
 		os.Exit(127)
 	default:
 		told := make(chan os.Signal, 1)
