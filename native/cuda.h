@@ -853,6 +853,14 @@ typedef struct CUmemcpyAttributes_st {
 	CUmemLocation dstLocHint;
 	unsigned int flags;
 } CUmemcpyAttributes;
+typedef struct CUmemDecompressParams_st { /* 64 bytes */
+	size_t srcNumBytes, dstNumBytes;
+	cuuint32_t *dstActBytes;
+	const void *src;
+	void *dst;
+	unsigned int algo;
+	unsigned char padding[20];
+} CUmemDecompressParams;
 typedef enum CUmemcpy3DOperandType_enum {
 	CU_MEMCPY_OPERAND_TYPE_POINTER = 1,
 	CU_MEMCPY_OPERAND_TYPE_ARRAY = 2,
@@ -1129,6 +1137,7 @@ CUresult cuCtxGetFlags(unsigned int *flags);
 CUresult cuCtxSetFlags(unsigned int flags);
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctx_id);
 CUresult cuCtxSynchronize(void);
+CUresult cuCtxSynchronize_v2(CUcontext ctx);
 CUresult cuCtxSetLimit(CUlimit limit, size_t value);
 CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit);
 CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig);
@@ -1398,6 +1407,11 @@ CUresult cuMemcpy3DBatchAsync(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, s
 CUresult cuMemcpy3DBatchAsync_v2(size_t num_ops, CUDA_MEMCPY3D_BATCH_OP *op_list, unsigned long long flags, CUstream stream);
 CUresult cuMemPrefetchAsync(CUdeviceptr dev_ptr, size_t count, CUdevice dst_device, CUstream stream);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices, size_t num_locations,
+		unsigned long long flags, CUstream stream);
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices,
+		size_t num_locations, unsigned long long flags, CUstream stream);
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *params, size_t count, unsigned int flags, size_t *error_index, CUstream stream);
 CUresult cuMemAdvise(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice, CUdevice device);
 CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice, CUmemLocation location);
 CUresult cuMemRangeGetAttribute(void *data, size_t data_size, CUmem_range_attribute attribute, CUdeviceptr dev_ptr, size_t count);
@@ -1572,6 +1586,9 @@ extern __typeof__(cuMemcpyBatchAsync) cuMemcpyBatchAsync_ptsz;
 extern __typeof__(cuMemcpyBatchAsync_v2) cuMemcpyBatchAsync_v2_ptsz;
 extern __typeof__(cuMemPrefetchAsync) cuMemPrefetchAsync_ptsz;
 extern __typeof__(cuMemPrefetchAsync_v2) cuMemPrefetchAsync_v2_ptsz;
+extern __typeof__(cuMemPrefetchBatchAsync) cuMemPrefetchBatchAsync_ptsz;
+extern __typeof__(cuMemDiscardAndPrefetchBatchAsync) cuMemDiscardAndPrefetchBatchAsync_ptsz;
+extern __typeof__(cuMemBatchDecompressAsync) cuMemBatchDecompressAsync_ptsz;
 extern __typeof__(cuMemcpy) cuMemcpy_ptds;
 extern __typeof__(cuMemcpy2DAsync_v2) cuMemcpy2DAsync_v2_ptsz;
 extern __typeof__(cuMemcpy2DUnaligned_v2) cuMemcpy2DUnaligned_v2_ptds;
@@ -1661,6 +1678,9 @@ extern __typeof__(cuMemFreeAsync) cuMemFreeAsync_ptsz;
 extern __typeof__(cuMemMapArrayAsync) cuMemMapArrayAsync_ptsz;
 extern __typeof__(cuMemPrefetchAsync) cuMemPrefetchAsync_ptsz;
 extern __typeof__(cuMemPrefetchAsync_v2) cuMemPrefetchAsync_v2_ptsz;
+extern __typeof__(cuMemPrefetchBatchAsync) cuMemPrefetchBatchAsync_ptsz;
+extern __typeof__(cuMemDiscardAndPrefetchBatchAsync) cuMemDiscardAndPrefetchBatchAsync_ptsz;
+extern __typeof__(cuMemBatchDecompressAsync) cuMemBatchDecompressAsync_ptsz;
 extern __typeof__(cuMemcpy) cuMemcpy_ptds;
 extern __typeof__(cuMemcpy2DAsync_v2) cuMemcpy2DAsync_v2_ptsz;
 extern __typeof__(cuMemcpy2DUnaligned_v2) cuMemcpy2DUnaligned_v2_ptds;
@@ -1739,6 +1759,9 @@ extern __typeof__(cuStreamWriteValue64_v2) cuStreamWriteValue64_v2_ptsz;
 #define cuMemMapArrayAsync cuMemMapArrayAsync_ptsz
 #define cuMemPrefetchAsync cuMemPrefetchAsync_ptsz
 #define cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz
+#define cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz
+#define cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
+#define cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz
 #define cuMemcpy cuMemcpy_ptds
 #define cuMemcpy2D cuMemcpy2D_v2_ptds
 #define cuMemcpy2DAsync cuMemcpy2DAsync_v2_ptsz

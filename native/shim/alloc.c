@@ -2,10 +2,10 @@
 /*
  * alloc.c: every family of allocations with its frees: reserved first, then allocated; if the driver refuses, nothing stays reserved. What is
  * under 1 MiB and has an address is a piece, and charged by the blocks that the driver cuts it out of; an array has none, and is charged a block
- * however small it is. Memory that another process allocated and this one only opens (IPC, imported handles) is counted where it was allocated; memory in the
- * host is not counted. Allocations in stream order are in pool.c, those of graphs in graph.c.
+ * however small it is. Memory in the host is not counted; what another process allocated and this one opens is in ipc.c. Allocations in stream order are in pool.c, those of graphs in graph.c.
  */
 #include "driver.h"
+#include "exports.h"
 
 /* The grant to charge: 0 or more; -1: not ours to count; *error: refused. */
 static int charge_grant(CUresult *error)
@@ -215,8 +215,48 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	return r;
 }
 
+EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+					     unsigned long long flags)
+{
+	CUresult r = REAL(cuMemExportToShareableHandle, shareable, handle, type, flags);
+	if (r == CUDA_SUCCESS && task_on() && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		physical_export(handle, *(int *)shareable);
+	return r;
+}
+
+/*
+ * Charged to this process too, by what the mark on the descriptor tells; without one (its maker is not held, or it is no descriptor) when it is
+ * mapped first. Its maker cannot be rid of its charge meanwhile: the descriptor is still open here.
+ */
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type)
+{
+	CUmemAllocationProp prop = {0};
+	if (get_acquire(&task.state) == SHIM_FAILED)
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	uint64_t bytes = task_on() && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? mark_read((int)(intptr_t)shareable) : 0;
+	CUresult r = REAL(cuMemImportFromShareableHandle, handle, shareable, type);
+	if (r != CUDA_SUCCESS || !task_on() || physical_retain(*handle))
+		return r;
+	bool placed = driver.cuMemGetAllocationPropertiesFromHandle != NULL &&
+		      driver.cuMemGetAllocationPropertiesFromHandle(&prop, *handle) == CUDA_SUCCESS;
+	if (placed && prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return r; /* in the host */
+	int grant = placed ? view_grant(prop.location.id) : meter_current_grant();
+	if (grant < 0)
+		return r;
+	if (!pools_reserve((uint32_t)grant, bytes)) {
+		REAL(cuMemRelease, *handle);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!physical_add(*handle, bytes, (uint32_t)grant))
+		memory_return((uint32_t)grant, bytes);
+	return r;
+}
+
 EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+	if (task_on() && !physical_claim(handle, size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult r = REAL(cuMemMap, ptr, size, offset, handle, flags);
 	if (r == CUDA_SUCCESS && task_on())
 		physical_map(handle, ptr, size);

@@ -7,7 +7,7 @@
 
 #define LARGE (1u << 20)
 
-enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET, BATCH, PREFETCH };
+enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET, BATCH, PREFETCH, DECOMPRESS };
 
 static uint64_t copy_key(enum kind kind, uint64_t bytes)
 {
@@ -88,6 +88,14 @@ static uint64_t batch_3d_bytes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 	return bytes;
 }
 
+static uint64_t decompressed_bytes(const CUmemDecompressParams *params, size_t count)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; params != NULL && i < count; i++)
+		bytes += params[i].dstNumBytes;
+	return bytes;
+}
+
 ASYNC(cuMemcpyBatchAsync,
       (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *indices, size_t n, size_t *failed,
        CUstream stream),
@@ -103,6 +111,14 @@ ASYNC(cuMemcpy3DBatchAsync_v2, (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsig
 ASYNC(cuMemPrefetchAsync, (CUdeviceptr at, size_t n, CUdevice to, CUstream stream), (at, n, to, stream), PREFETCH, n)
 ASYNC(cuMemPrefetchAsync_v2, (CUdeviceptr at, size_t n, CUmemLocation to, unsigned int flags, CUstream stream), (at, n, to, flags, stream),
       PREFETCH, n)
+ASYNC(cuMemPrefetchBatchAsync,
+      (CUdeviceptr * at, size_t *sizes, size_t count, CUmemLocation *to, size_t *indices, size_t n, unsigned long long flags, CUstream stream),
+      (at, sizes, count, to, indices, n, flags, stream), PREFETCH, batch_bytes(sizes, count))
+ASYNC(cuMemDiscardAndPrefetchBatchAsync,
+      (CUdeviceptr * at, size_t *sizes, size_t count, CUmemLocation *to, size_t *indices, size_t n, unsigned long long flags, CUstream stream),
+      (at, sizes, count, to, indices, n, flags, stream), PREFETCH, batch_bytes(sizes, count))
+ASYNC(cuMemBatchDecompressAsync, (CUmemDecompressParams * params, size_t count, unsigned int flags, size_t *failed, CUstream stream),
+      (params, count, flags, failed, stream), DECOMPRESS, decompressed_bytes(params, count))
 
 SYNC(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char v, size_t n), (dst, v, n), SET, n)
 SYNC(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short v, size_t n), (dst, v, n), SET, 2ull * n)

@@ -45,6 +45,40 @@ struct cost *cost_find(struct cost *table, uint64_t key)
 	return victim;
 }
 
+struct cost *cost_look(struct cost *table, uint64_t key)
+{
+	uint64_t home = key & (COSTS - 1);
+	for (unsigned i = 0; i < PROBES; i++) {
+		struct cost *c = &table[(home + i) & (COSTS - 1)];
+		if (c->key == key)
+			return c;
+	}
+	return NULL;
+}
+
+/*
+ * A changed graph is unmeasured again. Programs that change one before each launch (other addresses, the same work) would then never have more
+ * than one queued: once it took as long as before, to a factor of two, after several changes in a row, it is expected to do so again, and the
+ * first measurement that says otherwise is believed.
+ */
+void cost_changed(struct cost *c, bool gone)
+{
+	if (!gone && c->est_ns != 0 && c->same >= IN_A_ROW) {
+		c->leaps = IN_A_ROW - 1;
+		c->leap_ns = UINT64_MAX;
+		return;
+	}
+	if (c->est_ns != 0)
+		c->was_ns = c->est_ns;
+	if (gone) {
+		c->was_ns = 0;
+		c->same = 0;
+	}
+	c->est_ns = 0;
+	c->doubted = c->leaps = 0;
+	c->version++;
+}
+
 bool cost_trusts(const struct cost *c)
 {
 	return c->est_ns == 0 || c->doubted >= IN_A_ROW;
@@ -60,6 +94,9 @@ void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted)
 		c->leaps = 0;
 	if (est == 0) {
 		c->est_ns = m;
+		if (c->was_ns != 0)
+			c->same = m >= c->was_ns / 2 && m <= 2 * c->was_ns ? c->same + (c->same < IN_A_ROW) : 0;
+		c->was_ns = 0;
 	} else if (m < est) {
 		c->est_ns -= (est - m) / 4;
 	} else if (m <= far) {
@@ -69,6 +106,6 @@ void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted)
 		if (++c->leaps < IN_A_ROW)
 			return;
 		c->est_ns = c->leap_ns;
-		c->leaps = 0;
+		c->leaps = c->same = 0;
 	}
 }

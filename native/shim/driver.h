@@ -9,6 +9,8 @@
 #define DRIVER_PLAIN(X)                                                                                                            \
 	X(cuCtxGetCurrent)                                                                                                         \
 	X(cuCtxSetCurrent)                                                                                                         \
+	X(cuCtxGetLimit)                                                                                                           \
+	X(cuDeviceGetAttribute)                                                                                                    \
 	X(cuCtxGetDevice)                                                                                                          \
 	X(cuDeviceGetUuid)                                                                                                         \
 	X(cuDeviceGetUuid_v2)                                                                                                      \
@@ -26,6 +28,7 @@
 	X(cuGraphNodeGetType)                                                                                                      \
 	X(cuMemPoolGetAttribute)                                                                                                   \
 	X(cuStreamGetCtx)                                                                                                          \
+	X(cuMemGetAllocationPropertiesFromHandle)                                                                                  \
 	X(cuMemGetAddressRange_v2)                                                                                                 \
 	X(cuStreamIsCapturing)                                                                                                     \
 	X(cuStreamGetFlags)                                                                                                        \

@@ -148,6 +148,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 	/* Taken out before the driver may give the same handle again. */
 	for (uint32_t g = 0; g < grants; g++)
 		blocks_take(exec_key(exec, g), &charged[g]);
+	meter_graph_changed(exec, true);
 	CUresult r = REAL(cuGraphExecDestroy, exec);
 	for (uint32_t g = 0; g < grants; g++) {
 		CUdevice device;

@@ -60,10 +60,10 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unknown, uint32_t launches)
 {
 	uint32_t i = 0;
-	while (i < b->parts && b->part[i].cost != cost && i < PARTS - 1)
+	while (i < b->parts && (b->part[i].cost != cost || b->part[i].version != cost->version) && i < PARTS - 1)
 		i++;
 	if (i == b->parts) {
-		b->part[i] = (struct part){.cost = cost};
+		b->part[i] = (struct part){.cost = cost, .version = cost->version};
 		b->parts++;
 	}
 	b->part[i].launches += launches;
@@ -194,7 +194,8 @@ static void batch_learn(struct batch *b, uint64_t measured_ns)
 	for (uint32_t i = 0; i < b->parts; i++) {
 		struct part *p = &b->part[i];
 		double part = b->est_ns == 0 ? 1.0 / b->parts : (double)p->est_ns / (double)b->est_ns;
-		cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), (b->fresh || b->shared) && !b->paced);
+		if (p->version == p->cost->version)
+			cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), (b->fresh || b->shared) && !b->paced);
 	}
 }
 
@@ -230,6 +231,20 @@ void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns)
 		put(&t->longest_ns, each > t->longest_ns ? each : t->longest_ns - t->longest_ns / 64);
 	}
 	meter_completed(m, b->launches, b->est_ns, b->unknown);
+}
+
+void meter_graph_changed(CUgraphExec exec, bool gone)
+{
+	for (uint32_t g = 0; g < ALQ_MAX_GRANTS; g++) {
+		struct meter *m = get_acquire(&meters[g]);
+		if (m == NULL)
+			continue;
+		lock_take(&m->lock);
+		struct cost *c = cost_look(m->costs, cost_key(exec, 0));
+		if (c != NULL)
+			cost_changed(c, gone);
+		lock_give(&m->lock);
+	}
 }
 
 void meter_wake_watcher(struct meter *m)

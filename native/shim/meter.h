@@ -44,6 +44,7 @@ struct batch {
 	struct part {
 		struct cost *cost;
 		uint32_t launches, unknown;
+		uint32_t version; /* of the cost, when it was launched */
 		uint64_t est_ns;
 	} part[PARTS];
 };

@@ -6,7 +6,7 @@
 SHIM := $(NATIVE)/shim
 SHIM_OUT := $(OUT)/shim
 SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/paths.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
-SHIM_CUDA := page task line cost gate place meter watch memory table blocks pieces driver view launch copy alloc pool graph module refused context stream overhead
+SHIM_CUDA := page task line cost gate place meter watch memory table blocks physical exports ipc pieces driver view launch copy alloc pool graph change limit module refused context stream overhead
 SHIM_NVML := page nvml
 
 # 256 characters: a path and as many slashes as it takes.
@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test away_test memory_test pieces_test
+SHIM_UNIT := gate_test away_test memory_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 # With the named crash points in.
 SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
@@ -93,7 +93,7 @@ $(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
 	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
 
-$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_launch harness) $(SHIM_SIM_LIBS)
+$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_shared paths_launch paths_change harness) $(SHIM_SIM_LIBS)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 \
 		-lpthread -ldl
 

@@ -59,6 +59,7 @@ static bool pool_settle(struct pool *p)
 
 void pools_settle(void)
 {
+	physicals_settle();
 	if (get_acquire(&pools_held) == 0 || !task_on())
 		return;
 	lock_take(&pools_lock);
@@ -89,6 +90,8 @@ static void pools_trim(uint32_t grant, bool wait)
 bool pools_reserve(uint32_t grant, uint64_t bytes)
 {
 	if (memory_reserve(grant, bytes))
+		return true;
+	if (physicals_settle() && memory_reserve(grant, bytes))
 		return true;
 	for (int wait = 0; wait < 2 && get_acquire(&pools_held) != 0; wait++) {
 		pools_trim(grant, wait != 0);
@@ -254,6 +257,13 @@ EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 EXPORT CUresult cuCtxSynchronize(void)
 {
 	CUresult r = REAL(cuCtxSynchronize);
+	pools_settle();
+	return r;
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+	CUresult r = REAL(cuCtxSynchronize_v2, context);
 	pools_settle();
 	return r;
 }

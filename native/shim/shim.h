@@ -91,6 +91,9 @@ struct cost {
 	uint16_t doubted; /* measurements in a row that others' work may have made longer */
 	uint16_t leaps;   /* measurements in a row far above est_ns */
 	uint64_t leap_ns; /* the least of these */
+	uint64_t was_ns;  /* est_ns before a change that nothing was measured after; 0: none */
+	uint32_t version; /* moved on when what was launched before teaches nothing any more */
+	uint16_t same;    /* changes in a row after which it took as long as before */
 };
 
 struct cost *cost_find(struct cost *table, uint64_t key);
@@ -98,6 +101,10 @@ struct cost *cost_find(struct cost *table, uint64_t key);
 void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted);
 /* Whether a doubted measurement is all that there is to go by. */
 bool cost_trusts(const struct cost *c);
+/* Finds an entry, or NULL. */
+struct cost *cost_look(struct cost *table, uint64_t key);
+/* What is launched has been changed, and may take another time; gone: it will be something else altogether. */
+void cost_changed(struct cost *c, bool gone);
 uint64_t cost_key(const void *function, uint64_t size);
 
 #define COSTS 4096 /* a power of two */
@@ -137,6 +144,8 @@ void meter_capture_ended(void);
 void meter_blocking_stream(void);
 /* The grant of the current context's device; -1: none of ours. */
 int meter_current_grant(void);
+/* A graph has been changed, or (gone) its handle will be another's. */
+void meter_graph_changed(CUgraphExec exec, bool gone);
 /* After registering again: makes the slot say what is outstanding. */
 void meter_republish(void);
 /* In a forked child: forget everything. */
@@ -172,11 +181,12 @@ void pools_settle(void);
 void pools_forget(void);
 void graphs_forget(void);
 void modules_forget(void);
+void limits_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- blocks.c */
 
 /* BLOCK_PIECE: under 1 MiB, cut by the driver out of a block with others; the block is charged, in pieces.c. */
-enum block_kind { BLOCK_PLAIN = 1, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP, BLOCK_EXTERNAL, BLOCK_GRAPH, BLOCK_MODULE, BLOCK_PIECE };
+enum block_kind { BLOCK_PLAIN = 1, BLOCK_MANAGED, BLOCK_ARRAY, BLOCK_MIPMAP, BLOCK_EXTERNAL, BLOCK_GRAPH, BLOCK_MODULE, BLOCK_PIECE, BLOCK_LIMIT };
 
 /* One allocation: enough to uncharge it, and, once memory can be parked, to find and move it. */
 struct block {
@@ -199,13 +209,27 @@ void blocks_left(const struct block *b, const struct leaving *l, CUresult result
 /* Takes out every block of a context that is being destroyed and returns its memory. */
 void blocks_drop_context(CUcontext context);
 
-/* Virtual memory: a physical handle is charged until it is released and mapped nowhere. */
+void blocks_forget(void);
+
+/* --------------------------------------------------------------------------------------------------- physical.c, ipc.c */
+
+/* Virtual memory: a physical handle is charged until it is released, mapped nowhere, and nobody has a descriptor of it. */
 bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant);
-void physical_retain(uint64_t handle);
+/* False: the handle is not known. */
+bool physical_retain(uint64_t handle);
 void physical_release(uint64_t handle);
+/* A descriptor was made by which others may get it. */
+void physical_export(uint64_t handle, int fd);
+/* Charges what is about to be mapped and is not charged yet: memory of which nothing told how much it is. False: there is no room. */
+bool physical_claim(uint64_t handle, uint64_t bytes);
 void physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
 void physical_unmap(uint64_t address, uint64_t bytes);
-void blocks_forget(void);
+/* Returns what stayed charged because of descriptors that are gone by now. False: nothing. */
+bool physicals_settle(void);
+void physical_forget(void);
+/* Returns what is open of others' memory in a context that is being destroyed. */
+void ipc_drop_context(CUcontext context);
+void ipc_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- pieces.c */
 

@@ -60,10 +60,13 @@ static void task_forked(void)
 	meter_forget();
 	memory_forget();
 	blocks_forget();
+	physical_forget();
+	ipc_forget();
 	pieces_forget();
 	pools_forget();
 	graphs_forget();
 	modules_forget();
+	limits_forget();
 	munmap((void *)(uintptr_t)task.ctl, sizeof(*task.ctl));
 	munmap(task.tel, sizeof(*task.tel));
 	task.ctl = NULL;

@@ -227,6 +227,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	int grant = r == CUDA_SUCCESS && task_on() ? meter_current_grant() : -1;
 	if (grant >= 0) {
 		uint64_t could, total;
+		physicals_settle();
 		memory_view((uint32_t)grant, &could, &total);
 		if (free_bytes != NULL)
 			*free_bytes = could < *free_bytes ? could : *free_bytes;

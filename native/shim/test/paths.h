@@ -39,10 +39,12 @@ void name_called(const char *symbol);
 uint64_t bytes_used(void);
 uint64_t bytes_charged(void);
 uint64_t bytes_held(pid_t pid);
+/* Charged to the one other process that there is, with overhead. */
+uint64_t bytes_of_other(void);
 /* The most that a device ever held. */
 uint64_t bytes_peak(int device);
 
-/* Another process of the task, in a role of this program. */
+/* Another process of the task, in a role of this program. to: a socket, so that it takes descriptors. */
 struct other {
 	pid_t pid;
 	int to, from;
@@ -75,9 +77,16 @@ void other_end(struct other *o);
 		CHECK_EQ((int64_t)bytes_held(getpid()) - held, (int64_t)(bytes));                                                  \
 	} while (0)
 
+/* One that opens what the test makes, at its word. */
+int role_shares(int in, int out);
+
+extern const CUmemAllocationProp exported; /* memory that can be exported */
+
 void test_memory(void);
+void test_shared(void);
 void test_launches(void);
 void test_copies(void);
+void test_changes(void);
 void test_refused(void);
 
 #endif

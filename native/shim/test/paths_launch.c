@@ -8,7 +8,9 @@ const char tenant_ptx[] = ".version 7.0\n"
 			  ".target sm_50\n"
 			  ".address_size 64\n"
 			  ".global .align 8 .b8 table[4096];\n"
-			  ".visible .entry busy_2ms() { ret; }\n";
+			  ".visible .entry busy_2ms() { ret; }\n"
+			  ".visible .entry busy_100us() { ret; }\n"
+			  ".visible .entry busy_20ms() { ret; }\n";
 
 static CUgraphExec graph_of_two(void)
 {
@@ -159,6 +161,27 @@ static void test_batches(void)
 	ASYNC(cuMemcpy3DBatchAsync_v2, 1, &op, 0);
 	ASYNC(cuMemPrefetchAsync, managed, N, 0);
 	ASYNC(cuMemPrefetchAsync_v2, managed, N, here, 0);
+	CUdeviceptr at[2] = {managed, managed + N / 2};
+	ASYNC(cuMemPrefetchBatchAsync, at, sizes, 2, &here, &index, 1, 0);
+	ASYNC(cuMemDiscardAndPrefetchBatchAsync, at, sizes, 2, &here, &index, 1, 0);
+}
+
+/* No device of these decompresses; the gate is passed all the same, and what was let through has ended. */
+#define ABSENT(name, ...)                                                                                                          \
+	do {                                                                                                                       \
+		struct said before = said_now();                                                                                   \
+		CHECK_EQ(name(__VA_ARGS__), CUDA_ERROR_NOT_SUPPORTED);                                                             \
+		come_to_rest();                                                                                                    \
+		CHECK_EQ(said_now().launched, before.launched + 1);                                                                \
+		name_called(#name);                                                                                                \
+	} while (0)
+
+static void test_decompression(void)
+{
+	CUmemDecompressParams how = {.srcNumBytes = MI, .dstNumBytes = N, .src = (void *)(uintptr_t)from, .dst = (void *)(uintptr_t)to};
+	size_t failed = 0;
+	ABSENT(cuMemBatchDecompressAsync, &how, 1, 0, &failed, tenant.stream[0]);
+	ABSENT(cuMemBatchDecompressAsync_ptsz, &how, 1, 0, &failed, NULL);
 }
 
 static void test_sets(void)
@@ -192,6 +215,7 @@ void test_copies(void)
 	test_lines();
 	test_shapes();
 	test_batches();
+	test_decompression();
 	test_sets();
 	test_small();
 }

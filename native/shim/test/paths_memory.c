@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-static const CUmemAllocationProp exported = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-					     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+const CUmemAllocationProp exported = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 
 static void test_plain(void)
 {
@@ -89,7 +89,7 @@ static void test_handles(void)
 	ACCOUNTED(cuMemCreate, 8 * MI, &h, 8 * MI, &exported, 0);
 	ACCOUNTED(cuMemMap, 0, at, 8 * MI, 0, h, 0);
 	ACCOUNTED(cuMemRetainAllocationHandle, 0, &again, (void *)(uintptr_t)at);
-	CHECK_EQ(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	ACCOUNTED(cuMemExportToShareableHandle, 0, &fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	close(fd);
 	ACCOUNTED(cuMemRelease, 0, h);
 	ACCOUNTED(cuMemUnmap, 0, at, 8 * MI); /* the retained handle still holds it */
@@ -231,6 +231,35 @@ static void test_external(void)
 	ACCOUNTED(cuDestroyExternalMemory, -6ll * (int64_t)MI, m);
 }
 
+/* A limit raised is memory that the driver will take for kernels; charged before, as simulated devices run none that need it. */
+static void test_limits(void)
+{
+	uint64_t used = bytes_used();
+	size_t value;
+	name_called("cuCtxSetLimit");
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 72 * MI), CUDA_SUCCESS); /* from 8 MiB */
+	CHECK_EQ(bytes_used(), used + 64 * MI);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, LIMIT), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE), CUDA_SUCCESS);
+	CHECK_EQ(value, 72 * MI);
+	CHECK_EQ(bytes_used(), used + 64 * MI);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * MI), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), used);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048), CUDA_SUCCESS); /* 1 KiB more for each of 132 times 2048 threads */
+	CHECK_EQ(bytes_used(), used + 264 * MI);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), used);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 128), CUDA_SUCCESS);
+	/* It goes with its context. */
+	CUcontext other;
+	CHECK_EQ(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 72 * MI), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), used + 64 * MI);
+	CHECK_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), used);
+}
+
 /* A module whose variables do not fit into what small allocations share already takes memory of its own. */
 static const char large_ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 8 .b8 large[6291456];\n"
 				".visible .entry plain() { ret; }\n";
@@ -256,25 +285,6 @@ static void test_modules(void)
 	CHECK_EQ(bytes_used(), used);
 }
 
-/* Memory that another process opens is charged once, to the one that allocated it. */
-static void test_ipc(void)
-{
-	struct other o = other_start("opens");
-	CUipcMemHandle h;
-	CUdeviceptr p;
-	char byte;
-	CHECK_EQ(cuMemAlloc_v2(&p, 32 * MI), CUDA_SUCCESS);
-	CHECK_EQ(cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
-	CHECK(write(o.to, &h, sizeof(h)) == (ssize_t)sizeof(h));
-	CHECK(read(o.from, &byte, 1) == 1);
-	CHECK_EQ(bytes_used(), 32 * MI);
-	CHECK_EQ(get_seq(&arbiter.tel->slot[1].grant[0].mem_used), 0);
-	CHECK_EQ(get_seq(&arbiter.tel->slot[1].grant[0].mem_overhead), bytes_held(o.pid));
-	other_end(&o);
-	CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), 0);
-}
-
 void test_memory(void)
 {
 	/* So that small pieces do not need a new chunk in the middle of a count. */
@@ -284,6 +294,7 @@ void test_memory(void)
 	CHECK_EQ(cuModuleUnload(tenant.module[0]), CUDA_SUCCESS);
 	CHECK_EQ(bytes_used(), 0);
 	test_plain();
+	test_limits();
 	test_pieces();
 	test_race();
 	test_arrays();
@@ -293,7 +304,7 @@ void test_memory(void)
 	test_graphs();
 	test_captured();
 	test_external();
-	test_ipc();
+	test_shared();
 	CHECK_EQ(cuModuleLoadData(&tenant.module[0], tenant_ptx), CUDA_SUCCESS);
 	CHECK_EQ(cuModuleGetFunction(&tenant.kernel[0], tenant.module[0], "busy_2ms"), CUDA_SUCCESS);
 }

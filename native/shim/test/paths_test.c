@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 static const char *simgpu_path;
@@ -92,6 +93,12 @@ uint64_t bytes_used(void)
 	return get_seq(&arbiter.tel->slot[0].grant[0].mem_used);
 }
 
+uint64_t bytes_of_other(void)
+{
+	const struct alq_tel_grant *t = &arbiter.tel->slot[1].grant[0];
+	return get_seq(&t->mem_used) + get_seq(&t->mem_overhead);
+}
+
 uint64_t bytes_charged(void)
 {
 	return bytes_used() + get_seq(&arbiter.tel->slot[0].grant[0].mem_overhead);
@@ -114,7 +121,7 @@ struct other other_start(const char *role)
 	int to[2], from[2];
 	char in[16], out[16];
 	/* Its own ends alone are for it: what others of its kind are told ends when this one lets go. */
-	CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, to) == 0 && pipe2(from, O_CLOEXEC) == 0);
 	snprintf(in, sizeof(in), "%d", to[0]);
 	snprintf(out, sizeof(out), "%d", from[1]);
 	struct other o = {.pid = fork(), .to = to[1], .from = from[0]};
@@ -137,24 +144,6 @@ void other_end(struct other *o)
 	CHECK(waitpid(o->pid, &status, 0) == o->pid);
 	CHECK_EQ(status, 0);
 	close(o->from);
-}
-
-/* Opens memory of the process that started it, and says so; closes it when that lets go of the line. */
-static int role_opens(int in, int out)
-{
-	CUipcMemHandle h;
-	CUcontext ctx;
-	CUdeviceptr p;
-	char byte;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
-	CHECK_EQ(cuCtxCreate_v2(&ctx, 0, 0), CUDA_SUCCESS);
-	CHECK(read(in, &h, sizeof(h)) == (ssize_t)sizeof(h));
-	CHECK_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_SUCCESS);
-	CHECK(write(out, "", 1) == 1);
-	CHECK(read(in, &byte, 1) == 0);
-	CHECK_EQ(cuIpcCloseMemHandle(p), CUDA_SUCCESS);
-	return 0;
 }
 
 #define PIECES 24 /* that a racer holds at most, before it presses */
@@ -268,7 +257,7 @@ int main(int argc, char **argv)
 {
 	self = argv[0];
 	if (argc == 4)
-		return (strcmp(argv[1], "races") == 0 ? role_races : role_opens)(atoi(argv[2]), atoi(argv[3]));
+		return (strcmp(argv[1], "races") == 0 ? role_races : role_shares)(atoi(argv[2]), atoi(argv[3]));
 	CHECK(argc == 2);
 	simgpu_path = argv[1];
 	arbiter_make(&arbiter, GRANTS, LIMIT, LIMIT);
@@ -283,6 +272,7 @@ int main(int argc, char **argv)
 	test_memory();
 	test_launches();
 	test_copies();
+	test_changes();
 	test_refused();
 	all_called();
 	arbiter_remove(&arbiter);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several copies in one call. They go one after the other, which the call allows; the hints about where and when are not needed here. */
+/* Several copies, or prefetches, in one call. They go one after the other, which the call allows; the hints about where and when are not needed here. */
 #include "simgpu/cuda/internal.h"
 
 static CUresult batch(const CUdeviceptr *dst, const CUdeviceptr *src, const size_t *sizes, size_t count, size_t *failed, CUstream s)
@@ -76,4 +76,24 @@ CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, size_t 
 CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream s)
 {
 	return cuMemcpy3DBatchAsync(count, ops, NULL, flags, s);
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices, size_t kinds,
+				 unsigned long long flags, CUstream s)
+{
+	if (!at || !sizes || !count || !locations || !indices || !kinds || kinds > count || flags || !s)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		CUresult r = cuMemPrefetchAsync_v2(at[i], sizes[i], locations[0], 0, s); /* where to does not matter to the model */
+		if (r != CUDA_SUCCESS)
+			return r;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* What is discarded may keep its bytes. */
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices, size_t kinds,
+					   unsigned long long flags, CUstream s)
+{
+	return cuMemPrefetchBatchAsync(at, sizes, count, locations, indices, kinds, flags, s);
 }

@@ -71,6 +71,23 @@ CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr dev_ptr, size_t count, CUmemLoca
 	return cuMemPrefetchAsync_v2(dev_ptr, count, location, flags, own(stream));
 }
 
+CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices,
+				      size_t num_locations, unsigned long long flags, CUstream stream)
+{
+	return cuMemPrefetchBatchAsync(dptrs, sizes, count, locations, indices, num_locations, flags, own(stream));
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *locations, size_t *indices,
+						size_t num_locations, unsigned long long flags, CUstream stream)
+{
+	return cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, locations, indices, num_locations, flags, own(stream));
+}
+
+CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *params, size_t count, unsigned int flags, size_t *error_index, CUstream stream)
+{
+	return cuMemBatchDecompressAsync(params, count, flags, error_index, own(stream));
+}
+
 CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	return cuMemcpy2DAsync_v2(copy, own(stream));

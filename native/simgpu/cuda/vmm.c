@@ -6,6 +6,7 @@
 #include "simgpu/cuda/internal.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
@@ -326,6 +327,14 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemG
 
 /* --------------------------------------------------------------------------------------------------- to other processes */
 
+/* A descriptor of its own of the same file: the driver's is not the program's. */
+static int reopen(int fd)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
 CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle h, CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct physical *p;
@@ -334,7 +343,7 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle h,
 		return r;
 	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(p->prop.requestedHandleTypes & type))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+	int fd = reopen(p->fd);
 	if (fd < 0)
 		return leave(CUDA_ERROR_OPERATING_SYSTEM);
 	shared_note(p->id, fd);
@@ -352,7 +361,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void 
 	CUresult r = enter_context(&c);
 	if (r != CUDA_SUCCESS)
 		return r;
-	int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
+	int fd = reopen((int)(intptr_t)handle);
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		if (fd >= 0)
 			close(fd);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_test.c: what is expected of a graph after it was changed. */
+#include "harness.h"
+
+static struct cost table[COSTS];
+
+static struct cost *learnt(uint64_t key, uint64_t ns)
+{
+	struct cost *c = cost_find(table, key);
+	for (int i = 0; i < 8; i++)
+		cost_learn(c, ns, false);
+	CHECK_EQ(c->est_ns, ns);
+	return c;
+}
+
+/* After a change nothing is known, and what was launched before it can be told. */
+static void test_forgotten(void)
+{
+	struct cost *c = learnt(cost_key(table, 0), 100 * NS_PER_US);
+	uint32_t version = c->version;
+	CHECK(cost_look(table, cost_key(table, 0)) == c && cost_look(table, cost_key(table, 7)) == NULL);
+	cost_changed(c, false);
+	CHECK_EQ(c->est_ns, 0);
+	CHECK(c->version != version);
+	cost_learn(c, 20 * NS_PER_MS, false);
+	CHECK_EQ(c->est_ns, 20 * NS_PER_MS);
+	/* Unmeasured, and changed again: still another. */
+	cost_changed(c, false);
+	version = c->version;
+	cost_changed(c, false);
+	CHECK(c->version != version && c->est_ns == 0);
+}
+
+/* Changes that never make a difference are not worth forgetting for; the first that does is believed at once. */
+static void test_harmless(void)
+{
+	struct cost *c = learnt(cost_key(table, 1), 5 * NS_PER_MS);
+	for (int i = 0; i < 4; i++) {
+		cost_changed(c, false);
+		CHECK_EQ(c->est_ns, 0);
+		cost_learn(c, 5 * NS_PER_MS, false);
+	}
+	cost_changed(c, false);
+	CHECK_EQ(c->est_ns, 5 * NS_PER_MS);
+	cost_learn(c, 50 * NS_PER_MS, false);
+	CHECK_EQ(c->est_ns, 50 * NS_PER_MS);
+	cost_changed(c, false);
+	CHECK_EQ(c->est_ns, 0);
+	/* What bears the handle next has shown nothing yet. */
+	for (int i = 0; i < 6; i++) {
+		cost_learn(c, 5 * NS_PER_MS, false);
+		cost_changed(c, false);
+	}
+	CHECK(c->est_ns != 0);
+	cost_changed(c, true);
+	CHECK_EQ(c->est_ns, 0);
+	cost_learn(c, 5 * NS_PER_MS, false);
+	cost_changed(c, false);
+	CHECK_EQ(c->est_ns, 0);
+}
+
+int main(void)
+{
+	test_forgotten();
+	test_harmless();
+	printf("cost: ok\n");
+	return 0;
+}
