@@ -328,6 +328,9 @@ func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) 
 		if p := h.ruling.policy; p != nil && p.Names(name) {
 			return refuse(api.CodeConflict, "queue %s is named in the policy %s: take it out there and set the policy again, then remove it", name, h.ruling.file.Name)
 		}
+		if i := slices.IndexFunc(h.ruling.own, func(q api.QueueSpec) bool { return q.Parent == name }); i >= 0 && h.ruling.policy != nil {
+			return refuse(api.CodeConflict, "queue %s cannot be removed while %s is under it, be it only when no policy holds: move or remove that one first", name, h.ruling.own[i].Name)
+		}
 		if rejected := h.step(engine.QueueGone{At: h.time(), Queue: name}); rejected != nil {
 			return refuse(api.CodeConflict, "%s", rejected.Reason)
 		}

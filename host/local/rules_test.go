@@ -92,6 +92,21 @@ func TestPolicyHolds(t *testing.T) {
 	}
 }
 
+// A queue that another is under when no policy holds is not removed, even while the policy has that one elsewhere.
+func TestPolicyKeepsParents(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, nil)
+	for _, q := range []api.QueueSpec{{Name: "org", Quota: api.Unlimited}, {Name: "team", Parent: "org", Quota: api.Unlimited}} {
+		if _, err := s.SetQueue(ctx, me, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.SetPolicy(ctx, me, api.Policy{Name: "apart", Text: "aliquot policy 1\nqueue team parent=none\n"}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, s.RemoveQueue(ctx, me, "org"), api.CodeConflict, "cannot be removed while team is under it, be it only when no policy holds")
+}
+
 // Work gets the time limit of its queue or of one above, is told so, and ends by it; it cannot ask for more.
 func TestLongestRun(t *testing.T) {
 	ctx := context.Background()
