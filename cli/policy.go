@@ -135,6 +135,9 @@ func said(s *policy.Settings) []string {
 		}
 		all = append(all, "places by "+strings.Join(weights, " "))
 	}
+	for _, p := range s.Pools {
+		all = append(all, "pool "+p.Name+": "+strings.Join(p.Says(), " "))
+	}
 	for _, q := range s.Queues {
 		text := "queue " + q.Name
 		if words := q.Says(); len(words) > 0 {

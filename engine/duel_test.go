@@ -77,6 +77,9 @@ func TestReclaimAgainstNaive(t *testing.T) {
 		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}}})
 		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000}})
 		d.take(QueueSet{at, api.QueueSpec{Name: "other", Quota: *d.g.quota()}})
+		if d.g.int("pools", 0, 2) == 0 {
+			d.take(PolicySet{at, Policy{Pools: d.g.pools()}})
+		}
 		for range d.g.int("steps", 20, 60) {
 			d.take(d.reclaimEvent())
 		}

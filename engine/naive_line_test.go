@@ -40,15 +40,28 @@ func (n *naive) schedule(out *strings.Builder) {
 
 func (n *naive) pass(out *strings.Builder) (again bool) {
 	var line []*naiveWork
-	fair := map[string]naiveAmounts{}
-	n.fair("", n.size(), fair)
 	for _, w := range n.work {
 		if w.tasks == nil && w.retryAt <= n.now {
 			line = append(line, w)
 		}
 	}
-	several := slices.ContainsFunc(line, func(w *naiveWork) bool { return w.Queue != line[0].Queue })
 	p := naivePass{naive: n, out: out}
+	n.wanting = map[api.Class]bool{}
+	for part := range len(n.pools) + 1 {
+		p.head, p.reserve = nil, nil
+		mine := slices.DeleteFunc(slices.Clone(line), func(w *naiveWork) bool { return n.part(w.Class) != part })
+		again = p.walk(mine) || again
+	}
+	for p.lend() {
+	}
+	return again
+}
+
+// walk tries one after the other, and says whether what started may change whose turn it is.
+func (p *naivePass) walk(line []*naiveWork) (again bool) {
+	n, fair := p.naive, map[string]naiveAmounts{}
+	n.fair("", n.size(), fair)
+	several := slices.ContainsFunc(line, func(w *naiveWork) bool { return w.Queue != line[0].Queue })
 	for len(line) > 0 {
 		w := n.next("", line, fair)
 		if p.try(w) {
@@ -57,15 +70,65 @@ func (n *naive) pass(out *strings.Builder) (again bool) {
 			continue
 		}
 		// What is the same may not start, either.
-		line = slices.DeleteFunc(line, func(o *naiveWork) bool { return alike(o, w) })
+		line = slices.DeleteFunc(line, func(o *naiveWork) bool { return n.alike(o, w) })
 	}
 	return again
 }
 
+// part is the first pool of those that have classes in common with those that the class is in, directly or through others; without any it is
+// the number of pools.
+func (n *naive) part(class api.Class) int {
+	with := map[api.Class]bool{class: true}
+	first := len(n.pools)
+	for range n.pools {
+		for i, p := range n.pools {
+			if slices.ContainsFunc(p.Classes, func(c api.Class) bool { return with[c] }) {
+				first = min(first, i)
+				for _, c := range p.Classes {
+					with[c] = true
+				}
+			}
+		}
+	}
+	return first
+}
+
+// lend starts the first in line that may be preempted, is held back by no bound and fits on what pools lend.
+func (p *naivePass) lend() bool {
+	n := p.naive
+	fair := map[string]naiveAmounts{}
+	n.fair("", n.size(), fair)
+	var line []*naiveWork
+	for _, w := range n.work {
+		if w.tasks == nil && w.retryAt <= n.now {
+			line = append(line, w)
+		}
+	}
+	for len(line) > 0 {
+		w := n.next("", line, fair)
+		line = slices.DeleteFunc(line, func(o *naiveWork) bool { return o == w })
+		if !w.Preemptible || w.plan != nil && len(w.plan.tasks) > 0 || n.refusal(w, "", 0, nil, false) != nil ||
+			slices.ContainsFunc(p.closed, func(b *naiveBound) bool { return n.concerns(b, w) }) {
+			continue
+		}
+		n.lending = true
+		spots, ok := n.full().fit(&w.Workload, n.kept(w, nil))
+		n.lending = false
+		if ok {
+			n.start(p.out, w, spots)
+			return true
+		}
+	}
+	return false
+}
+
 // alike says that two workloads are the same in all that decides whether they may start.
-func alike(a, b *naiveWork) bool {
+func (n *naive) alike(a, b *naiveWork) bool {
 	x, y := a.Workload, b.Workload
 	x.User, x.Name = y.User, y.Name
+	if len(n.pools) == 0 {
+		x.Class = y.Class
+	}
 	x.ID, x.Priority, x.Share.Compute.Ceiling, x.Share.Weight = y.ID, y.Priority, y.Share.Compute.Ceiling, y.Share.Weight
 	if x.Share.Memory.Bound() == y.Share.Memory.Bound() { // else their ceilings rule out other devices
 		x.Share.Memory.Ceiling = y.Share.Memory.Ceiling
@@ -98,18 +161,21 @@ func (n *naivePass) try(w *naiveWork) bool {
 	spots, ok := now.fit(&w.Workload, n.kept(w, nil))
 	switch {
 	case n.head == nil && !ok:
+		n.wanting[w.Class] = true
 		if !n.closedByModel(w) {
 			n.head = w
 			n.reclaim(n.out, w)
 		}
 		return false
 	case !ok:
+		n.wanting[w.Class] = true
 		return false
 	case n.head != nil && !w.takesNothing():
 		if n.reserve == nil {
 			n.reserve = n.naive.reserve(n.head)
 		}
 		if spots = n.backfill(w, n.head, n.reserve, spots); spots == nil {
+			n.wanting[w.Class] = true
 			return false
 		}
 	}

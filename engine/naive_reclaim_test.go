@@ -122,7 +122,7 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 	var chosen []*naiveWork
 	for _, v := range all {
 		n.without(chosen, func() {
-			if n.borrows(v, w) {
+			if n.borrows(v, w) || n.guest(v, w) {
 				chosen = append(chosen, v)
 			}
 		})
@@ -171,7 +171,13 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 	if v.plan != nil { // it only waits, and is taken for started
 		return false
 	}
-	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled || !n.borrows(v, w) {
+	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled {
+		return false
+	}
+	if n.guest(v, w) {
+		return true
+	}
+	if !n.borrows(v, w) {
 		return false
 	}
 	if n.outranks(w, v) {
@@ -185,6 +191,19 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 		parent := n.queues[q].Parent
 		if meets := !slices.Contains(n.above(v.Queue), q) && (parent == "" || slices.Contains(n.above(v.Queue), parent)); meets {
 			return !n.over(q, w)
+		}
+	}
+	return false
+}
+
+// guest says that one is on a device of a pool that is for the other, and not for itself.
+func (n *naive) guest(v, w *naiveWork) bool {
+	for _, t := range v.tasks {
+		for _, uuid := range t.devices {
+			d := n.device(t.node, uuid)
+			if p := n.poolOf(t.node, d); !t.over && p != nil && n.isHome(&w.Workload, t.node, d) && !n.isHome(&v.Workload, t.node, d) {
+				return true
+			}
 		}
 	}
 	return false

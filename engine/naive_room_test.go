@@ -87,7 +87,33 @@ func (n *naive) open(class, node string) bool {
 // serves says that a device could hold the share if it were empty.
 func (n *naive) serves(w *Workload, node string, d Device) bool {
 	return !n.nodes[node].gone && d.Health == api.Healthy && n.open(w.Feasibility, node) &&
-		(w.Model == "" || w.Model == d.Model) && w.Share.Memory.Fits(d.Memory)
+		(w.Model == "" || w.Model == d.Model) && w.Share.Memory.Fits(d.Memory) && n.admits(w, node, d)
+}
+
+// poolOf is the pool that a device is in; nil: none.
+func (n *naive) poolOf(node string, d Device) *Pool {
+	for _, p := range n.pools {
+		if (p.Nodes == nil || slices.Contains(p.Nodes, node)) && (p.Models == nil || slices.Contains(p.Models, d.Model)) &&
+			(p.First == nil || *p.First <= d.Index) && (p.Last == nil || d.Index <= *p.Last) {
+			return &p
+		}
+	}
+	return nil
+}
+
+// isHome says that a device is for work of this class.
+func (n *naive) isHome(w *Workload, node string, d Device) bool {
+	p := n.poolOf(node, d)
+	return p == nil || slices.Contains(p.Classes, w.Class)
+}
+
+// admits says that a device may be had: at home, or when pools lend, of those that do.
+func (n *naive) admits(w *Workload, node string, d Device) bool {
+	if !n.lending {
+		return n.isHome(w, node, d)
+	}
+	p := n.poolOf(node, d)
+	return p != nil && p.Lends && !n.isHome(w, node, d) && !slices.ContainsFunc(p.Classes, func(c api.Class) bool { return n.wanting[c] })
 }
 
 type candidate struct {

@@ -16,6 +16,9 @@ type naive struct {
 	nodes   map[string]*naiveNode
 	queues  map[string]api.QueueSpec
 	oneLine bool
+	pools   []Pool
+	lending bool               // what is looked for is what pools lend
+	wanting map[api.Class]bool // of what waits for room
 	said    map[[2]string]bool // class and node: allowed or barred
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
@@ -103,7 +106,7 @@ func (n *naive) step(event Event) string {
 		might = n.setQueues(&out, ev.Queue)
 	case PolicySet:
 		if might = n.setQueues(&out, ev.Policy.Queues...); might {
-			n.oneLine = ev.Policy.OneLine
+			n.oneLine, n.pools = ev.Policy.OneLine, ev.Policy.Pools
 		}
 	case Submit:
 		n.came++

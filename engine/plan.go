@@ -23,6 +23,9 @@ func (p *pass) carryOut(w *workload, victims []*workload) {
 		if preempts(w, v) {
 			code, reason = EvictPreempt, fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
 		}
+		if p.guest(v, w) {
+			code, reason = EvictPool, fmt.Sprintf("it had borrowed devices of a pool that is for work of class %s, and workload %s wants them (plan %d)", w.Class, w.ID, pl.id)
+		}
 		for _, t := range v.tasks {
 			if t.live() {
 				p.evict(t, code, reason)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -16,6 +17,9 @@ type Policy struct {
 	Queues []api.QueueSpec `json:"queues,omitempty"`
 	// OneLine has the queues that are under none stand in one line, as QueueOrder.OneLine does those under a queue.
 	OneLine bool `json:"oneLine,omitempty"`
+	// Pools are devices for work of some classes; none: every device is for all work. Where there are some, places go by best fit: Placement
+	// scores what no pool has to do with.
+	Pools []Pool `json:"pools,omitempty"`
 	// Placement scores places; nil: Config.Placement does.
 	Placement *place.Policy `json:"placement,omitempty"`
 }
@@ -35,6 +39,14 @@ func (e *Engine) CheckPolicy(p Policy) error {
 	if p.Placement != nil {
 		if err := p.Placement.Validate(); err != nil {
 			return err
+		}
+	}
+	for i := range p.Pools {
+		if err := p.Pools[i].Validate(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(p.Pools[:i], func(o Pool) bool { return o.Name == p.Pools[i].Name }) {
+			return fmt.Errorf("pool %s comes twice: give each pool a name of its own", p.Pools[i].Name)
 		}
 	}
 	return e.queues.CheckAll(p.Queues)
@@ -57,8 +69,11 @@ func (e *Engine) policySet(ev PolicySet) bool {
 		changed[name] = e.orderOf(name) != order
 	}
 	e.lineUp(changed)
-	was := e.placement()
-	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone()}
+	was, pools := e.placement(), e.policy.Pools
+	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools)}
+	if !reflect.DeepEqual(e.policy.Pools, pools) {
+		e.reshape()
+	}
 	if now := e.placement(); !reflect.DeepEqual(now, was) {
 		e.placer.ChangePolicy(now)
 	}
@@ -109,6 +124,13 @@ func cleanPolicy(p Policy) Policy {
 	p.Queues = slices.Clone(p.Queues)
 	for i := range p.Queues {
 		p.Queues[i] = cleanQueue(p.Queues[i])
+	}
+	p.Pools = clonePools(p.Pools)
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		pool.Name = text(pool.Name)
+		pool.Nodes, pool.Models = cleaned(pool.Nodes, text), cleaned(pool.Models, text)
+		pool.Classes = cleaned(pool.Classes, func(c api.Class) api.Class { return api.Class(text(string(c))) })
 	}
 	if p.Placement != nil {
 		p.Placement = p.Placement.Clone()

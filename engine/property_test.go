@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/aliquot-dev/aliquot/api"
-	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // generator draws events that a host could send to an engine in its present state.
@@ -68,7 +67,7 @@ func (g *generator) share() api.Share {
 func (g *generator) submit() Submit {
 	g.next++
 	w := Workload{
-		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team", "other"), Class: api.Training,
+		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team", "other"), Class: api.Class(g.pick("work", string(api.Training), string(api.Inference), string(api.Batch))),
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
 		Model: g.pick("model", "", "", "big", "small"), Feasibility: g.pick("class", "", "", "zone"),
 		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
@@ -81,19 +80,6 @@ func (g *generator) submit() Submit {
 		w.Resources = []Resource{{"cpu", int64(g.int("cpu", 1, 4))}}
 	}
 	return Submit{At: g.world.at(), Workload: w, Waited: Time(g.int("waited", 0, 3)) * second}
-}
-
-// policy gives some queues at once what queue gives one.
-func (g *generator) policy(at At) PolicySet {
-	ev := PolicySet{At: at, Policy: Policy{Window: g.pick("window", "", "day", "night"), OneLine: g.int("one line", 0, 1) == 1}}
-	for _, name := range rapid.Permutation([]string{"org", "team", "default", "other"}).Draw(g.t, "queues")[:g.int("count", 0, 4)] {
-		ev.Policy.Queues = append(ev.Policy.Queues, g.spec(name))
-	}
-	if !g.tame {
-		best, weighed := place.BestFit(), place.Default()
-		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed}).Draw(g.t, "placement")
-	}
-	return ev
 }
 
 // queue gives a queue other quotas, limits and weights, most of them none.

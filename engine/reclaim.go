@@ -22,7 +22,7 @@ const restart = 60_000_000
 const maxPruned = 64
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
-// then what work of a lower priority holds in its own queue: preemptible work only, and only if it then starts. What is taken of each is,
+// then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. What is taken of each is,
 // in this order, of low priority, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without.
 //
@@ -32,7 +32,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && len(entitled(w)) == 0 && w.Priority <= p.lowest {
+	if len(p.plans) == 0 && len(p.policy.Pools) == 0 && len(entitled(w)) == 0 && w.Priority <= p.lowest {
 		return
 	}
 	t := trial{pass: p, w: w}
@@ -174,7 +174,7 @@ func (e *Engine) openPlans() []*plan {
 func (t *trial) candidates(owners []*queue.Node) []*workload {
 	var all []*workload
 	for _, v := range t.work {
-		if t.eligible(v) && t.helps(v) && (preempts(t.w, v) || taker(v, owners) && borrows(v, t.w)) {
+		if t.eligible(v) && t.helps(v) && (preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
 			all = append(all, v)
 		}
 	}
@@ -189,7 +189,7 @@ func (t *trial) inTurn(candidates []*workload) []*workload {
 	})
 	keep := len(t.moved)
 	all = slices.DeleteFunc(all, func(v *workload) bool {
-		if !borrows(v, t.w) {
+		if !borrows(v, t.w) && !t.guest(v, t.w) {
 			return true
 		}
 		t.book(v, v.uses(nil), -1)

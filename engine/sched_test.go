@@ -20,11 +20,12 @@ import (
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
 //	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
-//	policy [window=W] [one-line=yes] [placement=default|best_fit]   queues one a line of input: NAME and the arguments of queue
+//	policy [window=W] [one-line=yes] [placement=default|best_fit]   queues one a line of input: NAME and the arguments of queue;
+//	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
 //	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
-//	      [user=U] [name=N]
+//	      [user=U] [name=N] [of=CLASS (training)]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
@@ -300,7 +301,24 @@ func (a args) policy() Policy {
 		if err != nil {
 			a.d.Fatalf(a.t, "%v", err)
 		}
-		p.Queues = append(p.Queues, args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}.queue())
+		of := args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}
+		if of.word(0) == "pool" {
+			of.d.CmdArgs = words[1:]
+			p.Pools = append(p.Pools, of.pool())
+			continue
+		}
+		p.Queues = append(p.Queues, of.queue())
+	}
+	return p
+}
+
+func (a args) pool() Pool {
+	p := Pool{Name: a.word(0), Nodes: a.list("nodes"), Models: a.list("models"), Lends: a.text("lends", "") == "yes"}
+	for _, class := range a.list("classes") {
+		p.Classes = append(p.Classes, api.Class(class))
+	}
+	if a.text("last", "") != "" {
+		p.Last = new(a.number("last", ""))
 	}
 	return p
 }
@@ -327,7 +345,7 @@ func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmoun
 
 func (a args) workload() Workload {
 	w := Workload{
-		ID: a.word(0), User: a.text("user", ""), Name: a.text("name", ""), Queue: a.text("queue", ""), Class: api.Training, Priority: int32(a.number("prio", "0")),
+		ID: a.word(0), User: a.text("user", ""), Name: a.text("name", ""), Queue: a.text("queue", ""), Class: api.Class(a.text("of", string(api.Training))), Priority: int32(a.number("prio", "0")),
 		Tasks: a.number("tasks", "1"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
 		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes",

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/engine/queue"
@@ -19,8 +20,9 @@ type pass struct {
 	*Engine
 	head    *workload
 	reserve *reservation
-	closed  []closure // the quotas and limits that someone in front waits for
-	timely  bool      // whether more starts may hang on the time alone
+	closed  []closure          // the quotas and limits that someone in front waits for
+	timely  bool               // whether more starts may hang on the time alone
+	wanting map[api.Class]bool // where there are pools: of what waits for room
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -43,19 +45,30 @@ func (e *Engine) pass() bool {
 		return false
 	}
 	p := pass{Engine: e}
-	started := false
-	order := e.newOrder(e.lineGroups())
+	began, keyed, again := false, false, false
+	for _, groups := range e.parts() {
+		p.head, p.reserve = nil, nil
+		order := e.newOrder(groups)
+		started := p.walk(order)
+		began, keyed, again = began || started, keyed || order.keyed, again || started && order.keyed
+	}
+	e.settled = !began && !keyed && !p.timely && len(e.policy.Pools) == 0
+	p.lend()
+	return again
+}
+
+// walk goes through what is in order and starts what may start. It says whether anything did.
+func (p *pass) walk(order *branch) (started bool) {
 	for order.first != nil {
 		w, g := order.first, order.group()
 		spots, ok := p.try(w, g)
 		if ok {
-			e.start(w, spots)
+			p.start(w, spots)
 			started = true
 		}
 		order.next(!ok || len(g.members) == 0)
 	}
-	e.settled = !started && !order.keyed && !p.timely
-	return started && order.keyed
+	return started
 }
 
 // lineGroups are the groups in any order: the order that is made of them is total.
@@ -112,9 +125,12 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	if p.head != nil {
-		return p.backfill(w, g)
+		spots, ok := p.backfill(w, g)
+		p.wants(w, !ok)
+		return spots, ok
 	}
 	spots, ok := p.fit(w)
+	p.wants(w, !ok)
 	if p.ahead != nil {
 		delete(p.ahead.promises, w) // of an earlier pass, in which it was behind another
 	}
@@ -123,6 +139,17 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		p.reclaim(w)
 	}
 	return spots, ok
+}
+
+// wants notes of what class a workload is that waits for room.
+func (p *pass) wants(w *workload, waits bool) {
+	if !waits || len(p.policy.Pools) == 0 {
+		return
+	}
+	if p.wanting == nil {
+		p.wanting = map[api.Class]bool{}
+	}
+	p.wanting[w.Class] = true
 }
 
 // request is a workload's request, kept off the devices on which it would pass a quota or limit.

@@ -11,6 +11,7 @@ type ruling int8
 const (
 	byModel ruling = iota
 	bySize
+	byPool
 	byBar
 	byRefusal
 	byDrain
@@ -118,6 +119,8 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 		return byModel
 	case !s.Suits(e.fleet.Memory(d)):
 		return bySize
+	case s.Fence != nil && s.Fence(d):
+		return byPool
 	case closed != byNothing:
 		return closed
 	case health == api.Draining:

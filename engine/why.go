@@ -28,6 +28,7 @@ const (
 const (
 	CountModel    = "model"     // of another model
 	CountSmall    = "too_small" // has less memory than the floor, or so much that the floor is over the ceiling there
+	CountPool     = "pool"      // it is of a pool for work of other classes
 	CountBarred   = "barred"    // its node is not for this workload
 	CountRefused  = "node_refused"
 	CountDraining = "draining"
@@ -78,7 +79,9 @@ func (e *Engine) Why(id string) Why {
 	if pl := e.plans[w.plan]; pl != nil && verdict != mayStart {
 		why.Code = WhyReclaim
 		what := "what its queue " + w.queue.Name + " is guaranteed is being taken back for it; tasks of others"
-		if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictReclaim }) {
+		if slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictPool }) {
+			what = "what others borrowed of a pool that is for it is being taken back; tasks of others"
+		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictReclaim }) {
 			what = "work of a lower priority in its queue " + w.queue.Name + " is being ended for it; tasks"
 		}
 		why.Message = fmt.Sprintf("%s that are still to end: %d (plan %d)", what, len(pl.tasks), pl.id)
@@ -105,7 +108,12 @@ func (e *Engine) placeInLine(w *workload) int {
 
 // lookUpTo goes through the line as a pass would, and starts nothing, up to a workload.
 func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
-	order := p.newOrder(p.lineGroups())
+	groups := p.lineGroups()
+	if len(p.policy.Pools) > 0 {
+		part := p.part(w.Class)
+		groups = slices.DeleteFunc(groups, func(g *group) bool { return p.part(g.shape.side.class) != part })
+	}
+	order := p.newOrder(groups)
 	for order.first != nil {
 		o, g := order.first, order.group()
 		v, r := p.look(o)
@@ -309,6 +317,7 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 	for r, count := range [rulings]api.WhyCount{
 		byModel:    {Code: CountModel, Message: "another model than " + w.Model},
 		bySize:     {Code: CountSmall, Message: unsuited(w.Share.Memory)},
+		byPool:     {Code: CountPool, Message: "of a pool that is not for class " + string(w.Class)},
 		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},
 		byRefusal:  {Code: CountRefused, Message: "on a node that refused it"},
 		byDrain:    {Code: CountDraining, Message: "draining"},

@@ -166,6 +166,7 @@ type shapeKey struct {
 	class          fleet.ClassID
 	devices, tasks int
 	resources      string
+	side           side
 }
 
 // shape is what workloads that fit in the same places have in common, and what was last found out about it. Findings carry
@@ -173,6 +174,7 @@ type shapeKey struct {
 type shape struct {
 	place.Request
 	users int
+	side  side
 
 	unfitAt    uint64 // Gains at which it did not fit, plus 1
 	possibleAt uint64 // Changes at which possible was found, plus 1
@@ -222,12 +224,14 @@ func (e *Engine) shapeOf(w *Workload) *shape {
 		amounts = append(amounts, fleet.Amount{Resource: id, Amount: r.Amount})
 		key.WriteString(strconv.Itoa(int(id)) + "=" + strconv.FormatInt(r.Amount, 10) + ",")
 	}
-	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String()}
+	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String(), e.sideOf(w)}
 	s, ok := e.shapes[k]
 	if !ok {
 		s = &shape{Request: place.Request{
 			Compute: k.compute, Memory: k.memory, Bound: k.bound, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: amounts,
 		}}
+		s.side = k.side
+		s.Fence = e.fence(k.side)
 		e.shapes[k] = s
 	}
 	s.users++
@@ -249,7 +253,7 @@ func (s *shape) key() shapeKey {
 	for _, a := range s.Resources {
 		key = append(strconv.AppendInt(append(strconv.AppendInt(key, int64(a.Resource), 10), '='), a.Amount, 10), ',')
 	}
-	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Class, s.Devices, s.Tasks, string(key)}
+	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Class, s.Devices, s.Tasks, string(key), s.side}
 }
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.

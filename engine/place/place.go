@@ -24,8 +24,8 @@ type Request struct {
 	Devices   int // per task, distinct, on one node
 	Tasks     int
 	Resources []fleet.Amount // of the node, per task
-	// Avoid, where it is set, rules devices out.
-	Avoid func(fleet.DeviceID) bool
+	// Avoid, where it is set, rules devices out that are too much for its queue now, and Fence those of pools that are not for it.
+	Avoid, Fence func(fleet.DeviceID) bool
 
 	kind  *kind  // of the workload seen lately
 	cache *cache // of its scores
@@ -104,7 +104,7 @@ func (p *Placer) take(r *Request, s Spot, sign int32) {
 
 // one finds the best spot for one task.
 func (p *Placer) one(r *Request) (spot Spot, ok bool) {
-	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
+	if p.scored != nil && r.Avoid == nil && r.Fence == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}
 	whole := r.Compute == api.WholeDevice
@@ -235,7 +235,7 @@ func (p *Placer) nodeOK(r *Request, n fleet.NodeID) bool {
 }
 
 func (p *Placer) deviceOK(r *Request, d fleet.DeviceID) bool {
-	return (r.Avoid == nil || !r.Avoid(d)) && r.inBound(p.fleet.Memory(d))
+	return (r.Avoid == nil || !r.Avoid(d)) && (r.Fence == nil || !r.Fence(d)) && r.inBound(p.fleet.Memory(d))
 }
 
 // Suits says that a device with so much memory has what is asked for, and that it is within its bound there.

@@ -66,7 +66,9 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	}
 	if out.Evict = h.planEvictions(plan.Evict, w); len(out.Evict) > 0 {
 		out.Message = "what its queue " + w.now.Spec.Queue + " is guaranteed would be taken back for it"
-		if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictReclaim }) {
+		if slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictPool }) {
+			out.Message = "what others borrowed of a pool that is for it would be taken back"
+		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictReclaim }) {
 			out.Message = "work of a lower priority in its queue " + w.now.Spec.Queue + " would be ended for it"
 		}
 		out.Unblock = "those that would be evicted ending"
@@ -96,6 +98,8 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 		switch known, ok := h.engine.Workload(one.Workload); {
 		case one.Code == engine.EvictPreempt:
 			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Spec.Priority, owner.now.Spec.Queue, known.Priority)
+		case one.Code == engine.EvictPool:
+			reason = "it has borrowed devices of a pool that is for work of class " + string(owner.now.Spec.Class)
 		case ok:
 			reason += ", and queue " + known.Queue + " has borrowed it"
 		}

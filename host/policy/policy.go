@@ -26,6 +26,7 @@ type Policy struct {
 // Settings are what holds, always or in a window.
 type Settings struct {
 	Queues    []*Queue      // in the order of the file
+	Pools     []*Pool       // in the order of the file: a device is in the first that it matches
 	OneLine   *bool         // of the queues that are under none; nil: not said
 	Placement *place.Policy // nil: not said
 }
@@ -88,6 +89,7 @@ func (p *Policy) During(w *Window, own []api.QueueSpec) engine.Policy {
 		out.Queues = queuesUnder(out.Queues, w.Queues)
 		all = append(all, &w.Settings)
 	}
+	out.Pools = poolsIn(all)
 	for _, s := range all {
 		if s.OneLine != nil {
 			out.OneLine = *s.OneLine

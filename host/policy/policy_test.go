@@ -187,52 +187,61 @@ func TestAtIsWhatNextSays(t *testing.T) {
 func TestErrors(t *testing.T) {
 	head := FormatLine + "\n"
 	for text, want := range map[string]string{
-		"":                                   `a.policy:1: the first line is "": it must be "aliquot policy 1"`,
-		"queue a\n":                          `a.policy:1: the first line is "queue a"`,
-		head:                                 "a.policy:1: the policy names nothing",
-		head + "zone Europe/Berlin\n":        "a.policy:2: the policy names nothing",
-		head + "zone Europe/Brelin\nqueue a": `a.policy:2: there is no zone "Europe/Brelin"`,
-		head + "zone UTC\nzone UTC\n":        "a.policy:3: the zone is named twice, in line 2 and here",
-		head + "\n# c\nqueu a\n":             `a.policy:4: "queu" is no kind of line`,
-		head + "queue A\n":                   "a.policy:2: the queue name",
-		head + "queue\n":                     "a.policy:2: a queue needs a name",
-		head + "queue a quota\n":             `a.policy:2: "quota" is not key=value`,
-		head + "queue a quota=1 quota=2\n":   `a.policy:2: "quota=2" is not key=value with a key that comes once`,
-		head + "queue a qouta=1\n":           "a.policy:2: qouta=1: a queue has no such word",
-		head + "queue a quota=x\n":           "a.policy:2: quota=x: ",
-		head + "queue a quota-cpu=1\n":       "a.policy:2: quota-cpu=1: there is no amount of cpu",
-		head + "queue a quota@=1\n":          "a.policy:2: quota@=1: the model is missing",
-		head + "queue a order=best\n":        "a.policy:2: order=best: ",
-		head + "queue a weight=0\n":          "a.policy:2: weight=0: write a whole number from 1",
-		head + "queue a\nqueue a\n":          "a.policy:3: queue a comes twice before the first window, in line 2 and here",
-		head + "queue a parent=b\n":          "a.policy:2: parent=b: no line before this one names queue b",
-		head + "queue a parent=a\n":          "a.policy:2: the queue a cannot be its own parent",
-		head + "queue a quota=2 limit=1\n":   "a.policy:2: queue a: its quota of 2 devices is over its limit of 1 device",
-		head + "top best\n":                  `a.policy:2: top "best": write fair`,
-		head + "top fair\ntop fair\n":        "a.policy:3: top is said twice before the first window, in line 2",
-		head + "placement fast\n":            `a.policy:2: there is no placement "fast"`,
-		head + "placement\n":                 "a.policy:2: placement needs a name or the weights",
-		head + "placement whole=1000001\n":   "a.policy:2: whole=1000001: write a whole number from -1000000",
-		head + "placement size=1\n":          `a.policy:2: there is no feature "size"`,
-		head + "window w\n":                  "a.policy:2: window w does not say when it is",
-		head + "window w days=sat\n":         "a.policy:2: window w, in line 2, names nothing that holds in it",
-		head + "window w days=sat\nwindow v days=sun\ntop fair\n":                                                                         "a.policy:3: window w, in line 2, names nothing",
-		head + "window w days=sat\ntop fair\nwindow w days=sun\n":                                                                         "a.policy:4: window w comes twice, in line 2 and here",
-		head + "window w days=sat,sat\n":                                                                                                  "a.policy:2: sat comes twice in days=sat,sat",
-		head + "window w days=so\n":                                                                                                       `a.policy:2: "so" is no day`,
-		head + "window w from=8:00 to=09:00\n":                                                                                            `a.policy:2: "8:00" is no time of day`,
-		head + "window w from=08:00\n":                                                                                                    "a.policy:2: window w does not say when",
-		head + "window w from=fri@08:00 to=09:00\n":                                                                                       `a.policy:2: "09:00" has no day`,
-		head + "window w days=fri from=fri@08:00 to=fri@09:00\n":                                                                          "a.policy:2: the days of window w are said twice",
-		head + "window w days=sat zone=Mars\ntop fair\n":                                                                                  `a.policy:2: there is no zone "Mars"`,
-		head + "window w days=sat\nqueue a quota=1\n":                                                                                     "a.policy:3: window w names queue a, which no line before the first window names",
-		head + "queue a\nwindow w days=sat\nqueue a\n":                                                                                    "a.policy:4: nothing is said of queue a in window w",
-		head + "queue a\nwindow w days=sat\ntop fair\nzone UTC\n":                                                                         "a.policy:5: the zone of all windows is named before the first",
-		head + "queue o quota=2\nqueue a parent=o quota=1\nqueue b parent=o quota=2\n":                                                    "a.policy:4: the quotas of the queues under o add up to 3 devices, and its own is 2 devices",
-		head + "queue o quota=2\nqueue a parent=o quota=1\nqueue b parent=o\nwindow w days=sat\nqueue b quota=2\n":                        "a.policy:6: in window w the quotas of the queues under o add up to 3 devices",
-		head + "queue a\nqueue b parent=a\nwindow w days=sat\nqueue a parent=b\n":                                                         "a.policy:5: in window w queue b cannot be under a",
-		head + "window a days=fri from=20:00 to=06:00\ntop fair\nwindow b days=sat\ntop fair\n":                                           "a.policy:4: window b overlaps window a of line 2, first from Sat 10 Jan 2026 00:00 UTC to Sat 10 Jan 2026 06:00 UTC: end one",
-		head + "window a days=fri from=22:00 to=23:00\ntop fair\nwindow b days=fri from=16:00 to=18:00 zone=America/New_York\ntop fair\n": "a.policy:4: window b overlaps window a of line 2, first from Fri 9 Jan 2026 17:00 EST to Fri 9 Jan 2026 18:00 EST",
+		"":                                                    `a.policy:1: the first line is "": it must be "aliquot policy 1"`,
+		"queue a\n":                                           `a.policy:1: the first line is "queue a"`,
+		head:                                                  "a.policy:1: the policy names nothing",
+		head + "zone Europe/Berlin\n":                         "a.policy:2: the policy names nothing",
+		head + "zone Europe/Brelin\nqueue a":                  `a.policy:2: there is no zone "Europe/Brelin"`,
+		head + "zone UTC\nzone UTC\n":                         "a.policy:3: the zone is named twice, in line 2 and here",
+		head + "\n# c\nqueu a\n":                              `a.policy:4: "queu" is no kind of line`,
+		head + "queue A\n":                                    "a.policy:2: the queue name",
+		head + "queue\n":                                      "a.policy:2: a queue needs a name",
+		head + "queue a quota\n":                              `a.policy:2: "quota" is not key=value`,
+		head + "queue a quota=1 quota=2\n":                    `a.policy:2: "quota=2" is not key=value with a key that comes once`,
+		head + "queue a qouta=1\n":                            "a.policy:2: qouta=1: a queue has no such word",
+		head + "queue a quota=x\n":                            "a.policy:2: quota=x: ",
+		head + "queue a quota-cpu=1\n":                        "a.policy:2: quota-cpu=1: there is no amount of cpu",
+		head + "queue a quota@=1\n":                           "a.policy:2: quota@=1: the model is missing",
+		head + "queue a order=best\n":                         "a.policy:2: order=best: ",
+		head + "queue a weight=0\n":                           "a.policy:2: weight=0: write a whole number from 1",
+		head + "queue a\nqueue a\n":                           "a.policy:3: queue a comes twice before the first window, in line 2 and here",
+		head + "queue a parent=b\n":                           "a.policy:2: parent=b: no line before this one names queue b",
+		head + "queue a parent=a\n":                           "a.policy:2: the queue a cannot be its own parent",
+		head + "queue a quota=2 limit=1\n":                    "a.policy:2: queue a: its quota of 2 devices is over its limit of 1 device",
+		head + "pool p\n":                                     "a.policy:2: nothing is said of pool p before the first window",
+		head + "pool p devices=0-1\n":                         "a.policy:2: pool p is for no class",
+		head + "pool p classes=training\n":                    "a.policy:2: pool p names no devices",
+		head + "pool p classes=train devices=0\n":             `a.policy:2: classes=train: there is no class "train"`,
+		head + "pool p classes=batch devices=3-1\n":           "a.policy:2: devices=3-1: write the index",
+		head + "pool p classes=batch devices=0 lends=maybe\n": "a.policy:2: lends=maybe: write yes or no",
+		head + "pool p classes=batch color=red\n":             "a.policy:2: color=red: a pool has no such word",
+		head + "pool p classes=batch devices=0\npool p classes=batch devices=1\n": "a.policy:3: pool p comes twice before the first window, in line 2",
+		head + "window w days=sat\npool p classes=batch devices=0\n":              "a.policy:3: window w names pool p, which no line before",
+		head + "top best\n":                                                            `a.policy:2: top "best": write fair`,
+		head + "top fair\ntop fair\n":                                                  "a.policy:3: top is said twice before the first window, in line 2",
+		head + "placement fast\n":                                                      `a.policy:2: there is no placement "fast"`,
+		head + "placement\n":                                                           "a.policy:2: placement needs a name or the weights",
+		head + "placement whole=1000001\n":                                             "a.policy:2: whole=1000001: write a whole number from -1000000",
+		head + "placement size=1\n":                                                    `a.policy:2: there is no feature "size"`,
+		head + "window w\n":                                                            "a.policy:2: window w does not say when it is",
+		head + "window w days=sat\n":                                                   "a.policy:2: window w, in line 2, names nothing that holds in it",
+		head + "window w days=sat\nwindow v days=sun\ntop fair\n":                      "a.policy:3: window w, in line 2, names nothing",
+		head + "window w days=sat\ntop fair\nwindow w days=sun\n":                      "a.policy:4: window w comes twice, in line 2 and here",
+		head + "window w days=sat,sat\n":                                               "a.policy:2: sat comes twice in days=sat,sat",
+		head + "window w days=so\n":                                                    `a.policy:2: "so" is no day`,
+		head + "window w from=8:00 to=09:00\n":                                         `a.policy:2: "8:00" is no time of day`,
+		head + "window w from=08:00\n":                                                 "a.policy:2: window w does not say when",
+		head + "window w from=fri@08:00 to=09:00\n":                                    `a.policy:2: "09:00" has no day`,
+		head + "window w days=fri from=fri@08:00 to=fri@09:00\n":                       "a.policy:2: the days of window w are said twice",
+		head + "window w days=sat zone=Mars\ntop fair\n":                               `a.policy:2: there is no zone "Mars"`,
+		head + "window w days=sat\nqueue a quota=1\n":                                  "a.policy:3: window w names queue a, which no line before the first window names",
+		head + "queue a\nwindow w days=sat\nqueue a\n":                                 "a.policy:4: nothing is said of queue a in window w",
+		head + "queue a\nwindow w days=sat\ntop fair\nzone UTC\n":                      "a.policy:5: the zone of all windows is named before the first",
+		head + "queue o quota=2\nqueue a parent=o quota=1\nqueue b parent=o quota=2\n": "a.policy:4: the quotas of the queues under o add up to 3 devices, and its own is 2 devices",
+		head + "queue o quota=2\nqueue a parent=o quota=1\nqueue b parent=o\nwindow w days=sat\nqueue b quota=2\n":                                            "a.policy:6: in window w the quotas of the queues under o add up to 3 devices",
+		head + "queue a\nqueue b parent=a\nwindow w days=sat\nqueue a parent=b\n":                                                                             "a.policy:5: in window w queue b cannot be under a",
+		head + "window a days=fri from=20:00 to=06:00\ntop fair\nwindow b days=sat\ntop fair\n":                                                               "a.policy:4: window b overlaps window a of line 2, first from Sat 10 Jan 2026 00:00 UTC to Sat 10 Jan 2026 06:00 UTC: end one",
+		head + "window a days=fri from=22:00 to=23:00\ntop fair\nwindow b days=fri from=16:00 to=18:00 zone=America/New_York\ntop fair\n":                     "a.policy:4: window b overlaps window a of line 2, first from Fri 9 Jan 2026 17:00 EST to Fri 9 Jan 2026 18:00 EST",
 		head + "zone Europe/Berlin\nwindow a days=fri from=22:00 to=23:00\ntop fair\nwindow b days=fri from=17:00 to=18:00 zone=America/New_York\ntop fair\n": "a.policy:5: window b overlaps window a of line 3, first from Fri 13 Mar 2026 17:00 EDT",
 	} {
 		if _, err := Parse("a.policy", text, monday); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -310,5 +319,32 @@ func TestOwn(t *testing.T) {
 	}
 	if fmt.Sprint(names) != "[/org none org/vision none]" {
 		t.Errorf("new are %v", names)
+	}
+}
+
+// TestPools: a window says what of a pool changes; the rest stays.
+func TestPools(t *testing.T) {
+	p := parsed(t, FormatLine+`
+pool serving devices=0-1 classes=inference,interactive lends=yes
+pool training models=H200,A10 nodes=n1 classes=training
+window night from=22:00 to=06:00
+pool serving devices=0 lends=no
+`)
+	show := func(w *Window) string {
+		var b strings.Builder
+		for _, pool := range p.During(w, nil).Pools {
+			fmt.Fprintf(&b, "%s %v %v %v %v", pool.Name, pool.Nodes, pool.Models, pool.Classes, pool.Lends)
+			if pool.First != nil {
+				fmt.Fprintf(&b, " %d-%d", *pool.First, *pool.Last)
+			}
+			b.WriteString("; ")
+		}
+		return b.String()
+	}
+	if got := show(nil); got != "serving [] [] [inference interactive] true 0-1; training [n1] [H200 A10] [training] false; " {
+		t.Error(got)
+	}
+	if got := show(p.Windows[0]); got != "serving [] [] [inference interactive] false 0-0; training [n1] [H200 A10] [training] false; " {
+		t.Error(got)
 	}
 }

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// EvictPool is the code of evictions by which work of the classes that a pool is for takes back what other work borrowed of it.
+const EvictPool = "pool"
+
+// Pool is devices for work of some classes. A device is in the first pool that it matches; one that is in none is for all.
+type Pool struct {
+	Name string `json:"name"`
+	// A device matches by its node, model and index on its node; what is empty, or nil, says nothing. Something must be said.
+	Nodes  []string `json:"nodes,omitempty"`
+	Models []string `json:"models,omitempty"`
+	First  *int     `json:"first,omitempty"` // the first index, and the last one
+	Last   *int     `json:"last,omitempty"`
+	// Classes is whom it is for.
+	Classes []api.Class `json:"classes"`
+	// Lends lets preemptible work of other classes that waits have what is free while nobody waits for it whom the pool is for. It gives way
+	// to the first of those as soon as it stands in the way.
+	Lends bool `json:"lends,omitempty"`
+}
+
+// Validate says what is wrong with a pool by itself.
+func (p *Pool) Validate() error {
+	switch {
+	case p.Name == "":
+		return fmt.Errorf("a pool without a name cannot be set: give it one")
+	case len(p.Nodes) == 0 && len(p.Models) == 0 && p.First == nil && p.Last == nil:
+		return fmt.Errorf("pool %s names no devices: say which by node, model or index", p.Name)
+	case len(p.Classes) == 0:
+		return fmt.Errorf("pool %s is for no class: name one at least", p.Name)
+	case p.First != nil && p.Last != nil && *p.Last < *p.First:
+		return fmt.Errorf("pool %s is of the devices from %d to %d, which are none: let the last be no less than the first", p.Name, *p.First, *p.Last)
+	}
+	return nil
+}
+
+func (p *Pool) matches(node string, d *fleet.Device) bool {
+	return (len(p.Nodes) == 0 || slices.Contains(p.Nodes, node)) && (len(p.Models) == 0 || slices.Contains(p.Models, d.Model)) &&
+		(p.First == nil || d.Index >= *p.First) && (p.Last == nil || d.Index <= *p.Last)
+}
+
+// side is what pools make of a workload: zero where there are none.
+type side struct {
+	some  bool // there are pools
+	class api.Class
+}
+
+// sideOf is the side of a workload.
+func (e *Engine) sideOf(w *Workload) side {
+	if len(e.policy.Pools) == 0 {
+		return side{}
+	}
+	return side{true, w.Class}
+}
+
+// poolOf is the pool that a device is in; nil: it is in none.
+func (e *Engine) poolOf(d fleet.DeviceID) *Pool {
+	dev, node := e.fleet.Device(d), e.fleet.NodeName(e.fleet.NodeOf(d))
+	for i := range e.policy.Pools {
+		if p := &e.policy.Pools[i]; p.matches(node, &dev) {
+			return p
+		}
+	}
+	return nil
+}
+
+// fence rules out the devices that are not for a side; nil: it rules out none.
+func (e *Engine) fence(s side) func(fleet.DeviceID) bool {
+	if !s.some {
+		return nil
+	}
+	return func(d fleet.DeviceID) bool {
+		p := e.poolOf(d)
+		return p != nil && !slices.Contains(p.Classes, s.class)
+	}
+}
+
+// part is which of the parts of the line work of a class is in: those of classes that have a pool in common are in one. Each has a first in
+// line of its own, for what comes free in its pools is of no use to the others. Work that no pool is for is in the last.
+func (e *Engine) part(class api.Class) int {
+	pools := e.policy.Pools
+	first := slices.IndexFunc(pools, func(p Pool) bool { return slices.Contains(p.Classes, class) })
+	if first < 0 {
+		return len(pools)
+	}
+	common := slices.Clone(pools[first].Classes)
+	for grown := true; grown; {
+		grown = false
+		for i := range pools {
+			if !slices.ContainsFunc(pools[i].Classes, func(c api.Class) bool { return slices.Contains(common, c) }) {
+				continue
+			}
+			first = min(first, i)
+			for _, c := range pools[i].Classes {
+				if !slices.Contains(common, c) {
+					common, grown = append(common, c), true
+				}
+			}
+		}
+	}
+	return first
+}
+
+// parts are the groups of the line by the part that they are in, the parts in order; without pools there is one.
+func (e *Engine) parts() [][]*group {
+	all := e.lineGroups()
+	if len(e.policy.Pools) == 0 {
+		return [][]*group{all}
+	}
+	parts := make([][]*group, len(e.policy.Pools)+1)
+	for _, g := range all {
+		at := e.part(g.shape.side.class)
+		parts[at] = append(parts[at], g)
+	}
+	return slices.DeleteFunc(parts, func(part []*group) bool { return len(part) == 0 })
+}
+
+// lend starts preemptible work, in the order of the line, on what is free of pools that are not for it, lend, and have nobody waiting for room that
+// they are for. It takes nothing that the first in any line could have.
+func (p *pass) lend() {
+	if len(p.policy.Pools) == 0 || p.config.NoBackfill {
+		return
+	}
+	for p.lendOne() {
+	}
+}
+
+func (p *pass) lendOne() bool {
+	type kind struct {
+		shape *shape
+		queue *queue.Node
+	}
+	tried := map[kind]bool{}
+	for w := range p.inOrder {
+		k := kind{w.shape, w.queue}
+		if !w.Preemptible || w.retryAt > p.now || tried[k] || p.plans[w.plan] != nil {
+			continue
+		}
+		if tried[k] = true; p.bounded(w) {
+			continue
+		}
+		request := *p.request(w)
+		request.Fence = func(d fleet.DeviceID) bool {
+			pool := p.poolOf(d)
+			return pool == nil || !pool.Lends || slices.Contains(pool.Classes, w.Class) ||
+				slices.ContainsFunc(pool.Classes, func(c api.Class) bool { return p.wanting[c] })
+		}
+		if spots, ok := p.placer.Place(&request); ok {
+			p.start(w, spots)
+			return true
+		}
+	}
+	return false
+}
+
+// bounded says that a quota or limit, or somebody in front who waits for one, keeps a workload from starting.
+func (p *pass) bounded(w *workload) bool {
+	demand := w.demand()
+	if _, no := w.queue.Over(demand); no {
+		return true
+	}
+	return slices.ContainsFunc(p.closed, func(c closure) bool { return c.Concerns(w.queue, demand) })
+}
+
+// guest says that a workload has something of a pool that is for another, and not for it.
+func (e *Engine) guest(v, w *workload) bool {
+	if len(e.policy.Pools) == 0 || !v.Preemptible {
+		return false
+	}
+	return slices.ContainsFunc(v.tasks, func(t *task) bool {
+		return slices.ContainsFunc(t.grants, func(g grant) bool {
+			p := e.poolOf(g.device)
+			return p != nil && slices.Contains(p.Classes, w.Class) && !slices.Contains(p.Classes, v.Class)
+		})
+	})
+}
+
+// reshape finds the shapes of all workloads anew, after the pools changed. What was found out about the old ones is forgotten.
+func (e *Engine) reshape() {
+	clear(e.tallies)
+	for _, s := range e.shapes {
+		s.unfitAt, s.possibleAt, s.servesAt = 0, 0, 0
+	}
+	for _, w := range e.byID() {
+		grouped := w.waiting() && w.retryAt == 0
+		if grouped {
+			e.ungroup(w)
+		}
+		e.dropShape(w)
+		w.shape = e.shapeOf(&w.Workload)
+		if grouped {
+			e.regroup(w)
+		}
+	}
+}
+
+func clonePools(all []Pool) []Pool {
+	all = slices.Clone(all)
+	for i := range all {
+		p := &all[i]
+		p.Nodes, p.Models, p.Classes = slices.Clone(p.Nodes), slices.Clone(p.Models), slices.Clone(p.Classes)
+	}
+	return all
+}
