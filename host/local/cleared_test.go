@@ -27,16 +27,23 @@ const clearedLaunches = 400
 func serveCleared(root string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	agent, err := node.Open(ctx, node.Config{Run: filepath.Join(root, "run"), DriverFolders: []string{filepath.Join(root, "usr/lib")}})
+	config := node.Config{Run: filepath.Join(root, "run"), DriverFolders: []string{filepath.Join(root, "usr/lib")}}
+	agent, err := node.Open(ctx, config)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.Shutdown(context.Background(), true)) }()
 	host, err := Open(ctx, crashConfig(root, realAgent{agent}))
 	if err != nil {
-		return err
+		return errors.Join(err, agent.Abandon(ctx))
 	}
-	defer func() { err = errors.Join(err, host.Close()) }()
+	defer func() { // the arbiter outlives a host and its agent
+		err = errors.Join(err, host.Close())
+		last, failed := node.Open(context.Background(), config)
+		if failed == nil {
+			failed = last.Shutdown(context.Background(), true)
+		}
+		err = errors.Join(err, failed)
+	}()
 	said := filepath.Join(root, "said")
 	work, err := host.Submit(ctx, me, spec("0.25", fmt.Sprintf("env -i %s/tenant <%s/orders >%s", root, root, said)))
 	if err != nil {
