@@ -8,6 +8,7 @@
 static struct option options[] = {
 	{"kernel-us", "device time of one kernel, µs", 500, 0},
 	{"kernels", "kernels of one request", 40, 0},
+	{"loops", "of one kernel on a real GPU; 0: find out now", 0, 0},
 	{"load", "part of a device that the requests need, 0..1", 0.1, 0},
 	{"seconds", "how long to run; 0: until stopped", 10, 0},
 	{"seed", "of the random numbers", 1, 0},
@@ -47,7 +48,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	CHECK(cuInit(0));
-	open_work(&w, 0, kernel_us);
+	open_work_of(&w, 0, kernel_us, option(options, "loops"));
 	double mean_ns = kernels * kernel_us * 1000 / load;
 	int64_t start = now_ns();
 	double due = (double)start;

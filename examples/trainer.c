@@ -6,18 +6,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define AHEAD 2 /* batches queued before the oldest is waited for */
+#define MOST_AHEAD 16
 
 static struct option options[] = {
 	{"kernel-us", "device time of one kernel, µs", 500, 0},
 	{"seconds", "how long to run; 0: until stopped", 10, 0},
 	{"demand", "part of a device wanted, 0..1; 1: all there is", 1, 0},
+	{"loops", "of one kernel on a real GPU; 0: find out now", 0, 0},
 	{"batch", "kernels between two waits; 1: wait after every launch", 16, 0},
+	{"ahead", "batches queued before the oldest is waited for; 0: 2, or 1 where a batch is one kernel", 0, 0},
 	{"graph", "launch each batch as one CUDA graph", 0, 1},
 	{"processes", "processes that do all this beside each other", 1, 0},
 	{"mem-mib", "device memory to hold, MiB", 0, 0},
 	{"progress", "seconds between two lines on how far it is; 0: none", 5, 0},
 	{"asked-ms", "ms between two lines `asked T D`: by T ns of the monotonic clock it had asked for D ns of the device; 0: none", 0, 0},
+	{"done-ms", "ms between two lines `T N`: by T ns of the monotonic clock N kernels were completed; 0: none", 0, 0},
 	{NULL, NULL, 0, 0},
 };
 
@@ -116,24 +119,45 @@ static void pace_tell(struct pace *p)
 	fflush(stdout);
 }
 
+/* What is completed, for those who judge by it. */
+struct done {
+	int64_t every, told; /* ns between two words on that, 0: none; and when the last was */
+};
+
+static void done_tell(struct done *d, uint64_t kernels)
+{
+	int64_t now = now_ns();
+	if (!d->every || now - d->told < d->every)
+		return;
+	d->told = now;
+	printf("%lld %llu\n", (long long)now, (unsigned long long)kernels);
+	fflush(stdout);
+}
+
 /* Launches batches until it is time to end, and says in the end how many kernels that were. */
 static void train(const struct work *w, CUgraphExec graph, int batch)
 {
 	double demand = option(options, "demand"), seconds = option(options, "seconds"), progress = option(options, "progress");
 	int64_t start = now_ns(), said = start;
 	struct pace pace = {.demand = demand, .due = start, .every = (int64_t)(option(options, "asked-ms") * 1e6)};
+	struct done told = {.every = (int64_t)(option(options, "done-ms") * 1e6)};
 	uint64_t batches = 0;
-	CUevent done[AHEAD];
+	CUevent done[MOST_AHEAD];
+	uint64_t ahead = (uint64_t)option(options, "ahead");
 
-	for (int i = 0; i < AHEAD; i++)
+	if (ahead == 0)
+		ahead = batch == 1 ? 1 : 2;
+	for (int i = 0; i < (int)ahead; i++)
 		CHECK(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
 	pace.period = demand < 1 ? (int64_t)((double)w->ns * batch / demand) : 0;
 	while (!stopped && (seconds == 0 || (double)(now_ns() - start) < seconds * 1e9)) {
 		pace_next(&pace, (double)w->ns * batch);
 		pace_tell(&pace);
-		CUevent slot = done[batches % AHEAD];
-		if (batches >= AHEAD)
+		CUevent slot = done[batches % ahead];
+		if (batches >= ahead && ahead > 1) {
 			CHECK(cuEventSynchronize(slot));
+			done_tell(&told, (batches - ahead + 1) * (unsigned)batch);
+		}
 		if (graph)
 			CHECK(cuGraphLaunch(graph, w->stream));
 		else
@@ -141,8 +165,10 @@ static void train(const struct work *w, CUgraphExec graph, int batch)
 				launch(w);
 		CHECK(cuEventRecord(slot, w->stream));
 		batches++;
-		if (batch == 1)
+		if (ahead == 1) {
 			CHECK(cuEventSynchronize(slot));
+			done_tell(&told, batches * (unsigned)batch);
+		}
 		if (progress > 0 && (double)(now_ns() - said) >= progress * 1e9) {
 			said = now_ns();
 			printf("trainer: %llu kernels queued after %.1f s\n", (unsigned long long)batches * (unsigned)batch,
@@ -155,7 +181,7 @@ static void train(const struct work *w, CUgraphExec graph, int batch)
 	double device = (double)batches * batch * (double)w->ns / 1e9;
 	printf("trainer: %llu kernels of %.0f µs in %.2f s: %.3f of a device\n", (unsigned long long)batches * (unsigned)batch,
 	       (double)w->ns / 1e3, elapsed, device / elapsed);
-	for (int i = 0; i < AHEAD; i++)
+	for (int i = 0; i < (int)ahead; i++)
 		CHECK(cuEventDestroy(done[i]));
 }
 
@@ -171,13 +197,21 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: --processes must be 1 to %d\n", program, PROCESSES);
 		return 2;
 	}
+	if (option(options, "ahead") > MOST_AHEAD) {
+		fprintf(stderr, "%s: --ahead must be at most %d\n", program, MOST_AHEAD);
+		return 2;
+	}
 	if (batch < 1 || option(options, "demand") <= 0 || option(options, "kernel-us") < 1) {
 		fprintf(stderr, "%s: --batch and --kernel-us must be at least 1, --demand over 0\n", program);
 		return 2;
 	}
 	fork_to(processes);
 	CHECK(cuInit(0));
-	open_work(&w, 0, option(options, "kernel-us"));
+	open_work_of(&w, 0, option(options, "kernel-us"), option(options, "loops"));
+	if (option(options, "done-ms") > 0) {
+		printf("loops %llu\n", (unsigned long long)w.loops);
+		fflush(stdout);
+	}
 	if (option(options, "mem-mib") > 0)
 		CHECK(cuMemAlloc(&memory, (size_t)option(options, "mem-mib") << 20));
 	if (option(options, "graph") > 0)

@@ -27,8 +27,8 @@ var layers = [][]string{
 }
 
 // sideways are the imports allowed between folders of one layer: hosts speak the types of the server that serves them, and queues are
-// due what the rule of divide gives them.
-var sideways = map[string][]string{"host": {"server"}, "engine": {"divide"}}
+// due what the rule of divide gives them, and real GPUs are judged as simulated ones are.
+var sideways = map[string][]string{"host": {"server"}, "engine": {"divide"}, "gpu": {"bench"}}
 
 // pure folders hold decisions: they import the standard library and what is below them, and of the standard library nothing
 // that knows the time, another goroutine or the outside world. native and internal/point are not for them.

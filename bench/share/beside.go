@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 // ran is a program that ran to its end beside others.
@@ -17,12 +18,12 @@ type ran struct {
 
 // beside runs a program to its end in a share, beside tenants that run before it starts and until it has ended. line makes its command
 // line of their processes.
-func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, class api.Class, line func([]int) []string) (r ran, err error) {
+func (b *bench) beside(ctx context.Context, tenants []judge.Tenant, share api.Share, class api.Class, line func([]int) []string) (r ran, err error) {
 	var uids []string
 	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
 	var pids []int
 	for _, t := range tenants {
-		other, err := b.daemon.submit(ctx, t.share(), api.Training, t.line(b.trainer))
+		other, err := b.daemon.submit(ctx, t.Share(), api.Training, t.Line(b.trainer))
 		if err != nil {
 			return r, err
 		}
@@ -50,9 +51,9 @@ func (b *bench) beside(ctx context.Context, tenants []tenant, share api.Share, c
 	if err != nil {
 		return r, err
 	}
-	r.window = after.at - before.at
+	r.window = after.At - before.At
 	for _, pid := range pids {
-		r.others += after.busy[pid] - before.busy[pid]
+		r.others += after.Busy[pid] - before.Busy[pid]
 	}
 	return r, nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
@@ -28,7 +29,7 @@ func (b *bench) measureIdle(ctx context.Context, r *report.Report) (err error) {
 	var uids []string
 	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
 	for range 8 {
-		share := api.Share{Compute: api.Compute{Floor: 100, Ceiling: 1000}, Memory: memory}
+		share := api.Share{Compute: api.Compute{Floor: 100, Ceiling: 1000}, Memory: judge.Memory}
 		w, err := b.daemon.submit(ctx, share, api.Interactive, []string{"sleep", "infinity"})
 		if err != nil {
 			return err
@@ -61,7 +62,7 @@ func (b *bench) idle(ctx context.Context) (arbiter, daemon float64, err error) {
 		var use [2]float64
 		var errs [2]error
 		for i, pid := range []int{worker, b.daemon.pid} {
-			wait.Go(func() { use[i], errs[i] = coreUse(ctx, pid, b.window) })
+			wait.Go(func() { use[i], errs[i] = judge.CoreUse(ctx, pid, b.window) })
 		}
 		wait.Wait()
 		if err := errors.Join(errs[:]...); err != nil {
@@ -149,7 +150,7 @@ func (b *bench) measureRun(ctx context.Context, r *report.Report) error {
 			took[i] = time.Since(began)
 		}
 		slices.Sort(took)
-		return quantile(took, 0.5), nil
+		return judge.Quantile(took, 0.5), nil
 	}
 	worst := time.Duration(0)
 	for range b.repeats {
@@ -182,7 +183,7 @@ func (b *bench) measureTimer(ctx context.Context, r *report.Report) error {
 		if err != nil {
 			return err
 		}
-		half, most = max(half, quantile(late, 0.5)), max(most, quantile(late, 0.99))
+		half, most = max(half, judge.Quantile(late, 0.5)), max(most, judge.Quantile(late, 0.99))
 		worst = max(worst, late[len(late)-1])
 	}
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }

@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/cli/client"
 )
 
@@ -166,54 +165,7 @@ func (d *daemon) bare(ctx context.Context, line []string) *exec.Cmd {
 }
 
 // arbiter finds the process of the arbiter of this server.
-func (d *daemon) arbiter() (int, error) { return d.process("aliquot-arbiter") }
+func (d *daemon) arbiter() (int, error) { return judge.Process(d.run, "aliquot-arbiter") }
 
 // driver finds the process of the simulated driver of this server.
-func (d *daemon) driver() (int, error) { return d.process("aliquot-simgpu") }
-
-// process finds the process that runs one of the native programs of this server.
-func (d *daemon) process(name string) (int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0, err
-	}
-	want := filepath.Join(d.run, "bin", name)
-	for _, entry := range entries {
-		if link, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe")); err == nil && link == want {
-			var pid int
-			if _, err := fmt.Sscan(entry.Name(), &pid); err == nil {
-				return pid, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("no process runs %s", want)
-}
-
-// cpuTime is what a process has used of the cores, to the nanosecond, threads that have ended included.
-func cpuTime(pid int) (time.Duration, error) {
-	// The clock of another process: ~pid in the upper bits, 2 for the scheduler's clock (clock_getcpuclockid).
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|2), &t); err != nil {
-		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
-	}
-	return time.Duration(t.Nano()), nil
-}
-
-// coreUse is how much of one core a process uses over a span, in percent.
-func coreUse(ctx context.Context, pid int, span time.Duration) (float64, error) {
-	before, err := cpuTime(pid)
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(span):
-	}
-	after, err := cpuTime(pid)
-	if err != nil {
-		return 0, err
-	}
-	return 100 * float64(after-before) / float64(time.Since(began)), nil
-}
+func (d *daemon) driver() (int, error) { return judge.Process(d.run, "aliquot-simgpu") }

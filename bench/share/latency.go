@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
@@ -19,16 +19,10 @@ const (
 	trainerKernel = 200 * time.Microsecond
 )
 
-// served is what the inference server says that it did.
-type served struct {
-	requests int
-	p50, p99 float64 // ms, from when a request was due
-}
-
 // measureInference lets the server answer the same requests alone in its share and beside a trainer, and reports how much longer they took.
 func (b *bench) measureInference(ctx context.Context, r *report.Report) error {
-	share := api.Share{Compute: api.Compute{Floor: 500, Ceiling: 1000}, Memory: memory}
-	trainer := []tenant{{compute: api.Compute{Floor: 500, Ceiling: 1000}, kernel: trainerKernel, demand: api.WholeDevice}}
+	share := api.Share{Compute: api.Compute{Floor: 500, Ceiling: 1000}, Memory: judge.Memory}
+	trainer := []judge.Tenant{{Compute: api.Compute{Floor: 500, Ceiling: 1000}, Kernel: trainerKernel, Demand: api.WholeDevice}}
 	slower, median, rest := 0.0, 0.0, math.Inf(1)
 	for range b.repeats {
 		alone, err := b.serve(ctx, nil, share)
@@ -39,9 +33,9 @@ func (b *bench) measureInference(ctx context.Context, r *report.Report) error {
 		if err != nil {
 			return err
 		}
-		b.say("  %d requests: p50 %.2f (alone %.2f) ms, p99 %.2f (%.2f) ms; the trainer %.1f %% of the rest", beside.requests, beside.p50,
-			alone.p50, beside.p99, alone.p99, 100*beside.rest)
-		slower, median, rest = max(slower, beside.p99/alone.p99), max(median, beside.p50/alone.p50), min(rest, beside.rest)
+		b.say("  %d requests: p50 %.2f (alone %.2f) ms, p99 %.2f (%.2f) ms; the trainer %.1f %% of the rest", beside.Requests, beside.P50,
+			alone.P50, beside.P99, alone.P99, 100*beside.rest)
+		slower, median, rest = max(slower, beside.P99/alone.P99), max(median, beside.P50/alone.P50), min(rest, beside.rest)
 	}
 	r.AtMost("inference_p99_over_alone", slower, 1.05, "times")
 	r.Beside("inference_p50_over_alone", median, "times")
@@ -51,39 +45,17 @@ func (b *bench) measureInference(ctx context.Context, r *report.Report) error {
 
 // answered is one run of the server.
 type answered struct {
-	served
+	judge.Served
 	rest float64 // part that the others got of the device time that the requests left
 }
 
-func (b *bench) serve(ctx context.Context, others []tenant, share api.Share) (answered, error) {
+func (b *bench) serve(ctx context.Context, others []judge.Tenant, share api.Share) (answered, error) {
 	line := []string{b.server, "--seconds", fmt.Sprint(requestsLast.Seconds()), "--load", fmt.Sprint(requestsLoad)}
 	ran, err := b.beside(ctx, others, share, api.Inference, func([]int) []string { return line })
 	if err != nil {
 		return answered{}, err
 	}
-	s, err := parseServed(ran.printed)
-	left := ran.window - time.Duration(s.requests)*requestTime
+	s, err := judge.ParseServed(ran.printed)
+	left := ran.window - time.Duration(s.Requests)*requestTime
 	return answered{s, ran.others.Seconds() / left.Seconds()}, err
-}
-
-// parseServed reads the line that the server prints in the end.
-func parseServed(printed string) (s served, err error) {
-	fields := strings.Fields(printed)
-	find := func(name string, offset int, to any) {
-		for i, field := range fields {
-			if at := i + offset; field == name && at >= 0 && at < len(fields) {
-				if _, bad := fmt.Sscan(fields[at], to); bad == nil {
-					return
-				}
-			}
-		}
-		err = fmt.Errorf("the inference server printed %q, without %s", printed, name)
-	}
-	find("requests", -1, &s.requests)
-	find("p50", 1, &s.p50)
-	find("p99", 1, &s.p99)
-	if err == nil && (s.requests == 0 || s.p99 <= 0) {
-		err = fmt.Errorf("the inference server printed %q: no request was answered", printed)
-	}
-	return s, err
 }

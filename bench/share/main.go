@@ -17,12 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
-
-// memory is what every program of the benchmark gets of the device's memory, where memory is not what is measured.
-var memory = api.Memory{Floor: api.Amount{Bytes: 1 << 30}, Ceiling: api.Amount{Bytes: 1 << 30}}
 
 // bench is one run of the benchmark.
 type bench struct {
@@ -129,8 +126,8 @@ func (b *bench) parse() (out string, err error) {
 	flag.IntVar(&b.burst, "burst", wholeBurst, "how many tasks are submitted at once")
 	flag.IntVar(&b.bare, "bare", wholeBare, "how often the same programs are measured without Aliquot; the worst stands")
 	flag.Parse()
-	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.tries < racers || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
-		return "", fmt.Errorf("-repeats, -wakes, -burst and -window must be over 0, -tries at least %d, -bare at least 0, and there are no arguments", racers)
+	if b.repeats < 1 || b.bare < 0 || b.wakes < 1 || b.tries < judge.Racers || b.burst < 1 || b.window <= 0 || flag.NArg() > 0 {
+		return "", fmt.Errorf("-repeats, -wakes, -burst and -window must be over 0, -tries at least %d, -bare at least 0, and there are no arguments", judge.Racers)
 	}
 	if b.only, err = regexp.Compile(*only); err != nil {
 		return "", err
@@ -185,7 +182,7 @@ func (b *bench) wanted(s step) bool {
 		return b.only.MatchString(s.name)
 	}
 	for _, each := range scenarios() {
-		if each.device == s.device && b.only.MatchString("shares "+each.name) {
+		if each.device == s.device && b.only.MatchString("shares "+each.Name) {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
@@ -45,28 +46,28 @@ func TestScenarios(t *testing.T) {
 	names := map[string]bool{}
 	count := map[string]int{}
 	for _, s := range scenarios() {
-		if names[s.name] {
-			t.Errorf("two are called %s", s.name)
+		if names[s.Name] {
+			t.Errorf("two are called %s", s.Name)
 		}
-		names[s.name] = true
+		names[s.Name] = true
 		count[s.device]++
 		switch {
 		case s.first:
 			count["first"]++
-		case s.waits():
+		case s.Waits():
 			count["waits"]++
-		case s.partial():
+		case s.Partial():
 			count["partial"]++
 		}
 		floors := 0
-		for _, tenant := range s.tenants {
-			floors += int(tenant.compute.Floor)
-			if tenant.demand < 1 || tenant.launch() <= 0 {
-				t.Errorf("%s: %+v", s.name, tenant)
+		for _, tenant := range s.Tenants {
+			floors += int(tenant.Compute.Floor)
+			if tenant.Demand < 1 || tenant.Launch() <= 0 {
+				t.Errorf("%s: %+v", s.Name, tenant)
 			}
 		}
 		if floors > 1000 {
-			t.Errorf("%s: floors of %d", s.name, floors)
+			t.Errorf("%s: floors of %d", s.Name, floors)
 		}
 	}
 	if count[switchingDevice] != 18 || count["first"] != 20 || count["waits"] != 4 || count["partial"] != 4 || count[plainDevice] != 33 {
@@ -77,16 +78,16 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("there is no %s", want)
 		}
 	}
-	if got := graphsOf10ms(shares[0]).tenants[0].launch(); got != 10*time.Millisecond {
+	if got := judge.GraphsOf10ms(judge.Shares[0]).Tenants[0].Launch(); got != 10*time.Millisecond {
 		t.Errorf("a graph of %v", got)
 	}
 }
 
 // Each goal is held against the scenarios that it is about, and the worst of them stands.
 func TestReportShares(t *testing.T) {
-	good := verdict{shareError: 0.5, measuredError: 0.5, overshoot: 0.1, busy: 99.5, measuredBusy: 99.5}
-	bad := verdict{shareError: 1.5, measuredError: 1.6, overshoot: 0.7, busy: 97.5, measuredBusy: 97.5, missed: 0.6, lost: 0.7, switching: 3}
-	saturated := saturating("", shares[0], func(int) time.Duration { return kernels[1] })
+	good := judge.Verdict{ShareError: 0.5, MeasuredError: 0.5, Overshoot: 0.1, Busy: 99.5, MeasuredBusy: 99.5}
+	bad := judge.Verdict{ShareError: 1.5, MeasuredError: 1.6, Overshoot: 0.7, Busy: 97.5, MeasuredBusy: 97.5, Missed: 0.6, Lost: 0.7, Switching: 3}
+	saturated := scenario{Set: judge.Equal(judge.Shares[0], judge.Kernels[1])}
 	saturated.first = true
 	for name, c := range map[string]struct {
 		outcomes []outcome
@@ -98,23 +99,23 @@ func TestReportShares(t *testing.T) {
 			[]string{"share_error_strict", "ceiling_overshoot_strict", "device_busy_strict", "arbiter_contended_strict"},
 		},
 		"of demand that is measured": {
-			[]outcome{{scenario: halfIdle(shares[0], kernels[1]), with: bad}},
+			[]outcome{{scenario: scenario{Set: judge.HalfIdle(judge.Shares[0], judge.Kernels[1])}, with: bad}},
 			[]string{"share_error_partial", "ceiling_overshoot_strict", "device_busy_strict"},
 		},
 		"beside one that waits": {
-			[]outcome{{scenario: oneWaits(shares[0], kernels[1]), with: bad}},
+			[]outcome{{scenario: scenario{Set: judge.OneWaits(judge.Shares[0], judge.Kernels[1])}, with: bad}},
 			[]string{"floor_missed", "neighbours_lost", "ceiling_overshoot_strict"},
 		},
 		"of a burst": {
 			[]outcome{
 				{scenario: saturated, with: good},
-				{scenario: saturated, with: good, beyond: beyond{used: 51 * time.Millisecond, allowed: 50 * time.Millisecond, window: time.Second}},
-				{scenario: saturated, with: good, beyond: beyond{used: time.Millisecond, allowed: 50 * time.Millisecond, window: time.Second}},
+				{scenario: saturated, with: good, beyond: judge.Beyond{Used: 51 * time.Millisecond, Allowed: 50 * time.Millisecond, Window: time.Second}},
+				{scenario: saturated, with: good, beyond: judge.Beyond{Used: time.Millisecond, Allowed: 50 * time.Millisecond, Window: time.Second}},
 			},
 			[]string{"burst_used"},
 		},
 		"all": {
-			[]outcome{{scenario: saturated, with: verdict{shareError: 3, overshoot: 2, busy: 90, measuredBusy: 99}, arbiter: 7}},
+			[]outcome{{scenario: saturated, with: judge.Verdict{ShareError: 3, Overshoot: 2, Busy: 90, MeasuredBusy: 99}, arbiter: 7}},
 			[]string{"share_error", "ceiling_overshoot", "device_busy", "arbiter_contended", "share_error_strict", "ceiling_overshoot_strict", "arbiter_contended_strict"},
 		},
 	} {

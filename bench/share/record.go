@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 // The layout of native/simgpu/record.h that the benchmark reads, and of the one request of proto.h that it makes; record_test.go holds
@@ -113,9 +115,9 @@ func (r *record) sync() error {
 }
 
 // read brings the record up to now and returns what every process that lives has used of one device.
-func (r *record) read(ctx context.Context, device int) (reading, error) {
+func (r *record) read(ctx context.Context, device int) (judge.Reading, error) {
 	if err := r.sync(); err != nil {
-		return reading{}, fmt.Errorf("bring the record of the simulated devices up to now: %w", err)
+		return judge.Reading{}, fmt.Errorf("bring the record of the simulated devices up to now: %w", err)
 	}
 	seq := (*atomic.Uint32)(unsafe.Pointer(&r.page[atSeq]))
 	for ctx.Err() == nil {
@@ -129,22 +131,22 @@ func (r *record) read(ctx context.Context, device int) (reading, error) {
 			return got, nil
 		}
 	}
-	return reading{}, ctx.Err()
+	return judge.Reading{}, ctx.Err()
 }
 
 // parseRecord leaves out processes that have ended.
-func parseRecord(page []byte, device int) reading {
+func parseRecord(page []byte, device int) judge.Reading {
 	order := binary.LittleEndian
 	of := page[atDevice+device*deviceSize:]
-	got := reading{
-		at: time.Duration(order.Uint64(page[atUpdated:])), switching: time.Duration(order.Uint64(of[deviceSwitch:])),
-		peak: int64(order.Uint64(of[devicePeak:])), busy: map[int]time.Duration{},
+	got := judge.Reading{
+		At: time.Duration(order.Uint64(page[atUpdated:])), Switching: time.Duration(order.Uint64(of[deviceSwitch:])),
+		Peak: int64(order.Uint64(of[devicePeak:])), Busy: map[int]time.Duration{},
 	}
 	for i := range min(int(order.Uint32(page[atRows:])), rowMost) {
 		row := page[atRow+i*rowSize:]
 		pid := int(int32(order.Uint32(row[rowPID:])))
 		if pid != 0 && int(order.Uint32(row[rowDevice:])) == device && order.Uint64(row[rowEnded:]) == 0 {
-			got.busy[pid] += time.Duration(order.Uint64(row[rowBusy:]))
+			got.Busy[pid] += time.Duration(order.Uint64(row[rowBusy:]))
 		}
 	}
 	return got

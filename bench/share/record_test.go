@@ -85,11 +85,11 @@ func TestParseRecord(t *testing.T) {
 		order.PutUint64(at[rowEnded:], uint64(row.ended))
 	}
 	got := parseRecord(page, 0)
-	if got.at != 7*time.Second || got.switching != 3*time.Second || got.peak != 0 || len(got.busy) != 1 || got.busy[11] != time.Second {
+	if got.At != 7*time.Second || got.Switching != 3*time.Second || got.Peak != 0 || len(got.Busy) != 1 || got.Busy[11] != time.Second {
 		t.Errorf("got %+v", got)
 	}
 	order.PutUint32(page[atRows:], 1<<31) // more than there is room for must not be believed
-	if got := parseRecord(page, 1); got.busy[12] != 2*time.Second || got.switching != 0 || got.peak != 5<<30 {
+	if got := parseRecord(page, 1); got.Busy[12] != 2*time.Second || got.Switching != 0 || got.Peak != 5<<30 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -135,7 +135,7 @@ func TestRecordRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := r.read(t.Context(), 0); err != nil || got.at != time.Minute {
+	if got, err := r.read(t.Context(), 0); err != nil || got.At != time.Minute {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, why := range []string{"with a status", "from nobody"} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 const (
@@ -25,10 +26,10 @@ const (
 // outcome is what one scenario came to, the worst of its repeats.
 type outcome struct {
 	scenario scenario
-	with     verdict
-	without  verdict
-	beyond   beyond  // its window is 0 where no tenant has a ceiling below the device
-	arbiter  float64 // percent of a core
+	with     judge.Verdict
+	without  judge.Verdict
+	beyond   judge.Beyond // its window is 0 where no tenant has a ceiling below the device
+	arbiter  float64      // percent of a core
 }
 
 // span is for how long a scenario is observed under Aliquot.
@@ -45,52 +46,52 @@ func (b *bench) measureShares(ctx context.Context, s scenario) (outcome, error) 
 	for i := range b.repeats {
 		o, arbiter, err := b.runShared(ctx, s, b.span())
 		if err != nil {
-			return out, fmt.Errorf("%s: %w", s.name, err)
+			return out, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		v, err := b.judge(o)
 		if err != nil {
-			return out, fmt.Errorf("%s: %w", s.name, err)
+			return out, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		if i == 0 {
 			out.with = v
 		}
-		out.with, out.arbiter = out.with.worse(v), max(out.arbiter, arbiter)
-		if one, ok := o.beyond(); ok && (out.beyond.window == 0 || one.part() > out.beyond.part()) {
+		out.with, out.arbiter = out.with.Worse(v), max(out.arbiter, arbiter)
+		if one, ok := o.Beyond(); ok && (out.beyond.Window == 0 || one.Part() > out.beyond.Part()) {
 			out.beyond = one
 		}
 	}
 	for i := range b.bare {
 		o, err := b.runBare(ctx, s)
 		if err != nil {
-			return out, fmt.Errorf("%s without Aliquot: %w", s.name, err)
+			return out, fmt.Errorf("%s without Aliquot: %w", s.Name, err)
 		}
 		v, err := b.judge(o)
 		if err != nil {
-			return out, fmt.Errorf("%s without Aliquot: %w", s.name, err)
+			return out, fmt.Errorf("%s without Aliquot: %w", s.Name, err)
 		}
 		if i == 0 {
 			out.without = v
 		}
-		out.without = out.without.worse(v)
+		out.without = out.without.Worse(v)
 	}
 	return out, nil
 }
 
-// judge is observation.judge over the benchmark's window.
-func (b *bench) judge(o observation) (verdict, error) {
-	v, ok := o.judge(b.window)
+// judge is judge.Observation.judge over the benchmark's window.
+func (b *bench) judge(o judge.Observation) (judge.Verdict, error) {
+	v, ok := o.Judge(b.window)
 	if !ok {
-		return v, fmt.Errorf("%d readings hold no window of %v", len(o.readings), b.window)
+		return v, fmt.Errorf("%d readings hold no window of %v", len(o.Readings), b.window)
 	}
 	return v, nil
 }
 
 // runShared runs a scenario once under Aliquot and observes it for a span; arbiter is what that used of a core meanwhile.
-func (b *bench) runShared(ctx context.Context, s scenario, span time.Duration) (o observation, arbiter float64, err error) {
+func (b *bench) runShared(ctx context.Context, s scenario, span time.Duration) (o judge.Observation, arbiter float64, err error) {
 	var uids []string
 	defer func() { err = errors.Join(err, b.daemon.end(uids)) }()
-	for _, t := range s.tenants {
-		w, err := b.daemon.submit(ctx, t.share(), api.Training, t.line(b.trainer))
+	for _, t := range s.Tenants {
+		w, err := b.daemon.submit(ctx, t.Share(), api.Training, t.Line(b.trainer))
 		if err != nil {
 			return o, 0, err
 		}
@@ -112,28 +113,28 @@ func (b *bench) runShared(ctx context.Context, s scenario, span time.Duration) (
 	var began time.Time
 	o, err = b.observe(ctx, s, pids, span, func() error {
 		began = time.Now()
-		before, err = cpuTime(worker)
+		before, err = judge.CPUTime(worker)
 		return err
 	})
 	if err != nil {
 		return o, 0, err
 	}
-	after, err := cpuTime(worker)
+	after, err := judge.CPUTime(worker)
 	if err != nil {
 		return o, 0, err
 	}
 	arbiter = 100 * float64(after-before) / float64(time.Since(began))
-	o.asked, err = b.askedBy(ctx, s, uids, o.readings[len(o.readings)-1].at)
+	o.Asked, err = b.askedBy(ctx, s, uids, o.Readings[len(o.Readings)-1].At)
 	return o, arbiter, err
 }
 
 // askedBy waits until those tenants that want less than there is have said what they asked for up to a moment.
-func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.Duration) ([][]asked, error) {
+func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.Duration) ([][]judge.Asked, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	all := make([][]asked, len(uids))
-	for i, t := range s.tenants {
-		if t.demand >= api.WholeDevice {
+	all := make([][]judge.Asked, len(uids))
+	for i, t := range s.Tenants {
+		if t.Demand >= api.WholeDevice {
 			continue
 		}
 		for {
@@ -141,10 +142,10 @@ func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.
 			if err != nil {
 				return nil, err
 			}
-			if all[i], err = parseAsked(printed); err != nil {
+			if all[i], err = judge.ParseAsked(printed); err != nil {
 				return nil, err
 			}
-			if _, ok := until(all[i], at); ok {
+			if _, ok := judge.Until(all[i], at); ok {
 				break
 			}
 			if err := pause(ctx, lookEvery); err != nil {
@@ -156,7 +157,7 @@ func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.
 }
 
 // runBare runs the same programs with the driver's own library and no one between them.
-func (b *bench) runBare(ctx context.Context, s scenario) (o observation, err error) {
+func (b *bench) runBare(ctx context.Context, s scenario) (o judge.Observation, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var programs []*exec.Cmd
 	defer func() {
@@ -165,9 +166,9 @@ func (b *bench) runBare(ctx context.Context, s scenario) (o observation, err err
 			_ = program.Wait() // it was told to end, and says so
 		}
 	}()
-	pids := make([]int, len(s.tenants))
-	for i, t := range s.tenants {
-		program := b.daemon.bare(ctx, t.line(b.trainer))
+	pids := make([]int, len(s.Tenants))
+	for i, t := range s.Tenants {
+		program := b.daemon.bare(ctx, t.Line(b.trainer))
 		if err := program.Start(); err != nil {
 			return o, err
 		}
@@ -179,8 +180,8 @@ func (b *bench) runBare(ctx context.Context, s scenario) (o observation, err err
 
 // observe waits until all programs work, calls begin, and reads the record over a span: every fineEvery at
 // first, then every sampleEvery.
-func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.Duration, begin func() error) (observation, error) {
-	o := observation{tenants: s.tenants, pids: pids}
+func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.Duration, begin func() error) (judge.Observation, error) {
+	o := judge.Observation{Tenants: s.Tenants, PIDs: pids}
 	if err := b.allWork(ctx, pids); err != nil {
 		return o, err
 	}
@@ -200,10 +201,10 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.D
 			return o, err
 		}
 		for pid, of := range helpers {
-			r.busy[of] += r.busy[pid]
+			r.Busy[of] += r.Busy[pid]
 		}
-		o.readings = append(o.readings, r)
-		every, passed := sampleEvery, r.at-o.readings[0].at
+		o.Readings = append(o.Readings, r)
+		every, passed := sampleEvery, r.At-o.Readings[0].At
 		if passed >= span {
 			break
 		}
@@ -215,8 +216,8 @@ func (b *bench) observe(ctx context.Context, s scenario, pids []int, span time.D
 		}
 	}
 	for i, pid := range pids {
-		last, before := o.readings[len(o.readings)-1].busy[pid], o.readings[0].busy[pid]
-		if last <= before && due(s.tenants[i]) {
+		last, before := o.Readings[len(o.Readings)-1].Busy[pid], o.Readings[0].Busy[pid]
+		if last <= before && due(s.Tenants[i]) {
 			return o, fmt.Errorf("program %d (pid %d) got no device time: did it end?", i+1, pid)
 		}
 	}
@@ -243,7 +244,7 @@ func childrenOf(pids []int) (map[int]int, error) {
 }
 
 // due says whether a tenant must have got something: a floor above zero, or a ceiling that leaves room to borrow.
-func due(t tenant) bool { return t.compute.Floor > 0 && t.demand > 0 }
+func due(t judge.Tenant) bool { return t.Compute.Floor > 0 && t.Demand > 0 }
 
 // allWork waits until every program has used the device.
 func (b *bench) allWork(ctx context.Context, pids []int) error {
@@ -256,7 +257,7 @@ func (b *bench) allWork(ctx context.Context, pids []int) error {
 		}
 		idle := 0
 		for _, pid := range pids {
-			if r.busy[pid] == 0 {
+			if r.Busy[pid] == 0 {
 				idle++
 			}
 		}

@@ -6,20 +6,20 @@ import (
 	"math"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 	"github.com/aliquot-dev/aliquot/bench/report"
 )
 
 // measureThroughput reports what programs do under Aliquot in percent of what they do without, the two in turns: one alone with a whole device,
 // one alone with a gate, and four that saturate a device together. The worst of the repeats counts.
 func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
-	kernel := kernels[1]
+	kernel := judge.Kernels[1]
 	alone := func(compute api.Compute) scenario {
-		return scenario{tenants: []tenant{{compute: compute, kernel: kernel, demand: api.WholeDevice}}}
+		return scenario{Set: judge.Set{Tenants: []judge.Tenant{{Compute: compute, Kernel: kernel, Demand: api.WholeDevice}}}}
 	}
-	four := saturating("", shares[1], func(int) time.Duration { return kernel })
+	four := scenario{Set: judge.Equal(judge.Shares[1], kernel)}
 	for _, one := range []struct {
 		name  string
 		least float64 // 0: it only stands beside
@@ -39,8 +39,8 @@ func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
 			if err != nil {
 				return err
 			}
-			b.say("  %s: %.3f of the device, %.3f without", one.name, with.delivered(), bare.delivered())
-			part = min(part, 100*with.delivered()/bare.delivered())
+			b.say("  %s: %.3f of the device, %.3f without", one.name, with.Delivered(), bare.Delivered())
+			part = min(part, 100*with.Delivered()/bare.Delivered())
 		}
 		if one.least > 0 {
 			r.AtLeast(one.name, part, one.least, "% of the same without Aliquot")

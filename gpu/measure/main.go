@@ -44,8 +44,9 @@ type suite struct {
 	server   *server // nil: none answers
 	scale    scale
 
-	alone    float64            // kernels a second of a tenant that has the device to itself; 0: not measured
-	loops    string             // of a tenant's kernel, as it found out alone
+	rates    map[string]float64 // kernels a second of tenants that have the device to themselves, by kind
+	loops    int64              // that take 500 µs on this device; 0: not known yet
+	named    int                // tenants that were given a name
 	torch    string             // why there is no PyTorch; empty: there is
 	training map[string]float64 // steps a second alone, for each mode
 	requests map[string]float64 // that come a second, for each mode
@@ -55,12 +56,16 @@ type suite struct {
 type scale struct {
 	settle               time.Duration // between the first work and what counts
 	alone, window, slide time.Duration // a tenant alone; tenants beside each other; the part of it that is judged
-	wakes                int
+	wakes, longWakes     int           // of an owner, beside kernels of 500 µs and of 20 ms
+	requests             time.Duration // inference beside a trainer
+	tries                int           // allocations of those that race for memory
+	race                 time.Duration // after which they end all the same
 	torch                time.Duration
+	again                bool // sets are measured a second time if there is time left
 }
 
 func run(ctx context.Context) (failed int, err error) {
-	s := suite{training: map[string]float64{}, requests: map[string]float64{}}
+	s := suite{rates: map[string]float64{}, training: map[string]float64{}, requests: map[string]float64{}}
 	flag.StringVar(&s.folder, "folder", ".", "folder that make gpu built")
 	flag.StringVar(&s.out, "out", "out", "folder for what is found")
 	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
@@ -76,9 +81,15 @@ func run(ctx context.Context) (failed int, err error) {
 	if s.out, err = filepath.Abs(s.out); err != nil {
 		return 0, err
 	}
-	s.scale = scale{time.Second, 3 * time.Second, 12 * time.Second, 10 * time.Second, 400, 8 * time.Second}
+	s.scale = scale{
+		settle: time.Second, alone: 2500 * time.Millisecond, window: 10500 * time.Millisecond, slide: 10 * time.Second,
+		wakes: 5000, longWakes: 1000, requests: 20 * time.Second, tries: 50_000, race: 12 * time.Second, torch: 6 * time.Second, again: true,
+	}
 	if s.short {
-		s.scale = scale{time.Second / 5, time.Second / 2, time.Second, time.Second / 2, 20, time.Second}
+		s.scale = scale{
+			settle: time.Second / 10, alone: time.Second / 4, window: time.Second / 2, slide: time.Second / 4,
+			wakes: 20, longWakes: 10, requests: time.Second, tries: 2000, race: time.Second, torch: time.Second,
+		}
 	}
 	if s.log, err = openLog(filepath.Join(s.out, "log.txt")); err != nil {
 		return 0, err

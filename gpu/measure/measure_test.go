@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aliquot-dev/aliquot/divide"
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 func TestRate(t *testing.T) {
@@ -32,21 +33,92 @@ func TestRate(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
-	shares := []divide.Share{{Floor: 250, Ceiling: 300}, {Floor: 500, Ceiling: 1000}}
-	owed := due(shares)
-	if owed[0] != 30 || owed[1] != 70 {
-		t.Fatalf("due %v", owed)
+// What tenants completed becomes device time by what each kind does alone, and is judged by the rule.
+func TestObserve(t *testing.T) {
+	s := newSuite(t)
+	set := judge.Equal([]api.Compute{{Floor: 250, Ceiling: 300}, {Floor: 500, Ceiling: 1000}}, 500*time.Microsecond)
+	set.Tenants[1].Kernel = 5 * time.Millisecond
+	s.rates = map[string]float64{"500µs": 2000, "5ms": 200}
+	c := &crew{}
+	now, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
 	}
-	// Of 2,000 kernels a second alone: the second stretch is the worst, and only there a ceiling is passed.
-	found := judge([][]float64{{600, 1400}, {640, 1300}}, 2000, owed, shares)
-	for name, want := range map[string]float64{"share_error_points": 5, "over_a_ceiling_points": 2, "least_sum_points": 97} {
-		if got, _ := found[name].(float64); math.Abs(got-want) > 1e-9 {
+	for _, perSecond := range []float64{640, 130} { // 32 and 65 points
+		l := &load{more: make(chan struct{}, 1), ended: make(chan error, 1)}
+		for at := now - time.Second; at <= now+5*time.Second; at += 20 * time.Millisecond {
+			l.samples = append(l.samples, sample{at, 100 + perSecond*(at-now).Seconds()})
+		}
+		c.loads = append(c.loads, l)
+	}
+	o, err := s.observe(t.Context(), c, set, 300*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := figures{}
+	if err := s.judged(set, o, 200*time.Millisecond, found); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"share_error_points": 5, "over_a_ceiling_points": 2, "device_busy_percent": 97, "burst_allowed_ms": 50.5} {
+		if got, _ := found[name].(float64); math.Abs(got-want) > 0.01 {
 			t.Errorf("%s %v, want %v", name, got, want)
 		}
 	}
-	if got, _ := found["got_points"].([]float64); len(got) != 2 || got[0] != 32 || got[1] != 65 {
+	if got, _ := found["got_points"].([]float64); len(got) != 2 || math.Abs(got[0]-32) > 0.01 || math.Abs(got[1]-65) > 0.01 {
 		t.Errorf("got %v", got)
+	}
+	if err := s.judged(set, o, time.Second, found); err == nil {
+		t.Error("0.3 s were judged as a second")
+	}
+}
+
+// What a tenant asks for is in kernels of the length that it means; what it is due is in those of the length they have.
+func TestObserveDemand(t *testing.T) {
+	s := newSuite(t)
+	set := judge.HalfIdle(judge.Shares[0], 500*time.Microsecond)
+	s.rates = map[string]float64{"500µs": 1000} // a kernel takes a whole millisecond on this device
+	c := &crew{}
+	now, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range set.Tenants {
+		l := &load{more: make(chan struct{}, 1), ended: make(chan error, 1)}
+		l.samples = []sample{{now - time.Second, 0}, {now + 5*time.Second, 600}}
+		c.loads = append(c.loads, l)
+	}
+	c.loads[0].text = []string{"loops 7", "asked 1000 0", "asked 2000 500000"}
+	o, err := s.observe(t.Context(), c, set, 100*time.Millisecond)
+	if err != nil || len(o.Asked[0]) != 2 || o.Asked[0][1].Total != time.Millisecond || o.Asked[1] != nil {
+		t.Errorf("%v, %v", o.Asked, err)
+	}
+}
+
+// A program that says no more how far it is fails what waits for it.
+func TestSaidBy(t *testing.T) {
+	l := &load{name: "silent", more: make(chan struct{}, 1), ended: make(chan error, 1), samples: []sample{{time.Second, 1}}}
+	c := &crew{loads: []*load{l}}
+	if err := c.saidBy(t.Context(), time.Second); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.saidBy(ctx, 2*time.Second); err == nil || !strings.Contains(err.Error(), "silent says no more") {
+		t.Errorf("of a silent program: %v", err)
+	}
+	l.ended <- errors.New("killed")
+	if err := c.saidBy(t.Context(), 2*time.Second); err == nil || !strings.Contains(err.Error(), "ended too early") {
+		t.Errorf("of one that ended: %v", err)
+	}
+}
+
+func TestCompareExports(t *testing.T) {
+	found := compareExports("libcuda.so.1", map[string]bool{"cuInit": true, "cuNew": true}, []string{"cuInit", "cuOld"})
+	if found["without_an_entry"] != 1. || found["not_exported"] != 1. || found["exported"] != 2. {
+		t.Errorf("%v", found)
+	}
+	if got, _ := found["exported_without_an_entry"].([]string); len(got) != 1 || got[0] != "cuNew" {
+		t.Errorf("%v", found)
 	}
 }
 
@@ -90,7 +162,7 @@ func TestHogFound(t *testing.T) {
 }
 
 func TestSamplesFromLines(t *testing.T) {
-	l := load{counts: make(chan struct{})}
+	l := load{counts: make(chan struct{}), more: make(chan struct{}, 1)}
 	pump(strings.NewReader("loops 99\n1000 8\n2000 16\nwords and more\n3000 "), l.take)
 	if got := l.read(); len(got) != 2 || got[1] != (sample{2000, 16}) {
 		t.Errorf("samples %v", got)
@@ -128,9 +200,16 @@ func TestTake(t *testing.T) {
 		{"too long", t.Context(), func(ctx context.Context) (figures, error) { <-ctx.Done(); return nil, ctx.Err() }, failedStatus, "not done after"},
 		{"too late", ended, func(context.Context) (figures, error) { return nil, nil }, notRunStatus, "no time"},
 	} {
-		got := s.take(c.ctx, step{"probe", c.name, 50 * time.Millisecond, c.run})
+		got := s.take(c.ctx, step{"probe", c.name, 50 * time.Millisecond, 0, c.run})
 		if got.Status != c.status || !strings.Contains(got.Why, c.why) {
 			t.Errorf("%s: %+v", c.name, got)
+		}
+		if c.name == "well" {
+			bounded, cancel := context.WithTimeout(c.ctx, time.Second)
+			if late := s.take(bounded, step{"probe", c.name, time.Second, time.Minute, c.run}); late.Status != notRunStatus || !strings.Contains(late.Why, "it takes about 1m0s") {
+				t.Errorf("a step that there is no time for: %+v", late)
+			}
+			cancel()
 		}
 		if c.name == "badly" && got.Figures["a"] != 1 {
 			t.Errorf("what was found before the failure is lost: %+v", got)

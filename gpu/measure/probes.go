@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +20,63 @@ func (s *suite) probe(ctx context.Context, name string) (figures, error) {
 		return nil, err
 	}
 	return s.json(ctx, l)
+}
+
+// exports holds the functions that the real driver's library exports to the shim's list of them: those that the list lacks pass through.
+func (s *suite) exports(ctx context.Context) (found figures, err error) {
+	l, err := s.bare(s.program("probe"), "entries")
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.output(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	var told struct {
+		Library string   `json:"library"`
+		Entries []string `json:"entries"`
+	}
+	if err := json.Unmarshal([]byte(out), &told); err != nil {
+		return nil, fmt.Errorf("read the list of functions: %w", err)
+	}
+	library, err := elf.Open(told.Library)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, library.Close()) }()
+	symbols, err := library.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("read the symbols of %s: %w", told.Library, err)
+	}
+	exported := map[string]bool{}
+	for _, symbol := range symbols {
+		if symbol.Section != elf.SHN_UNDEF && elf.ST_TYPE(symbol.Info) == elf.STT_FUNC && strings.HasPrefix(symbol.Name, "cu") {
+			exported[symbol.Name] = true
+		}
+	}
+	return compareExports(told.Library, exported, told.Entries), nil
+}
+
+// compareExports says which names one side has and the other has not.
+func compareExports(library string, exported map[string]bool, entries []string) figures {
+	var unknown, lacked []string
+	for name := range exported {
+		if !slices.Contains(entries, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	for _, name := range entries {
+		if !exported[name] {
+			lacked = append(lacked, name)
+		}
+	}
+	slices.Sort(unknown)
+	slices.Sort(lacked)
+	return figures{
+		"library": library, "exported": float64(len(exported)), "entries": float64(len(entries)),
+		"exported_without_an_entry": unknown, "without_an_entry": float64(len(unknown)),
+		"entries_not_exported": lacked, "not_exported": float64(len(lacked)),
+	}
 }
 
 // probeShared asks the same under a share: gated, with a neighbour's right to the rest, and alone on the device.

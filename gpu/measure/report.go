@@ -59,7 +59,7 @@ func (r *report) summary() string {
 	for _, key := range sorted(r.Machine) {
 		fmt.Fprintf(&b, "%s: %s\n", key, r.Machine[key])
 	}
-	fmt.Fprintf(&b, "\nThe goals, judged by this run alone:\n%s", goalTable(goals(r.Steps)))
+	fmt.Fprintf(&b, "\nThe goals, judged by the worst of this run; the steps below say why what is missing was not measured:\n%s", goalTable(goals(r.Steps)))
 	for _, s := range r.Steps {
 		fmt.Fprintf(&b, "\n%s: %s: %s", s.Part, s.Name, s.Status)
 		if s.Why != "" {

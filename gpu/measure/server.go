@@ -88,7 +88,10 @@ func (s *suite) bare(args ...string) (line, error) {
 }
 
 // share is what a program asks for, as aliquot run takes it.
-type share struct{ name, gpu, mem, class string }
+type share struct {
+	name, gpu, mem, class string
+	weight                int32 // 0: the default
+}
 
 // shared is the same command under a share.
 func (s *suite) shared(of share, args ...string) (line, error) {
@@ -101,6 +104,9 @@ func (s *suite) shared(of share, args ...string) (line, error) {
 	}
 	if of.class != "" {
 		start = append(start, "--class", of.class)
+	}
+	if of.weight != 0 {
+		start = append(start, "--weight", fmt.Sprint(of.weight))
 	}
 	return line{slices.Concat(start, []string{"--"}, args), clean(os.Environ())}, nil
 }

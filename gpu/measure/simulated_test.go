@@ -75,6 +75,20 @@ func TestSimulated(t *testing.T) {
 	if want := len((&suite{}).steps()); len(got.Steps) != want {
 		t.Errorf("%d steps were taken, and there are %d", len(got.Steps), want)
 	}
+	for _, g := range got.Goals { // every goal that needs no code to run on the device was judged, by all that is about it
+		if !strings.Contains(g.Name, "PyTorch") && !strings.HasPrefix(g.Name, "its ") && (g.Value == nil || g.Of == 0) {
+			t.Errorf("%s was not judged", g.Name)
+		}
+		if want := len(sets()); g.Name == "ceiling_overshoot" && g.Of != want {
+			t.Errorf("%s was judged by %d sets, and there are %d", g.Name, g.Of, want)
+		}
+	}
+	if tries := seen["share memory race"].Figures["tries"]; tries != 2000. {
+		t.Errorf("%v allocations were tried", tries)
+	}
+	if found := seen["probe exports"].Figures; found["without_an_entry"] != 0. || found["exported"] == 0. {
+		t.Errorf("the simulated driver's exports: %v", found)
+	}
 	if total := seen["share probe alloc"].Figures["total_bytes"]; total != float64(2<<30) {
 		t.Errorf("a program with a share of 2 GiB was shown %v", total)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 // step is one part of a run.
@@ -14,6 +16,7 @@ type step struct {
 	part  string // probe, share or torch
 	name  string
 	limit time.Duration
+	needs time.Duration // as a rule, at full length: with less left it does not begin
 	run   func(context.Context) (figures, error)
 }
 
@@ -49,6 +52,10 @@ func (s *suite) take(ctx context.Context, step step) result {
 		r.Why = "no time was left"
 		return r
 	}
+	if until, ok := ctx.Deadline(); ok && time.Until(until) < step.needs {
+		r.Why = fmt.Sprintf("no time was left: it takes about %v, and %v were left", step.needs, time.Until(until).Round(time.Second))
+		return r
+	}
 	fmt.Fprintf(os.Stderr, "%s %s %s\n", time.Now().Format(time.TimeOnly), step.part, step.name)
 	s.log.printf("=== %s %s", step.part, step.name)
 	bounded, cancel := context.WithTimeout(ctx, step.limit)
@@ -72,31 +79,75 @@ func (s *suite) take(ctx context.Context, step step) result {
 	return r
 }
 
-// steps are all of a run in their order. Those that need the server say so when there is none.
+// steps are all of a run, what matters most first: what there is no time for is what matters least. Those that need the server say so when
+// there is none.
 func (s *suite) steps() []step {
-	all := []step{{"share", "server", 40 * time.Second, s.startServer}}
+	const sec = time.Second
+	all := []step{{"share", "server", 40 * sec, 0, s.startServer}}
 	for _, name := range []string{"symbols", "capture", "vmm", "events", "launch", "alloc", "switch", "processes"} {
-		all = append(all, step{"probe", name, 30 * time.Second, func(ctx context.Context) (figures, error) { return s.probe(ctx, name) }})
+		all = append(all, step{"probe", name, 30 * sec, 0, func(ctx context.Context) (figures, error) { return s.probe(ctx, name) }})
 	}
 	all = append(all,
-		step{"probe", "libcudart", 60 * time.Second, s.libcudart},
-		step{"probe", "pytorch", 45 * time.Second, s.pytorch},
-		step{"share", "doctor", 30 * time.Second, s.doctor},
-		step{"share", "devices", 10 * time.Second, s.devices},
-		step{"share", "run true", 15 * time.Second, s.runTrue},
-		step{"share", "nvidia-smi", 20 * time.Second, s.nvidiaSMI},
-		step{"share", "memory ceiling", 20 * time.Second, s.memoryCeiling},
+		step{"probe", "exports", 20 * sec, 0, s.exports},
+		step{"share", "doctor", 30 * sec, 0, s.doctor},
+		step{"share", "devices", 10 * sec, 0, s.devices},
+		step{"share", "run true", 15 * sec, 0, s.runTrue},
+		step{"share", "nvidia-smi", 20 * sec, 0, s.nvidiaSMI},
+		step{"share", "memory ceiling", 20 * sec, 0, s.memoryCeiling},
 	)
 	for _, name := range []string{"symbols", "capture", "vmm", "launch", "alloc", "processes"} {
-		all = append(all, step{"share", "probe " + name, 20 * time.Second, func(ctx context.Context) (figures, error) { return s.probeShared(ctx, name) }})
+		all = append(all, step{"share", "probe " + name, 20 * sec, 0, func(ctx context.Context) (figures, error) { return s.probeShared(ctx, name) }})
 	}
-	all = append(all,
-		step{"share", "alone", 30 * time.Second, s.tenantAlone},
-		step{"share", "2 tenants", 40 * time.Second, func(ctx context.Context) (figures, error) { return s.beside(ctx, pair, false) }},
-		step{"share", "4 tenants", 40 * time.Second, func(ctx context.Context) (figures, error) { return s.beside(ctx, four, false) }},
-		step{"share", "2 tenants, graphs", 40 * time.Second, func(ctx context.Context) (figures, error) { return s.beside(ctx, pair, true) }},
-		step{"share", "live resize", 30 * time.Second, s.resize},
-		step{"share", "give-back", 45 * time.Second, s.giveBack},
+	var first, again []step
+	for _, set := range sets() {
+		needs := s.long(18 * sec)
+		if set.bare {
+			needs = s.long(28 * sec)
+		}
+		run := func(ctx context.Context) (figures, error) { return s.beside(ctx, set) }
+		first = append(first, step{"share", set.Name, 60 * sec, needs, run})
+		if s.scale.again {
+			again = append(again, step{"share", set.Name + secondRound, 60 * sec, needs, run})
+		}
+	}
+	giveBack := func(name string, kernel time.Duration, wakes int) step {
+		run := func(ctx context.Context) (figures, error) { return s.giveBack(ctx, kernel, wakes) }
+		return step{"share", name, 80 * sec, s.long(40 * sec), run}
+	}
+	const most = 3 // of the sets, before anything else
+	return slices.Concat(all,
+		[]step{{"share", "arbiter idle", 15 * sec, 0, s.arbiterIdle}, {"share", "alone", 40 * sec, s.long(20 * sec), s.tenantAlone}},
+		first[:most],
+		[]step{
+			giveBack(giveBackShort, judge.Kernels[1], s.scale.wakes),
+			{"share", "inference beside a trainer", 90 * sec, s.long(62 * sec), s.inference},
+			{"share", "memory race", 40 * sec, s.long(16 * sec), s.race},
+			{"probe", "pytorch", 45 * sec, 0, s.pytorch},
+		},
+		s.torchSteps(graphs),
+		first[most:most+2],
+		[]step{giveBack(giveBackLong, judge.Kernels[3], s.scale.longWakes)},
+		first[most+2:],
+		s.torchSteps(eager),
+		[]step{
+			{"share", "live resize", 30 * sec, s.long(9 * sec), s.resize},
+			{"probe", "libcudart", 60 * sec, s.long(20 * sec), s.libcudart},
+		},
+		again,
 	)
-	return slices.Concat(all, s.torchSteps())
+}
+
+// The names of steps that goals are judged by.
+const (
+	giveBackShort = "give-back beside kernels of 500µs"
+	giveBackLong  = "give-back beside kernels of 20ms"
+	secondRound   = ", again"
+)
+
+// long is a time that a step needs at full length; a short run is not held to it.
+func (s *suite) long(needs time.Duration) time.Duration {
+	if s.short {
+		return 0
+	}
+	return needs
 }

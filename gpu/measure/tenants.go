@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,13 +21,15 @@ type sample struct {
 
 // doneBy is how much was done at a moment: on a line between the samples around it. ok is false outside of them.
 func doneBy(samples []sample, at time.Duration) (done float64, ok bool) {
-	for i := 1; i < len(samples); i++ {
-		a, b := samples[i-1], samples[i]
-		if at >= a.at && at <= b.at && b.at > a.at {
-			return a.done + (b.done-a.done)*float64(at-a.at)/float64(b.at-a.at), true
-		}
+	i, _ := slices.BinarySearchFunc(samples, at, func(s sample, at time.Duration) int { return cmp.Compare(s.at, at) })
+	if i < len(samples) && samples[i].at == at && (i > 0 || len(samples) > 1) {
+		return samples[i].done, true
 	}
-	return 0, false
+	if i == 0 || i == len(samples) {
+		return 0, false
+	}
+	a, b := samples[i-1], samples[i]
+	return a.done + (b.done-a.done)*float64(at-a.at)/float64(b.at-a.at), true
 }
 
 // rate is what was done per second between two moments.
@@ -47,12 +51,13 @@ type load struct {
 	samples []sample
 	text    []string // other lines
 	counts  chan struct{}
+	more    chan struct{} // has one where there is a sample that nobody waited for
 	ended   chan error
 }
 
 // begin starts a program whose lines of two numbers are samples: the monotonic clock in ns, and what is done.
 func (s *suite) begin(ctx context.Context, name string, l line) (*load, error) {
-	started := &load{name: name, counts: make(chan struct{}), ended: make(chan error, 1)}
+	started := &load{name: name, counts: make(chan struct{}), more: make(chan struct{}, 1), ended: make(chan error, 1)}
 	cmd, said := command(ctx, l)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -88,6 +93,10 @@ func (l *load) take(text string) {
 			l.samples = append(l.samples, sample{time.Duration(at), float64(done)})
 			if len(l.samples) == 1 {
 				close(l.counts)
+			}
+			select {
+			case l.more <- struct{}{}:
+			default:
 			}
 			return
 		}
@@ -159,6 +168,29 @@ func (c *crew) still() error {
 		}
 	}
 	return nil
+}
+
+// saidBy waits until each program has said what it had done by a moment. It fails if one has ended by itself, or is silent for too long.
+func (c *crew) saidBy(ctx context.Context, at time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, 2*grace)
+	defer cancel()
+	for _, l := range c.loads {
+		for {
+			if samples := l.read(); len(samples) > 0 && samples[len(samples)-1].at >= at {
+				break
+			}
+			select {
+			case <-l.more:
+				continue
+			case err := <-l.ended:
+				l.ended <- err
+				return c.still()
+			case <-bounded.Done():
+				return fmt.Errorf("%s says no more how far it is: %w", l.name, bounded.Err())
+			}
+		}
+	}
+	return c.still()
 }
 
 // leave ends the programs and waits for them. How they end when they are told to is not judged, only that they do: one that a

@@ -17,23 +17,21 @@ const (
 	torchMemory    = 8 << 30 // of each program's share
 )
 
-// torchSteps are training and inference, alone and beside each other.
-func (s *suite) torchSteps() []step {
-	var all []step
-	add := func(name string, limit time.Duration, run func(context.Context, string) (figures, error)) {
-		for _, mode := range []string{eager, graphs} {
-			all = append(all, step{"torch", name + ", " + mode, limit, func(ctx context.Context) (figures, error) {
-				if s.torch != "" {
-					return nil, notRun(s.torch)
-				}
-				return run(ctx, mode)
-			}})
-		}
+// torchSteps are training and inference, alone and beside each other, in one mode.
+func (s *suite) torchSteps(mode string) []step {
+	one := func(name string, limit, needs time.Duration, run func(context.Context, string) (figures, error)) step {
+		return step{"torch", name + ", " + mode, limit, s.long(needs), func(ctx context.Context) (figures, error) {
+			if s.torch != "" {
+				return nil, notRun(s.torch)
+			}
+			return run(ctx, mode)
+		}}
 	}
-	add("training alone", 70*time.Second, s.trainAlone)
-	add("inference alone", 50*time.Second, s.inferAlone)
-	add("beside each other", 80*time.Second, s.torchBeside)
-	return all
+	return []step{
+		one("training alone", 70*time.Second, 22*time.Second, s.trainAlone),
+		one("inference alone", 50*time.Second, 14*time.Second, s.inferAlone),
+		one("beside each other", 80*time.Second, 30*time.Second, s.torchBeside),
+	}
 }
 
 // pytorch finds out whether there is PyTorch, what it loads, and what it is shown inside a share.
@@ -94,7 +92,7 @@ func (s *suite) inferLine(mode string) []string {
 	return args
 }
 
-// trainAlone measures training steps bare, with the whole device as its share, and gated.
+// trainAlone measures training steps bare and gated.
 func (s *suite) trainAlone(ctx context.Context, mode string) (figures, error) {
 	found := figures{}
 	bare, err := s.bare(s.trainLine(mode)...)
@@ -107,18 +105,15 @@ func (s *suite) trainAlone(ctx context.Context, mode string) (figures, error) {
 	}
 	s.training[mode] = steps
 	found["bare_steps_per_s"] = steps
-	for _, gpu := range []string{"1", "0.5..1"} {
-		l, err := s.shared(share{gpu: gpu, mem: "8Gi"}, s.trainLine(mode)...)
-		if err != nil {
-			return found, err
-		}
-		under, err := s.steady(ctx, l)
-		if err != nil {
-			return found, err
-		}
-		found["share_"+gpu+"_steps_per_s"] = under
-		found["share_"+gpu+"_percent_of_bare"] = 100 * under / steps
+	l, err := s.shared(share{gpu: "0.5..1", mem: "8Gi"}, s.trainLine(mode)...)
+	if err != nil {
+		return found, err
 	}
+	under, err := s.steady(ctx, l)
+	if err != nil {
+		return found, err
+	}
+	found["gated_steps_per_s"], found["gated_percent_of_bare"] = under, 100*under/steps
 	return found, nil
 }
 
@@ -129,14 +124,14 @@ func (s *suite) steady(ctx context.Context, l line) (perSecond float64, err erro
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, c.leave()) }()
-	rates, err := s.watch(ctx, c, s.scale.torch/2, s.scale.torch/2)
+	rates, err := s.watch(ctx, c, s.scale.torch/2)
 	if err != nil {
 		return 0, err
 	}
-	return rates[0][0], nil
+	return rates[0], nil
 }
 
-// inferAlone measures the latency of requests bare and gated. The bare run settles how many come a second in all later ones.
+// inferAlone measures the latency of requests, bare. It settles how many come a second in all later ones.
 func (s *suite) inferAlone(ctx context.Context, mode string) (figures, error) {
 	found := figures{}
 	bare, err := s.bare(s.inferLine(mode)...)
@@ -153,12 +148,7 @@ func (s *suite) inferAlone(ctx context.Context, mode string) (figures, error) {
 	}
 	s.requests[mode] = rate
 	found["bare"] = alone
-	l, err := s.shared(share{gpu: "0.5..1", mem: "8Gi", class: "inference"}, s.inferLine(mode)...)
-	if err != nil {
-		return found, err
-	}
-	found["gated"], err = s.json(ctx, l)
-	return found, err
+	return found, nil
 }
 
 // torchBeside measures inference, at 40 % of its floor of half a device, beside training: under Aliquot, then by the driver.
@@ -204,14 +194,11 @@ func (s *suite) servedBeside(ctx context.Context, trainer, server line) (served 
 	if served, err = s.json(ctx, server); err != nil {
 		return nil, 0, err
 	}
-	if err := pause(ctx, time.Second); err != nil { // so that one of its counts lies behind the last request
-		return served, 0, err
-	}
-	if err := c.still(); err != nil {
-		return served, 0, err
-	}
 	from, _ := served["from_s"].(float64)
 	to, _ := served["to_s"].(float64)
+	if err := c.saidBy(ctx, time.Duration(to*1e9)); err != nil {
+		return served, 0, err
+	}
 	steps, ok := rate(c.loads[0].read(), time.Duration(from*1e9), time.Duration(to*1e9))
 	if !ok {
 		return served, 0, errors.New("the trainer said too seldom how far it was")

@@ -1,53 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of how calls behave: addresses of symbols, stream capture, the virtual memory API. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <string.h>
 
 #include "probe.h"
 
-/* Names that programs look up, with the version of CUDA that they say: what the shim swaps is found by these addresses. */
-static const struct {
-	const char *asked; /* cuGetProcAddress takes names without a version */
-	const char *exported;
-} symbols[] = {
-	{"cuLaunchKernel", "cuLaunchKernel"},
-	{"cuLaunchKernelEx", "cuLaunchKernelEx"},
-	{"cuLaunchCooperativeKernel", "cuLaunchCooperativeKernel"},
-	{"cuGraphLaunch", "cuGraphLaunch"},
-	{"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags"},
-	{"cuMemAlloc", "cuMemAlloc_v2"},
-	{"cuMemFree", "cuMemFree_v2"},
-	{"cuMemAllocPitch", "cuMemAllocPitch_v2"},
-	{"cuMemAllocManaged", "cuMemAllocManaged"},
-	{"cuMemAllocAsync", "cuMemAllocAsync"},
-	{"cuMemCreate", "cuMemCreate"},
-	{"cuMemGetInfo", "cuMemGetInfo_v2"},
-	{"cuDeviceTotalMem", "cuDeviceTotalMem_v2"},
-	{"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2"},
-	{"cuMemsetD8Async", "cuMemsetD8Async"},
-	{"cuStreamBeginCapture", "cuStreamBeginCapture_v2"},
-	{"cuStreamSynchronize", "cuStreamSynchronize"},
-	{"cuEventRecord", "cuEventRecord"},
-	{"cuGetProcAddress", "cuGetProcAddress_v2"},
+/* Every function that the shim stands in for, as native/shim/paths.def has it: found is one by these names, versions and variants. */
+static const struct hook {
+	const char *symbol, *base;
+	int version;
+	int per_thread; /* the variant for per-thread default streams */
+} hooks[] = {
+#define HOOK(symbol, base, version, ptsz, how) {#symbol, base, version, ptsz},
+#include "shim/paths.def"
+#undef HOOK
 };
+
+/* All names of paths.def, those included that the shim passes on. */
+static const char *const entries[] = {
+#define HOOK(symbol, base, version, ptsz, how) #symbol,
+#define PASSED(symbol, why) #symbol,
+#include "shim/paths.def"
+#undef HOOK
+#undef PASSED
+};
+
+int probe_entries(void)
+{
+	Dl_info from;
+	if (!dladdr(find("cuInit"), &from))
+		refuse("the loader does not say where cuInit is from");
+	printf("{\"library\": \"%s\", \"entries\": [", from.dli_fname);
+	for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+		printf("%s\"%s\"", i ? ", " : "", entries[i]);
+	printf("]}\n");
+	return 0;
+}
+
+/* What of a hook the driver has. */
+enum having { EQUAL, DIFFERENT, BY_NAME_ONLY, LACKED, HAVINGS };
+
+static enum having compare(const struct hook *h, __typeof__(&cuGetProcAddress_v2) ask)
+{
+	void *by_address = NULL, *by_name = find_if_any(h->symbol);
+	cuuint64_t flags = h->per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+	CUdriverProcAddressQueryResult found = 0;
+	CUresult result = ask(h->base, &by_address, h->version, flags, &found);
+	if (result != CUDA_SUCCESS || !by_address)
+		return by_name ? BY_NAME_ONLY : LACKED;
+	return by_address == by_name ? EQUAL : DIFFERENT;
+}
 
 int probe_symbols(void)
 {
-	int equal = 0, version = 0;
-	const int count = (int)(sizeof symbols / sizeof *symbols);
+	static const char *const words[HAVINGS] = {NULL, "differ", "by_name_only", "lacked"};
+	const size_t count = sizeof hooks / sizeof *hooks;
+	enum having have[sizeof hooks / sizeof *hooks];
+	int version = 0, of[HAVINGS] = {0};
 	CALL(cuInit, 0);
 	CALL(cuDriverGetVersion, &version);
 	__typeof__(&cuGetProcAddress_v2) ask = (__typeof__(ask))find("cuGetProcAddress_v2");
-	printf("{\"driver_api\": %d, \"differ\": [", version);
-	for (int i = 0; i < count; i++) {
-		void *by_address = NULL, *by_name = find_if_any(symbols[i].exported);
-		CUdriverProcAddressQueryResult found = 0;
-		CUresult result = ask(symbols[i].asked, &by_address, CUDA_VERSION, 0, &found);
-		if (result == CUDA_SUCCESS && by_address && by_address == by_name)
-			equal++;
-		else
-			printf("%s\"%s\"", i > equal ? ", " : "", symbols[i].exported);
+	for (size_t i = 0; i < count; i++)
+		of[have[i] = compare(&hooks[i], ask)]++;
+	printf("{\"driver_api\": %d, \"asked\": %zu, \"equal\": %d", version, count, of[EQUAL]);
+	for (int w = 1; w < HAVINGS; w++) {
+		int said = 0;
+		printf(", \"%s\": [", words[w]);
+		for (size_t i = 0; i < count; i++)
+			if ((int)have[i] == w)
+				printf("%s\"%s\"", said++ ? ", " : "", hooks[i].symbol);
+		printf("]");
 	}
-	printf("], \"equal\": %d, \"asked\": %d}\n", equal, count);
+	printf("}\n");
 	return 0;
 }
 

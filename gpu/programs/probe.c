@@ -104,7 +104,7 @@ static const struct {
 } probes[] = {
 	{"symbols", probe_symbols}, {"capture", probe_capture}, {"vmm", probe_vmm},	  {"events", probe_events},
 	{"launch", probe_launch},   {"alloc", probe_alloc},	{"switch", probe_switch}, {"processes", probe_processes},
-	{"watch", probe_watch},
+	{"watch", probe_watch},	    {"entries", probe_entries}, {"peak", probe_peak},
 };
 
 int main(int argc, char **argv)

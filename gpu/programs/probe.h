@@ -46,6 +46,7 @@ void open_device(struct device *d);
 void launch_busy(const struct device *d, uint64_t loops);
 
 int probe_symbols(void);
+int probe_entries(void);
 int probe_capture(void);
 int probe_vmm(void);
 int probe_events(void);
@@ -54,5 +55,6 @@ int probe_alloc(void);
 int probe_switch(void);
 int probe_processes(void);
 int probe_watch(void);
+int probe_peak(void);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NVML tells of single processes, while this one and perhaps others use the device. It asks only; it sets nothing. */
 #include <dlfcn.h>
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "nvml.h"
@@ -72,5 +74,47 @@ int probe_processes(void)
 int probe_watch(void)
 {
 	tell(open_nvml());
+	return 0;
+}
+
+static volatile sig_atomic_t told_to_end;
+
+static void on_end(int sig)
+{
+	(void)sig;
+	told_to_end = 1;
+}
+
+/*
+ * The memory that the device holds, looked at every half millisecond until this is told to end. It prints `T N` now and then, the clock in ns
+ * and how often it has looked, so that who waits for it knows that it does; in the end what was held at first and the most.
+ */
+int probe_peak(void)
+{
+	struct sigaction action = {.sa_handler = on_end};
+	const struct timespec pause = {.tv_nsec = 500000};
+	unsigned long long first = 0, most = 0, looks = 0;
+	int64_t told = 0;
+	nvmlDevice_t device = open_nvml();
+
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	while (!told_to_end) {
+		nvmlMemory_t memory = {0};
+		nvmlReturn_t result = NVML(nvmlDeviceGetMemoryInfo)(device, &memory);
+		if (result != 0)
+			refuse("nvmlDeviceGetMemoryInfo failed: %d", (int)result);
+		if (looks++ == 0)
+			first = memory.used;
+		most = memory.used > most ? memory.used : most;
+		if (now_ns() - told > 100000000) {
+			told = now_ns();
+			printf("%lld %llu\n", (long long)told, looks);
+			fflush(stdout);
+		}
+		nanosleep(&pause, NULL);
+	}
+	printf("{\"first_bytes\": %llu, \"most_bytes\": %llu, \"looks\": %llu}\n", first, most, looks);
+	NVML(nvmlShutdown)();
 	return 0;
 }
