@@ -93,8 +93,10 @@ static int race(int index, uint64_t tries, int ready, int go, struct all *all)
 		}
 	}
 	for (int i = 0; i < PIECES; i++)
-		if (held[i])
+		if (held[i]) {
+			__atomic_sub_fetch(&all->held, bytes[i], __ATOMIC_SEQ_CST); /* the others go on */
 			CHECK(cuMemFree(held[i]));
+		}
 	CHECK(cuDevicePrimaryCtxRelease(device));
 	return stopped ? 1 : 0;
 }

@@ -66,30 +66,9 @@ type scale struct {
 
 func run(ctx context.Context) (failed int, err error) {
 	s := suite{rates: map[string]float64{}, training: map[string]float64{}, requests: map[string]float64{}}
-	flag.StringVar(&s.folder, "folder", ".", "folder that make gpu built")
-	flag.StringVar(&s.out, "out", "out", "folder for what is found")
-	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
-	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
-	limit := flag.Duration("limit", 8*time.Minute+20*time.Second, "no step begins or goes on after so long")
-	flag.Parse()
-	if flag.NArg() > 0 || *limit <= 0 || *limit >= longest {
-		return 0, fmt.Errorf("-limit must be over 0 and below %v, and there are no arguments", longest)
-	}
-	if s.folder, err = filepath.Abs(s.folder); err != nil {
+	limit, err := s.parse()
+	if err != nil {
 		return 0, err
-	}
-	if s.out, err = filepath.Abs(s.out); err != nil {
-		return 0, err
-	}
-	s.scale = scale{
-		settle: time.Second, alone: 2500 * time.Millisecond, window: 10500 * time.Millisecond, slide: 10 * time.Second,
-		wakes: 5000, longWakes: 1000, requests: 20 * time.Second, tries: 50_000, race: 12 * time.Second, torch: 6 * time.Second, again: true,
-	}
-	if s.short {
-		s.scale = scale{
-			settle: time.Second / 10, alone: time.Second / 4, window: time.Second / 2, slide: time.Second / 4,
-			wakes: 20, longWakes: 10, requests: time.Second, tries: 2000, race: time.Second, torch: time.Second,
-		}
 	}
 	if s.log, err = openLog(filepath.Join(s.out, "log.txt")); err != nil {
 		return 0, err
@@ -97,7 +76,7 @@ func run(ctx context.Context) (failed int, err error) {
 	defer func() { err = errors.Join(err, s.log.close()) }()
 
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, *limit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found := report{Command: os.Args, Began: began.UTC(), Simulated: s.simulate, Short: s.short, Machine: s.machine(limited)}
 	defer func() {
@@ -119,4 +98,34 @@ func run(ctx context.Context) (failed int, err error) {
 		return failed, errors.New("it was interrupted: what was found by then is written")
 	}
 	return failed, nil
+}
+
+// parse reads the command line; after limit no step begins or goes on.
+func (s *suite) parse() (limit time.Duration, err error) {
+	flag.StringVar(&s.folder, "folder", ".", "folder that make gpu built")
+	flag.StringVar(&s.out, "out", "out", "folder for what is found")
+	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
+	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
+	flag.DurationVar(&limit, "limit", 8*time.Minute+20*time.Second, "no step begins or goes on after so long")
+	flag.Parse()
+	if flag.NArg() > 0 || limit <= 0 || limit >= longest {
+		return 0, fmt.Errorf("-limit must be over 0 and below %v, and there are no arguments", longest)
+	}
+	if s.folder, err = filepath.Abs(s.folder); err != nil {
+		return 0, err
+	}
+	if s.out, err = filepath.Abs(s.out); err != nil {
+		return 0, err
+	}
+	s.scale = scale{
+		settle: time.Second, alone: 2500 * time.Millisecond, window: 10500 * time.Millisecond, slide: 10 * time.Second,
+		wakes: 5000, longWakes: 1000, requests: 20 * time.Second, tries: 50_000, race: 12 * time.Second, torch: 6 * time.Second, again: true,
+	}
+	if s.short {
+		s.scale = scale{
+			settle: time.Second / 10, alone: time.Second / 4, window: time.Second / 2, slide: time.Second / 4,
+			wakes: 20, longWakes: 10, requests: time.Second, tries: 2000, race: time.Second, torch: time.Second,
+		}
+	}
+	return limit, nil
 }
