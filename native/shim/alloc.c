@@ -33,6 +33,8 @@ static CUresult settle(CUresult r, int grant, uint64_t size, uint64_t key, enum 
 		memory_return((uint32_t)grant, reserved);
 	else if (piece)
 		pieces_made(&b);
+	else if (kind == BLOCK_PLAIN || kind == BLOCK_MANAGED)
+		pieces_covered(key, reserved);
 	return r;
 }
 

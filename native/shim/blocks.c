@@ -4,6 +4,7 @@
 
 static struct lock blocks_lock;
 static struct table blocks;
+static uint64_t added; /* to it, ever */
 
 bool blocks_add(const struct block *b)
 {
@@ -11,11 +12,31 @@ bool blocks_add(const struct block *b)
 	lock_take(&blocks_lock);
 	/* The driver gave the same key again, so it knows that the old one is gone. */
 	bool had = table_take(&blocks, b->key, &old);
-	bool added = table_add(&blocks, b);
+	bool there = table_add(&blocks, b);
+	put(&added, added + 1);
 	lock_give(&blocks_lock);
 	if (had)
 		blocks_left(&old, &(struct leaving){0}, CUDA_SUCCESS);
-	return added;
+	return there;
+}
+
+uint64_t blocks_added(void)
+{
+	return get_seq(&added);
+}
+
+void blocks_sum(uint32_t grant, struct blocks_sum *out)
+{
+	lock_take(&blocks_lock);
+	*out = (struct blocks_sum){.added = added};
+	for (uint64_t i = 0; i < blocks.size; i++) {
+		const struct block *b = &blocks.at[i];
+		if (b->key <= GONE || b->grant != grant)
+			continue;
+		out->pieces += b->kind == BLOCK_PIECE;
+		out->plain += b->kind == BLOCK_PLAIN || b->kind == BLOCK_MODULE ? b->bytes : 0;
+	}
+	lock_give(&blocks_lock);
 }
 
 void blocks_leaving(const struct block *b, struct leaving *l)

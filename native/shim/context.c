@@ -134,9 +134,11 @@ static void context_gone(CUcontext context)
 #define DESTROY(name, ctx)                                                                                                         \
 	do {                                                                                                                       \
 		meter_context_gone(ctx);                                                                                           \
+		pieces_ending(1);                                                                                                  \
 		CUresult r = REAL(name, ctx);                                                                                      \
 		if (r == CUDA_SUCCESS && task_on() && (ctx) != NULL)                                                               \
 			context_gone(ctx);                                                                                         \
+		pieces_ending(-1);                                                                                                 \
 		return r;                                                                                                          \
 	} while (0)
 
@@ -199,9 +201,11 @@ static CUcontext primary_ending(CUdevice device, bool reset)
 	do {                                                                                                                       \
 		CUcontext context = primary_ending(dev, reset);                                                                    \
 		meter_context_gone(context);                                                                                       \
+		pieces_ending(1);                                                                                                  \
 		CUresult r = REAL(name, dev);                                                                                      \
 		if (r == CUDA_SUCCESS && context != NULL)                                                                          \
 			context_gone(context);                                                                                     \
+		pieces_ending(-1);                                                                                                 \
 		return r;                                                                                                          \
 	} while (0)
 

@@ -69,7 +69,7 @@ $(SHIM_TEST)/gate_cost: SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o) # as 
 $(SHIM_TEST)/gate_cost: $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o)
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
 $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_TEST)/gate_cost: $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_LIBS)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)

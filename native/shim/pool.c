@@ -93,6 +93,8 @@ bool pools_reserve(uint32_t grant, uint64_t bytes)
 		return true;
 	if (physicals_settle() && memory_reserve(grant, bytes))
 		return true;
+	if (pieces_trim(grant, true) && memory_reserve(grant, bytes))
+		return true;
 	for (int wait = 0; wait < 2 && get_acquire(&pools_held) != 0; wait++) {
 		pools_trim(grant, wait != 0);
 		if (memory_reserve(grant, bytes))

@@ -202,10 +202,19 @@ bool blocks_take(uint64_t key, struct block *out);
 /* The driver frees what blocks_take took out: _leaving before the call, _left after it, which puts it back if the driver did not free it. */
 struct leaving {
 	bool looked;
-	uint64_t held;
+	bool all;      /* the books are of all processes */
+	uint64_t held; /* by the driver's books */
+	uint64_t own;  /* charged to this process then */
 };
 void blocks_leaving(const struct block *b, struct leaving *l);
 void blocks_left(const struct block *b, const struct leaving *l, CUresult result);
+/* What the driver holds for sure of a grant, bytes: plain allocations and modules; how many pieces there are; and blocks_added then. */
+struct blocks_sum {
+	uint64_t plain, pieces, added;
+};
+void blocks_sum(uint32_t grant, struct blocks_sum *out);
+/* Moves on with each allocation that is put into the table. */
+uint64_t blocks_added(void);
 /* Takes out every block of a context that is being destroyed and returns its memory. */
 void blocks_drop_context(CUcontext context);
 
@@ -238,8 +247,17 @@ void pieces_made(const struct block *piece);
 /* Around the driver's freeing of a piece, once it did. */
 void pieces_leaving(const struct block *piece, struct leaving *l);
 void pieces_left(const struct block *piece, const struct leaving *l);
+/* An allocation was made of whole blocks: empty ones whose addresses it has are gone. */
+void pieces_covered(uint64_t address, uint64_t bytes);
+/*
+ * Returns what empty blocks are charged of which the driver's books say that they are gone. again: also when none became empty since the
+ * books were read last. False: nothing. Costs a driver up to a millisecond, where there are empty ones.
+ */
+bool pieces_trim(uint32_t grant, bool again);
 /* 1: a module is about to be loaded; 0: it was; -1: it was not, or it was unloaded. */
 void pieces_module(int change);
+/* 1: the driver is about to destroy a context; -1: what was charged for it has been returned, or it was not destroyed. */
+void pieces_ending(int change);
 void pieces_drop_context(CUcontext context);
 void pieces_forget(void);
 

@@ -228,6 +228,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	if (grant >= 0) {
 		uint64_t could, total;
 		physicals_settle();
+		pieces_trim((uint32_t)grant, false);
 		memory_view((uint32_t)grant, &could, &total);
 		if (free_bytes != NULL)
 			*free_bytes = could < *free_bytes ? could : *free_bytes;

@@ -357,7 +357,9 @@ static struct fake_block {
 	bool open;         /* a block of pieces */
 	uint16_t *length;  /* of the piece that begins at a grain, in grains; 0: none */
 } blocks[BLOCKS];
-static bool keeps;
+static bool keeps, books;
+static int64_t own;            /* blocks of this process */
+static int64_t others_at_free; /* that another tenant takes with the next free */
 
 EXPORT void fake_keeps(bool on)
 {
@@ -366,12 +368,41 @@ EXPORT void fake_keeps(bool on)
 	pthread_mutex_unlock(&lock);
 }
 
-static void count(int64_t n)
+EXPORT void fake_books(bool on)
+{
+	pthread_mutex_lock(&lock);
+	books = on;
+	pthread_mutex_unlock(&lock);
+}
+
+static void count_others(int64_t n)
 {
 	uint64_t held = __atomic_add_fetch(&memory->held, (uint64_t)n * FAKE_BLOCK, __ATOMIC_SEQ_CST);
 	uint64_t most = __atomic_load_n(&memory->most, __ATOMIC_SEQ_CST);
 	while (held > most && !__atomic_compare_exchange_n(&memory->most, &most, held, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
+}
+
+static void count(int64_t n)
+{
+	own += n;
+	count_others(n);
+}
+
+EXPORT void fake_others(int64_t now, int64_t at_free)
+{
+	pthread_mutex_lock(&lock);
+	count_others(now);
+	others_at_free = at_free;
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT uint64_t fake_booked(void)
+{
+	pthread_mutex_lock(&lock);
+	uint64_t held = books ? (uint64_t)own * FAKE_BLOCK : 0;
+	pthread_mutex_unlock(&lock);
+	return held;
 }
 
 /* The first grain of so many free ones in a row; GRAINS: none. */
@@ -444,6 +475,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
 	unsigned i = (unsigned)((p - BASE) / FAKE_BLOCK), at = (unsigned)(p % FAKE_BLOCK / GRAIN);
 	pthread_mutex_lock(&lock);
+	count_others(others_at_free);
+	others_at_free = 0;
 	struct fake_block *b = &blocks[i];
 	if (b->open) {
 		b->in_use -= b->length[at];

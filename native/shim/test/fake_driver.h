@@ -30,6 +30,12 @@ void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
 /* From now on blocks of pieces stay when they are empty. */
 void fake_keeps(bool on);
+/* Another tenant of the device takes so many blocks (gives them back, if negative): now, and at the next free of this process. */
+void fake_others(int64_t now, int64_t at_free);
+/* From now on NVML says what this process holds. */
+void fake_books(bool on);
+/* What it holds, or 0 where NVML does not say. */
+uint64_t fake_booked(void);
 /* The name of the last function called that does nothing. */
 const char *fake_called(void);
 /* The names of those that do something. */

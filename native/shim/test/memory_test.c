@@ -185,7 +185,7 @@ static int worker(void)
 {
 	CUdeviceptr p[16];
 	CUcontext ctx;
-	int held = 0;
+	int held = 0, modules = 0;
 	uint64_t random = (uint64_t)getpid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	CHECK_EQ(cuInit(0), CUDA_SUCCESS);
@@ -204,6 +204,11 @@ static int worker(void)
 		} else if (held > 0) {
 			CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
 		}
+		if (i % 256 == 0) { /* what blocks hold now is returned by the driver's books */
+			pieces_module(1);
+			pieces_module(0);
+			modules++;
+		}
 	}
 	/* In the end all press against the limit together: nobody gives back until everybody has been refused or has its fill. */
 	__atomic_fetch_add(&all->arrived, 1, __ATOMIC_SEQ_CST);
@@ -214,6 +219,8 @@ static int worker(void)
 	WAIT(get(&all->arrived) >= 3 * WORKERS);
 	while (held > 0)
 		CHECK_EQ(cuMemFree_v2(p[--held]), CUDA_SUCCESS);
+	while (modules-- > 0)
+		pieces_module(-1);
 	CHECK_EQ(used(), 0);
 	return 0;
 }
@@ -348,6 +355,7 @@ static void test_points(void)
 int main(int argc, char **argv)
 {
 	self = argv[0];
+	fake_books(true);
 	if (argc > 1)
 		return strcmp(argv[1], "worker") == 0	     ? worker()
 		       : strcmp(argv[1], "dies-locked") == 0 ? dies_locked()
