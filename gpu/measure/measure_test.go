@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -87,10 +88,16 @@ func TestObserveDemand(t *testing.T) {
 		l.samples = []sample{{now - time.Second, 0}, {now + 5*time.Second, 600}}
 		c.loads = append(c.loads, l)
 	}
-	c.loads[0].text = []string{"loops 7", "asked 1000 0", "asked 2000 500000"}
+	c.loads[0].text = []string{"loops 7", fmt.Sprintf("asked %d 0", now-time.Second), fmt.Sprintf("asked %d 500000", now+5*time.Second)}
 	o, err := s.observe(t.Context(), c, set, 100*time.Millisecond)
 	if err != nil || len(o.Asked[0]) != 2 || o.Asked[0][1].Total != time.Millisecond || o.Asked[1] != nil {
 		t.Errorf("%v, %v", o.Asked, err)
+	}
+	c.loads[0].text = c.loads[0].text[:2]
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := s.observe(ctx, c, set, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not say what it asked for") {
+		t.Errorf("of one that fell silent: %v", err)
 	}
 }
 

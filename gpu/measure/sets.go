@@ -159,7 +159,7 @@ func (s *suite) observe(ctx context.Context, c *crew, set judge.Set, window time
 		if t.Demand >= api.WholeDevice {
 			continue
 		}
-		if o.Asked[i], err = judge.ParseAsked(strings.Join(c.loads[i].other(), "\n") + "\n"); err != nil {
+		if o.Asked[i], err = c.loads[i].askedBy(ctx, to); err != nil {
 			return o, err
 		}
 		for k, a := range o.Asked[i] { // it asks for kernels, and says how long each is meant to be
@@ -167,6 +167,23 @@ func (s *suite) observe(ctx context.Context, c *crew, set judge.Set, window time
 		}
 	}
 	return o, nil
+}
+
+// askedBy waits until a program has said what it had asked for by a moment, and returns all that it said of that.
+func (l *load) askedBy(ctx context.Context, at time.Duration) ([]judge.Asked, error) {
+	bounded, cancel := context.WithTimeout(ctx, 2*grace)
+	defer cancel()
+	for {
+		asked, err := judge.ParseAsked(strings.Join(l.other(), "\n") + "\n")
+		if n := len(asked); err != nil || n > 0 && asked[n-1].At >= at {
+			return asked, err
+		}
+		select {
+		case <-l.more: // it says both in turns
+		case <-bounded.Done():
+			return nil, fmt.Errorf("%s did not say what it asked for: %w", l.name, bounded.Err())
+		}
+	}
 }
 
 // judged holds what a set did to what it was due, over the worst window.
