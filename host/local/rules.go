@@ -103,11 +103,11 @@ func (r *rules) reckon(now time.Time) {
 	if r.policy == nil {
 		return
 	}
-	if at, ok := r.policy.Next(now); ok {
+	if len(r.policy.Windows) > 0 {
+		r.next = r.looked.Add(windowPace)
+	}
+	if at, ok := r.policy.Next(now); ok && at.Before(r.next) {
 		r.next = at
-		if soon := r.looked.Add(windowPace); soon.Before(at) {
-			r.next = soon
-		}
 	}
 }
 

@@ -183,6 +183,16 @@ func TestAtIsWhatNextSays(t *testing.T) {
 	}
 }
 
+// TestSkippedWeek: a window of an hour that falls out where clocks are set forward comes again the week after.
+func TestSkippedWeek(t *testing.T) {
+	p := parsed(t, FormatLine+"\nzone Europe/Berlin\nqueue a\nwindow early days=sun from=02:00 to=03:00\nqueue a limit=1\n")
+	berlin := p.Windows[0].zone
+	next, ok := p.Next(time.Date(2026, 3, 22, 3, 0, 0, 0, berlin))
+	if want := time.Date(2026, 4, 5, 2, 0, 0, 0, berlin); !ok || !next.Equal(want) {
+		t.Errorf("after the window of 22 March the next turn is at %v (%v), want %v", next, ok, want)
+	}
+}
+
 // TestErrors: each is one sentence with its place.
 func TestErrors(t *testing.T) {
 	head := FormatLine + "\n"

@@ -97,12 +97,16 @@ func (p *Policy) At(t time.Time) *Window {
 	return nil
 }
 
+// Ahead is within how long each window that ever holds does so again: each week, but for one that falls out where clocks are set forward, and
+// might in the week after by another rule.
+const Ahead = 23 * 24 * time.Hour
+
 // Next is the first moment after t at which another window holds, or none any more; false: that never comes.
 func (p *Policy) Next(t time.Time) (time.Time, bool) {
 	now := p.At(t)
 	var turns []time.Time
 	for _, w := range p.Windows {
-		for _, i := range w.between(t, t.Add(9*24*time.Hour)) {
+		for _, i := range w.between(t, t.Add(Ahead)) {
 			turns = append(turns, i.begin, i.end)
 		}
 	}
@@ -117,7 +121,7 @@ func (p *Policy) Next(t time.Time) (time.Time, bool) {
 
 // Coming is when a window of the policy begins and ends that holds at a moment, or else when it next does; nil: it never does again.
 func (p *Policy) Coming(w *Window, t time.Time) (begin, end *time.Time) {
-	for _, i := range w.between(t, t.Add(9*24*time.Hour)) {
+	for _, i := range w.between(t, t.Add(Ahead)) {
 		if i.end.After(t) && (begin == nil || i.begin.Before(*begin)) {
 			begin, end = new(i.begin.In(w.zone)), new(i.end.In(w.zone))
 		}

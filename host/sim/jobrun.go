@@ -9,6 +9,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/host/policy"
 )
 
 // JobOptions are how the jobs of a trace are run.
@@ -55,7 +56,8 @@ type jobRun struct {
 	engine   *engine.Engine
 	log      *engine.LogWriter
 	order    Order
-	rules    *ruling // nil: none
+	rules    *ruling     // nil: none
+	moved    engine.Time // when something other than a window was last to come
 	now      engine.Time
 	capacity int64              // thousandths of a device
 	byID     map[string]*member // all that came and have not ended
@@ -120,11 +122,14 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if len(r.events) > 0 {
 			next = min(next, r.events[0].When())
 		}
-		if r.rules != nil {
-			next = min(next, r.rules.next)
+		if next != engine.Never {
+			r.moved = r.now
+		}
+		if r.rules != nil && r.now-r.moved <= engine.Time(policy.Ahead.Microseconds()) {
+			next = min(next, r.rules.next) // each of its windows has held by then
 		}
 		if next = min(next, r.crossing(), r.engine.Next()); next == engine.Never {
-			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have", len(r.byID), r.firstWaiting())
+			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have, or than its queue may ever hold", len(r.byID), r.firstWaiting())
 		}
 		r.advance(next)
 		if err := r.endDue(); err != nil {
