@@ -96,8 +96,9 @@ static void welcome(struct arbiter *a, struct peer *p, const struct alq_hello *h
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &p->bell, sizeof(int));
-	sendmsg(p->fd, &msg, MSG_NOSIGNAL);
+	/* Before it is answered: whoever has its welcome has been counted. */
 	__atomic_fetch_add(&a->hellos, 1, __ATOMIC_SEQ_CST);
+	sendmsg(p->fd, &msg, MSG_NOSIGNAL);
 }
 
 static void answer(struct arbiter *a, struct peer *p, const struct alq_mem_ask *ask)
