@@ -72,8 +72,10 @@ static void drop_kept(uint32_t grant, CUcontext context, uint64_t owed[ALQ_MAX_G
 
 static void pay(const uint64_t owed[ALQ_MAX_GRANTS])
 {
-	for (uint32_t g = 0; g < ALQ_MAX_GRANTS; g++)
-		memory_return(g, owed[g]);
+	for (uint32_t g = 0; g < task.grants; g++) {
+		if (owed[g] != 0)
+			memory_return(g, owed[g]);
+	}
 }
 
 void pieces_made(const struct block *piece)
