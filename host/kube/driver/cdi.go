@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	cdi "tags.cncf.io/container-device-interface/specs-go"
@@ -48,7 +49,9 @@ func (c container) edits(uid string, launch node.Launch) (cdi.ContainerEdits, er
 		path := filepath.Join(append([]string{c.run}, elements...)...)
 		return mount(path, path, mode)
 	}
-	edits := cdi.ContainerEdits{Env: launch.Env, Mounts: []*cdi.Mount{
+	// The runtime would replace an image's own path of libraries; the mounts below do without one.
+	env := slices.DeleteFunc(slices.Clone(launch.Env), func(variable string) bool { return strings.HasPrefix(variable, "LD_LIBRARY_PATH=") })
+	edits := cdi.ContainerEdits{Env: env, Mounts: []*cdi.Mount{
 		same("ro", "lib"), same("ro", "driver"), same("ro", "sim"), same("ro", "tasks", uid), same("rw", "tasks", uid, "tel"),
 		mount(filepath.Join(c.run, "tasks", uid), taskFolder, "ro"), mount(filepath.Join(c.run, "tasks", uid, "tel"), filepath.Join(taskFolder, "tel"), "rw"),
 	}}

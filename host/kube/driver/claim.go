@@ -103,6 +103,9 @@ func grantOf(result resourceapi.DeviceRequestAllocationResult, device node.Devic
 	if grant.Ceiling == 0 {
 		return node.Grant{}, fmt.Errorf("it has neither a compute floor nor a ceiling; request capacity %s, or give a ShareConfig with a ceiling", Compute)
 	}
+	if grant.MemCeiling == 0 {
+		return node.Grant{}, fmt.Errorf("it has neither memory nor a memory ceiling; request capacity %s, or give a ShareConfig with a ceiling", Memory)
+	}
 	grant.Weight = api.Share{Compute: api.Compute{Floor: grant.Floor, Ceiling: grant.Ceiling}, Weight: config.Weight}.EffectiveWeight()
 	return grant, nil
 }

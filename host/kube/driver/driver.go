@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -152,12 +153,13 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	switch {
 	case err != nil:
 		return refuse(err)
-	case found && before.Phase == prepared:
+	case found && before.Phase == prepared && reflect.DeepEqual(before.Task.Grants, task.Grants):
 		if err := d.realise(ctx, before.Task); err != nil {
 			return refuse(err)
 		}
+		d.tell(ctx, claim, before.Task)
 		return answer(claim), nil
-	case found: // an attempt that failed to take itself back
+	case found: // an attempt that failed to take itself back, or the claim was allocated anew while kubelet was away
 		if err := d.unprepare(ctx, task.UID); err != nil {
 			return refuse(err)
 		}

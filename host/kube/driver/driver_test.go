@@ -46,7 +46,7 @@ func (a *agentOf) Prepare(_ context.Context, t node.Task) (node.Launch, error) {
 		return node.Launch{}, a.refuses
 	}
 	a.put(t)
-	return node.Launch{Env: []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + t.UID}}, nil
+	return node.Launch{Env: []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + t.UID, "LD_LIBRARY_PATH=/run/aliquot/lib"}}, nil
 }
 
 func (a *agentOf) Unprepare(_ context.Context, uid string) error {
@@ -232,6 +232,17 @@ func TestPrepare(t *testing.T) {
 		if err != nil || !strings.Contains(string(raw), want) {
 			t.Errorf("the CDI file has no %s: %v\n%s", want, err, raw)
 		}
+	}
+	if strings.Contains(string(raw), "LD_LIBRARY_PATH") {
+		t.Errorf("the CDI file takes the image's own LD_LIBRARY_PATH away:\n%s", raw)
+	}
+	// It was allocated anew while kubelet was away: what it has now counts.
+	if got := s.prepare(p, claimOf("a", 500, 1<<30, ""))["a"]; got.Err != nil {
+		t.Fatal(got.Err)
+	}
+	s.has("a")
+	if one, _, err := p.checkpoints.read("a"); err != nil || one.Phase != prepared || one.Task.Grants[0].Floor != 500 || s.agent.Prepared()[0].Grants[0].Floor != 500 {
+		t.Errorf("the claim of 500 thousandths has %+v, in the checkpoint %+v (%v)", s.agent.Prepared(), one, err)
 	}
 	for range 2 {
 		s.unprepare(p, "a")

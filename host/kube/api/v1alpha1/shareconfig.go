@@ -63,8 +63,8 @@ func (c ShareConfig) validate() error {
 		return fmt.Errorf("read a ShareConfig: it is a %q of %q; write kind: %s and apiVersion: %s", c.Kind, c.APIVersion, ShareConfigKind, APIVersion)
 	case c.Ceiling.Compute > api.WholeDevice:
 		return fmt.Errorf("read a ShareConfig: a compute ceiling of %s; it is at most a whole device, 1.00", c.Ceiling.Compute)
-	case c.Weight < 0:
-		return fmt.Errorf("read a ShareConfig: a weight of %d; it must be at least 1, or left out", c.Weight)
+	case c.Weight < 0 || c.Weight > api.MaxWeight:
+		return fmt.Errorf("read a ShareConfig: a weight of %d; it must be 1 to %d, or left out", c.Weight, api.MaxWeight)
 	}
 	switch c.Class {
 	case "", api.Interactive, api.Inference, api.Training, api.Batch:

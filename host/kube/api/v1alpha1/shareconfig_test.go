@@ -29,7 +29,8 @@ func TestParseShareConfig(t *testing.T) {
 		"of another kind":  {text: `{"apiVersion":"aliquot.dev/v1alpha1","kind":"Queue"}`, error: `it is a "Queue"`},
 		"newer":            {text: `{"apiVersion":"aliquot.dev/v1","kind":"ShareConfig"}`, error: "apiVersion: aliquot.dev/v1alpha1"},
 		"over a device":    {text: head + `,"ceiling":{"compute":"1.5"}}`, error: "at most a whole device"},
-		"negative weight":  {text: head + `,"weight":-1}`, error: "at least 1"},
+		"negative weight":  {text: head + `,"weight":-1}`, error: "it must be 1 to 1000000"},
+		"giant weight":     {text: head + `,"weight":1000001}`, error: "it must be 1 to 1000000"},
 		"an unknown class": {text: head + `,"class":"urgent"}`, error: "one of interactive"},
 		"no unit":          {text: head + `,"ceiling":{"memory":"1.5"}}`, error: "a unit is missing"},
 	} {
