@@ -105,8 +105,20 @@ func checkSteps(t *testing.T, got report) map[string]result {
 	if held, _ := race["nvml_over_ceiling_bytes"].(float64); race["tries"] != 2000. || pieces > 0 || held > 0 {
 		t.Errorf("the race for memory: %v", race)
 	}
+	checkSymbols(t, seen["probe symbols"].Figures, seen["share probe symbols"].Figures)
 	if found := seen["probe exports"].Figures; found["without_an_entry"] != 0. || found["exported"] == 0. {
 		t.Errorf("the simulated driver's exports: %v", found)
 	}
 	return seen
+}
+
+// checkSymbols checks that the shim changes nothing of which functions are found how, but that it has those by name that the driver lacks.
+func checkSymbols(t *testing.T, bare, shared figures) {
+	t.Helper()
+	if equal, _ := bare["equal"].(float64); equal < 150 || bare["equal"] != shared["equal"] {
+		t.Errorf("%v functions are found alike by name and by cuGetProcAddress, and %v under a share", bare["equal"], shared["equal"])
+	}
+	if show(bare["by_name_only"]) != "[]" || show(shared["by_name_only"]) != show(bare["lacked"]) || show(bare["differ"]) != show(shared["differ"]) {
+		t.Errorf("bare: %v\nunder a share: %v", bare, shared)
+	}
 }

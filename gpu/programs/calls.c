@@ -13,17 +13,16 @@ static const struct hook {
 	int per_thread; /* the variant for per-thread default streams */
 } hooks[] = {
 #define HOOK(symbol, base, version, ptsz, how) {#symbol, base, version, ptsz},
+#define REFUSED(symbol, base, version, why) {#symbol, base, version, 0}, /* through HOOK, cuda.h would make a newer name of it */
 #include "shim/paths.def"
-#undef HOOK
 };
 
 /* All names of paths.def, those included that the shim passes on. */
 static const char *const entries[] = {
 #define HOOK(symbol, base, version, ptsz, how) #symbol,
+#define REFUSED(symbol, base, version, why) #symbol,
 #define PASSED(symbol, why) #symbol,
 #include "shim/paths.def"
-#undef HOOK
-#undef PASSED
 };
 
 int probe_entries(void)
