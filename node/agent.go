@@ -29,6 +29,8 @@ type Agent struct {
 	sim     *simulator // nil with a real driver
 	notices *notices
 
+	telling sync.Mutex // held from a change of a device's health until it is told, so that both come in one order; taken before mu
+
 	ops sync.Mutex // one Prepare, Update, Unprepare at a time; taken before mu
 
 	mu      sync.Mutex // guards what follows

@@ -24,6 +24,7 @@ type deviceState struct {
 	stopped, doubts uint64 // of DeviceUsage
 
 	stall     page.Stall // what it is draining of; zero: not of that
+	stallRead uint64     // when this agent first read of it, by the pages' clock
 	stallTold bool       // that its task is to be ended
 }
 
@@ -193,11 +194,24 @@ func (a *Agent) watchDevices(ctx context.Context) {
 
 // setHealth changes a device's health in the books and its page and tells everyone, if it is a change.
 func (a *Agent) setHealth(ctx context.Context, uuid string, health api.DeviceHealth, reason string) {
+	if !a.changeHealth(uuid, health, reason) {
+		return
+	}
+	// The arbiter looks at the page when it is told, or when it starts.
+	if _, err := a.arbiter.request(ctx, "device "+uuid); err != nil {
+		a.log.Warn("the arbiter could not be told of a device's health", "device", uuid, "error", err)
+	}
+}
+
+// changeHealth changes a device's health and tells everyone, in one: what is told last is what is so. False: it is no change.
+func (a *Agent) changeHealth(uuid string, health api.DeviceHealth, reason string) bool {
+	a.telling.Lock()
+	defer a.telling.Unlock()
 	a.mu.Lock()
 	d := a.devices[uuid]
 	if d == nil || d.faulty() == health || d.faulty() == api.Down && health == api.Draining {
 		a.mu.Unlock()
-		return
+		return false
 	}
 	d.Health, d.Reason, d.stall = health, reason, page.Stall{}
 	if health == api.Healthy {
@@ -219,8 +233,5 @@ func (a *Agent) setHealth(ctx context.Context, uuid string, health api.DeviceHea
 		notice.Kind, notice.Message = DeviceBack, fmt.Sprintf("Device %s is back: %s.", uuid, reason)
 	}
 	a.notify(notice)
-	// The arbiter looks at the page when it is told, or when it starts.
-	if _, err := a.arbiter.request(ctx, "device "+uuid); err != nil {
-		a.log.Warn("the arbiter could not be told of a device's health", "device", uuid, "error", err)
-	}
+	return true
 }

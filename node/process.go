@@ -153,6 +153,7 @@ type facts struct {
 	session    int
 	start      uint64 // field 22 of stat
 	dead       bool   // a zombie: it holds nothing any more
+	stopped    bool   // by a signal or a tracer: it says nothing of itself
 }
 
 // factsOf reads /proc; false when there is no such process.
@@ -170,7 +171,8 @@ func factsOf(pid int) (facts, bool) {
 	if len(fields) < 20 {
 		return facts{}, false
 	}
-	f := facts{name: string(stat[open+1 : closed]), dead: fields[0][0] == 'Z' || fields[0][0] == 'X'}
+	state := fields[0][0]
+	f := facts{name: string(stat[open+1 : closed]), dead: state == 'Z' || state == 'X', stopped: state == 'T' || state == 't'}
 	f.parent, _ = strconv.Atoi(string(fields[1]))
 	f.session, _ = strconv.Atoi(string(fields[3]))
 	f.start, _ = strconv.ParseUint(string(fields[19]), 10, 64)

@@ -13,8 +13,12 @@ const (
 	// stallLook is how often the devices' pages are asked for work that does not end and takes others' floors (native/arbiter/stall.h).
 	stallLook = 500 * time.Millisecond
 
-	// stallPatience is how long none of such work may have ended before its task is to be ended, under api.StopUnenforced.
+	// stallPatience is how long this agent must have read of the same such work before its task is to be ended, under
+	// api.StopUnenforced: so long others have been without their floors, while the work itself may have begun long before.
 	stallPatience = 10 * time.Second
+
+	// stallStale is how old a page's books may be for such work on it to be believed: an arbiter writes them every 80 ms.
+	stallStale = time.Second
 )
 
 // watchStalls takes in what the arbiter says of such work, until ctx ends.
@@ -43,32 +47,40 @@ func (a *Agent) lookForStall(uuid string, now uint64) {
 	if err := d.page.View(func(p *page.Device) error { entry, ok = p.Read(); return nil }); err != nil || !ok {
 		return
 	}
-	for _, notice := range a.takeStall(d, entry.Stall, now) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	for _, notice := range a.takeStall(d, entry, now) {
 		a.notify(notice)
 	}
 }
 
 // takeStall changes a device's health by what its page says, and returns what is to be told. A fault that its driver reported goes first.
-func (a *Agent) takeStall(d *deviceState, stall page.Stall, now uint64) (notices []Notice) {
+// What nobody has written of late is no news of such work, and the time in which there was none does not count.
+func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (notices []Notice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	stall := entry.Stall
 	if d.Health != api.Healthy && d.stall.Since == 0 {
 		return nil
 	}
+	if stall.Since != 0 && now > entry.Updated && duration(now-entry.Updated) > stallStale {
+		d.stallRead = now
+		return nil
+	}
 	if stall != d.stall {
-		d.stall, d.stallTold = stall, false
+		d.stall, d.stallRead, d.stallTold = stall, now, false
 		if stall.Since == 0 {
 			d.Health, d.Reason = api.Healthy, ""
 			return []Notice{{Kind: DeviceBack, Device: d.UUID, Message: fmt.Sprintf(
-				"Device %s is back: the work that did not end has ended.", d.UUID)}}
+				"Device %s is back: no work that does not end takes others' floors any more.", d.UUID)}}
 		}
 		d.Health, d.Reason = api.Draining, stallReason(stall, time.Now(), now)
 		notices = append(notices, Notice{Kind: DeviceSick, Device: d.UUID, Task: stall.Task, Reason: d.Reason, Message: fmt.Sprintf(
 			"Device %s takes no new work: %s.", d.UUID, d.Reason)})
 	}
-	if a.rule == api.StopUnenforced && stall.Since != 0 && !d.stallTold && now > stall.Since && duration(now-stall.Since) >= stallPatience {
+	if a.rule == api.StopUnenforced && !d.stallTold && d.stallIsOver(now) {
 		d.stallTold = true
-		reason := fmt.Sprintf("none of its work has ended for %s on device %s, beside which others do not get their floors, and the server runs with --unenforced stop",
+		reason := fmt.Sprintf("none of its work has ended and others have not had their floors beside it for %s on device %s, and the server runs with --unenforced stop",
 			stallPatience, d.UUID)
 		notices = append(notices, Notice{Kind: Stalled, Device: d.UUID, Task: stall.Task, Reason: reason, Message: fmt.Sprintf(
 			"Task %s is to be ended: %s.", stall.Task, reason)})
@@ -76,12 +88,27 @@ func (a *Agent) takeStall(d *deviceState, stall page.Stall, now uint64) (notices
 	return notices
 }
 
+// stallIsOver says whether a device has been sick of one process' work for so long that its task is to be ended. Where work of several does not
+// end nobody knows whose is at fault; what a process has on the device may have ended long ago if that is stopped and cannot say so.
+func (d *deviceState) stallIsOver(now uint64) bool {
+	if d.stall.Since == 0 || d.stall.Task == "" || d.stall.PID == 0 || now < d.stallRead || duration(now-d.stallRead) < stallPatience {
+		return false
+	}
+	process, there := factsOf(d.stall.PID)
+	return there && !process.stopped
+}
+
 // stallReason says what a device is sick of; it is then, and now by the pages' clock.
 func stallReason(stall page.Stall, then time.Time, now uint64) string {
-	whose := ""
-	if stall.PID != 0 {
-		whose = fmt.Sprintf(" (process %d)", stall.PID)
+	whose := "task " + stall.Task
+	switch {
+	case stall.Task == "":
+		whose = "several tasks"
+	case stall.PID == 0:
+		whose += " (several processes)"
+	default:
+		whose += fmt.Sprintf(" (process %d)", stall.PID)
 	}
-	return fmt.Sprintf("it is sick: work of task %s%s has not ended since %s, and beside it others do not get their floors",
-		stall.Task, whose, then.Add(-duration(now-min(stall.Since, now))).Format(time.TimeOnly))
+	return fmt.Sprintf("it is sick: work of %s has not ended since %s, and beside it others do not get their floors",
+		whose, then.Add(-duration(now-min(stall.Since, now))).Format(time.TimeOnly))
 }

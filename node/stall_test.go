@@ -1,11 +1,19 @@
 package node
 
 import (
+	"context"
 	"encoding/binary"
+	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node/device"
@@ -24,6 +32,7 @@ func writeStall(t *testing.T, folder, uuid string, since uint64, uid string, pid
 	copy(text[:], uid)
 	err = m.View(func(d *page.Device) error {
 		d.Seq.Add(1)
+		d.UpdatedNS.Store(monotonic())
 		d.StallSinceNS.Store(since)
 		for i := range d.StallUID {
 			d.StallUID[i].Store(binary.LittleEndian.Uint64(text[8*i:]))
@@ -83,20 +92,33 @@ func TestStallAndFault(t *testing.T) {
 	}
 }
 
-// TestStallIsStopped: only where the rule says so, once, and not before it has lasted.
-func TestStallIsStopped(t *testing.T) {
-	const began = uint64(time.Hour)
-	after := func(length time.Duration) uint64 { return began + uint64(length) }
-	stall := page.Stall{Since: began, Task: "hog.0", PID: 77}
-	kinds := func(notices []Notice) string {
-		var list []string
-		for _, n := range notices {
-			list = append(list, string(n.Kind))
-		}
-		return strings.Join(list, ", ")
+// read is a page with this of such work, written at this time.
+func read(stall page.Stall, updated uint64) page.DeviceEntry {
+	return page.DeviceEntry{Stall: stall, Updated: updated}
+}
+
+// kinds are the notices' kinds, in order.
+func kinds(notices []Notice) string {
+	var list []string
+	for _, n := range notices {
+		list = append(list, string(n.Kind))
 	}
+	return strings.Join(list, ", ")
+}
+
+// healthy is a device as an agent with this rule begins with it.
+func healthy(rule api.UnenforcedRule) (*Agent, *deviceState) {
+	return &Agent{rule: rule}, &deviceState{Device: Device{UUID: "GPU-a", Health: api.Healthy}}
+}
+
+// TestStallIsStopped: only where the rule says so, once, and not before the agent has read of it for long, however long ago the work began.
+func TestStallIsStopped(t *testing.T) {
+	const first = uint64(2 * time.Hour)
+	after := func(length time.Duration) uint64 { return first + uint64(length) }
+	stall := page.Stall{Since: first - uint64(time.Hour), Task: "hog.0", PID: os.Getpid()}
+	other := page.Stall{Since: first - uint64(time.Minute), Task: "hog.1", PID: os.Getpid()}
 	for _, rule := range []api.UnenforcedRule{api.ShowUnenforced, api.StopUnenforced} {
-		a, d := &Agent{rule: rule}, &deviceState{Device: Device{UUID: "GPU-a", Health: api.Healthy}}
+		a, d := healthy(rule)
 		stopped := ""
 		if rule == api.StopUnenforced {
 			stopped = string(Stalled)
@@ -106,18 +128,143 @@ func TestStallIsStopped(t *testing.T) {
 			now   uint64
 			want  string
 		}{
-			{page.Stall{}, began, ""},
-			{stall, after(time.Second), string(DeviceSick)},
+			{page.Stall{}, first - 1, ""},
+			{stall, after(0), string(DeviceSick)},
 			{stall, after(stallPatience - 1), ""},
 			{stall, after(stallPatience), stopped},
 			{stall, after(2 * stallPatience), ""},
-			{page.Stall{}, after(3 * stallPatience), string(DeviceBack)},
-			{page.Stall{}, after(4 * stallPatience), ""},
+			{other, after(3 * stallPatience), string(DeviceSick)},
+			{page.Stall{}, after(3*stallPatience + 1), string(DeviceBack)},
+			{other, after(3*stallPatience + 2), string(DeviceSick)},
+			{other, after(4*stallPatience + 1), ""},
+			{other, after(4*stallPatience + 2), stopped},
+			{page.Stall{}, after(5 * stallPatience), string(DeviceBack)},
+			{page.Stall{}, after(6 * stallPatience), ""},
 		}
 		for i, step := range steps {
-			if got := kinds(a.takeStall(d, step.stall, step.now)); got != step.want {
+			if got := kinds(a.takeStall(d, read(step.stall, step.now), step.now)); got != step.want {
 				t.Errorf("%s, step %d: told %q, want %q", rule, i, got, step.want)
 			}
+		}
+	}
+}
+
+// TestStallOfSeveral: where work of several does not end it says so, and nobody is stopped for it.
+func TestStallOfSeveral(t *testing.T) {
+	for _, c := range []struct {
+		stall page.Stall
+		want  string
+	}{
+		{page.Stall{Since: 1}, "it is sick: work of several tasks has not ended since "},
+		{page.Stall{Since: 1, Task: "hog.0"}, "it is sick: work of task hog.0 (several processes) has not ended since "},
+	} {
+		a, d := healthy(api.StopUnenforced)
+		now := uint64(time.Hour)
+		if got := kinds(a.takeStall(d, read(c.stall, now), now)); got != string(DeviceSick) || !strings.HasPrefix(d.Reason, c.want) {
+			t.Errorf("told %q, reason %q", got, d.Reason)
+		}
+		now += uint64(2 * stallPatience)
+		if got := kinds(a.takeStall(d, read(c.stall, now), now)); got != "" {
+			t.Errorf("told %q of work of several", got)
+		}
+	}
+}
+
+// TestStallOfStoppedProcess: a process that is stopped itself cannot say that its work has ended, and its task is not stopped for it.
+func TestStallOfStoppedProcess(t *testing.T) {
+	process := exec.Command("sleep", "1000")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	signal := func(signal unix.Signal, event int) {
+		t.Helper()
+		if err := process.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Wait4(process.Process.Pid, nil, event, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, d := healthy(api.StopUnenforced)
+	stall, now := page.Stall{Since: 1, Task: "hog.0", PID: process.Process.Pid}, uint64(time.Hour)
+	a.takeStall(d, read(stall, now), now)
+	now += uint64(stallPatience)
+	signal(unix.SIGSTOP, unix.WUNTRACED)
+	if got := kinds(a.takeStall(d, read(stall, now), now)); got != "" {
+		t.Errorf("told %q of a process that is stopped", got)
+	}
+	signal(unix.SIGCONT, unix.WCONTINUED)
+	if got := kinds(a.takeStall(d, read(stall, now), now)); got != string(Stalled) {
+		t.Errorf("told %q once it goes on", got)
+	}
+}
+
+// TestStaleStall: what nobody writes any more makes no device sick and has nobody stopped; that there is none is believed.
+func TestStaleStall(t *testing.T) {
+	a, d := healthy(api.StopUnenforced)
+	written := uint64(time.Hour)
+	stale := written + uint64(stallStale) + 1
+	stall := page.Stall{Since: 1, Task: "hog.0", PID: os.Getpid()}
+	for i, step := range []struct {
+		entry page.DeviceEntry
+		now   uint64
+		want  string
+	}{
+		{read(stall, written), stale, ""},
+		{read(stall, written), written + uint64(stallStale), string(DeviceSick)},
+		{read(stall, written), written + uint64(2*stallPatience), ""},
+		{read(stall, written+uint64(2*stallPatience)+1), written + uint64(2*stallPatience) + 1, ""}, // for what was not seen meanwhile
+		{read(stall, written+uint64(3*stallPatience)), written + uint64(3*stallPatience), string(Stalled)},
+		{read(page.Stall{}, written), written + uint64(4*stallPatience), string(DeviceBack)},
+	} {
+		if got := kinds(a.takeStall(d, step.entry, step.now)); got != step.want {
+			t.Errorf("step %d: told %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// interrupted has something else begin, and lets it run, when an agent is about to tell that a device is back.
+type interrupted struct {
+	slog.Handler
+	begin func()
+}
+
+func (h interrupted) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h interrupted) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(attr slog.Attr) bool {
+		if attr.Key != "kind" || attr.Value.String() != string(DeviceBack) {
+			return true
+		}
+		h.begin()
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		return false
+	})
+	return h.Handler.Handle(ctx, r)
+}
+
+// TestStallIsToldInOrder: a device that goes down just as it is told to be back is told to be down after that.
+func TestStallIsToldInOrder(t *testing.T) {
+	a := openFake(t, fakeRun(t), newFakeDevices("GPU-a"))
+	var down sync.WaitGroup
+	a.log = slog.New(interrupted{a.log.Handler(), func() {
+		down.Go(func() { a.changeHealth("GPU-a", api.Down, "XID 79") })
+	}})
+	now := monotonic()
+	a.takeStall(a.devices["GPU-a"], read(page.Stall{Since: 1, Task: "hog.0", PID: 77}, now), now)
+	a.lookForStall("GPU-a", now) // its page has none
+	down.Wait()
+	for _, want := range []NoticeKind{DeviceBack, DeviceDown} {
+		select {
+		case n := <-a.Notices():
+			if n.Kind != want {
+				t.Fatalf("told %q, want %q first", n.Kind, want)
+			}
+		case <-testContext(t).Done():
+			t.Fatalf("no notice %q", want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestEndlessKernelIsStopped(t *testing.T) {
 	s.after("owner", unstarted...)
 	s.must("submit", "--name", "hog", "--gpu", "0.20", "--mem", "2Gi", "--requeue", "--", trainer, "--seconds", "1000", "--kernel-us", endless)
 	hog := s.after("hog", live...)
-	if hog.Status.Outcome != api.Stopped || !strings.HasPrefix(hog.Status.Reason, "stopped by the server: none of its work has ended for 10s") {
+	if hog.Status.Outcome != api.Stopped || !strings.HasPrefix(hog.Status.Reason, "stopped by the server: none of its work has ended and others have not had their floors beside it for 10s") {
 		t.Errorf("it ended with %+v", hog.Status)
 	}
 	eventually(t, "word that the device is well", func() bool { return read[[]api.Device](s, "devices")[0].Health == api.Healthy })
