@@ -274,8 +274,8 @@ struct alq_device { /* 512 bytes */
 	struct alq_split ended;   /* rows of tasks that were deleted: `del` moves them here out of the task's book, so that the rows still add up */
 	/* Since minor version 1: work that does not end and takes others' floors (native/arbiter/stall.h); B, under seq. */
 	uint64_t stall_since_ns;  /* since when none of it has ended; 0: there is none */
-	uint64_t stall_uid[ALQ_UID_LEN / 8]; /* the task's UID, its bytes in order */
-	int32_t stall_pid;        /* its process, in the node's pid namespace; 0: not known */
+	uint64_t stall_uid[ALQ_UID_LEN / 8]; /* the task's UID, its bytes in order; empty: of several tasks */
+	int32_t stall_pid;        /* its process, in the node's pid namespace; 0: not known, or several */
 	uint32_t reserved1;
 	uint8_t reserved[96];
 };

@@ -155,6 +155,7 @@ void publish_run_ahead(struct node *node, struct task *task, int grant);
 void publish_task(struct node *node, struct task *task);
 void publish_device(struct node *node, int device);
 void publish_stalls(struct node *node); /* after a look at every process' work */
+void stalls_anew(struct node *node); /* as if nothing had been seen of it */
 void publish_all(struct node *node);
 void ledger_move(struct node *node, struct task *task);
 

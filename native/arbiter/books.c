@@ -117,19 +117,18 @@ void publish_task(struct node *node, struct task *task)
 		publish_grant(node, task, k);
 }
 
-static void write_stall(const struct node *node, struct alq_device *page, const struct stall_device *stall)
+static void write_stall(const struct node *node, struct alq_device *page, const struct stall_work *stall)
 {
 	union {
 		char text[ALQ_UID_LEN];
 		uint64_t word[ALQ_UID_LEN / 8];
 	} uid = {.text = ""};
-	const struct task *task = stall->since ? node->of_grant[stall->grant].task : NULL;
-	if (task)
-		strcpy(uid.text, task->uid);
+	if (stall->since && stall->grant >= 0)
+		strcpy(uid.text, node->of_grant[stall->grant].task->uid);
 	for (int i = 0; i < ALQ_UID_LEN / 8; i++)
 		store(&page->stall_uid[i], uid.word[i]);
-	store(&page->stall_since_ns, task ? stall->since : 0);
-	store(&page->stall_pid, task ? stall->pid : 0);
+	store(&page->stall_since_ns, stall->since);
+	store(&page->stall_pid, stall->since ? stall->pid : 0);
 }
 
 void publish_device(struct node *node, int device)
@@ -147,7 +146,7 @@ void publish_device(struct node *node, int device)
 	store(&page->down_ns, d->down_ns);
 	store(&page->switches, d->switches);
 	write_split(&page->ended, &d->ended);
-	write_stall(node, page, &node->stalls.device[device]);
+	write_stall(node, page, &node->stalls.device[device].sick);
 	end(&page->seq);
 }
 
@@ -166,6 +165,16 @@ void publish_stalls(struct node *node)
 	for (int i = 0; i < CORE_DEVICES; i++)
 		if (node->device[i].page && stalls_judge(&node->stalls, &node->core, i))
 			publish_device(node, i);
+}
+
+void stalls_anew(struct node *node)
+{
+	memset(&node->stalls, 0, sizeof node->stalls);
+	for (int i = 0; i < CORE_TASKS; i++)
+		for (struct process *p = node->task[i] ? node->task[i]->processes : NULL; p; p = p->next)
+			memset(p->stall, 0, sizeof p->stall);
+	for (int i = 0; i < CORE_DEVICES; i++)
+		publish_device(node, i);
 }
 
 /* Settles a device and writes its books and those of all grants on it, as of the same time. */

@@ -167,6 +167,7 @@ static void was_absent(struct node *node, uint64_t due)
 		core_settle(&node->core, i, due);
 		core_away(&node->core, i, node->now, live);
 	}
+	stalls_anew(node); /* nor is work late that nobody could hear of */
 }
 
 /* Looks at the clock, which should not be far beyond `due`. */

@@ -21,7 +21,7 @@ $(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
-ARBITER_VIRTUAL := shares virtual pauses latency luck gangs
+ARBITER_VIRTUAL := shares virtual pauses latency luck gangs stalls
 $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER)/stall.c $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
@@ -56,6 +56,7 @@ test-arbiter-rule: $(OUT)/test/arbiter-trace $(ARBITER_VIRTUAL:%=$(OUT)/test/arb
 	$(OUT)/test/arbiter-virtual
 	$(OUT)/test/arbiter-pauses
 	$(OUT)/test/arbiter-luck
+	$(OUT)/test/arbiter-stalls
 	$(OUT)/test/arbiter-gangs $(if $(SAN),-n 50000)
 	$(OUT)/test/arbiter-latency $(if $(SAN),-n 100)
 	$(OUT)/test/arbiter-admissions $(if $(SAN),-n 8)

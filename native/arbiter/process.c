@@ -186,6 +186,7 @@ static int choose_slot(struct node *node, struct task *task, struct process *p, 
 		if (slot == had) {
 			/* Its counters and memory go on. */
 			memcpy(p->seen, o->seen, sizeof p->seen);
+			memcpy(p->stall, o->stall, sizeof p->stall);
 			o->slot = -1;
 			process_end(node, o);
 			return slot;

@@ -258,6 +258,8 @@ void task_delete(struct node *node, struct task *task)
 	char path[PATH_MAX + 16];
 	while (task->processes)
 		process_end(node, task->processes);
+	for (int k = 0; k < task->grants; k++)
+		stalls_forget(&node->stalls, &node->core, task->grant[k].core);
 	core_task_del(&node->core, task->core, node->now);
 	ledger_move(node, task);
 	for (int k = 0; k < task->grants; k++) {

@@ -185,3 +185,58 @@ void test_stale_slots(void)
 	waitpid(living, NULL, 0);
 	rig_close(&rig);
 }
+
+/* Two tenants beside each other until the device is sick: the hog's work does not end, the owner launches again and again. Where `again`, the
+ * hog's process registers anew each time that the owner has launched. */
+static void fall_sick(struct rig *rig, const struct alq_device *d, struct pages *hog, struct tenant *h, struct tenant *owner, bool again)
+{
+	for (uint64_t until = rig_now() + 10000 * MS; !load(&d->stall_since_ns);) {
+		CHECK(rig_now() < until, "never sick%s", again ? " of a process that registers again and again" : "");
+		rig_gate(owner, 0);
+		rig_launch(owner, 0, 4 * MS);
+		uint64_t end = rig_now() + 8 * MS; /* half of the device is left to it */
+		WAIT(rig_now() > end);
+		rig_done(owner, 0);
+		struct tenant old = *h;
+		if (!again)
+			continue;
+		CHECK(rig_register(rig, "hog", hog, (int32_t)old.slot, h) == ALQ_OK && h->slot == old.slot, "not its slot");
+		rig_leave(&old);
+	}
+	CHECK(!strcmp((const char *)d->stall_uid, "hog") && load(&d->stall_pid) == getpid(), "sick of %s, process %d", (const char *)d->stall_uid,
+		load(&d->stall_pid));
+}
+
+/*
+ * Work that does not end: a process that registers again and again does not make it look new; an arbiter that was not there begins anew, since
+ * nobody's work was heard of meanwhile; and with its task it is gone from the page at once, before its place is another's.
+ */
+void test_stalls(void)
+{
+	struct rig rig;
+	struct tenant h, owner;
+	rig_open(&rig, program);
+	struct alq_device *d = rig_device(&rig, D0[0], 16 * GIB);
+	struct pages p[2] = {rig_task(&rig, "hog", 1, D0, 100, 1000, GIB, 2 * GIB), rig_task(&rig, "owner", 1, D0, 900, 1000, GIB, 2 * GIB)};
+	rig_start(&rig, NULL);
+	CHECK(rig_register(&rig, "hog", &p[0], -1, &h) == ALQ_OK && rig_register(&rig, "owner", &p[1], -1, &owner) == ALQ_OK, "refused");
+	exchange(&h, &owner, 5);
+	rig_gate(&h, 0);
+	rig_launch(&h, 0, MS);
+	fall_sick(&rig, d, &p[0], &h, &owner, true);
+
+	stop(&rig);
+	uint64_t paused = rig_now();
+	WAIT(rig_now() > paused + 250 * MS);
+	uint64_t goes_on = rig_now();
+	CHECK(!kill(rig.arbiter, SIGCONT), "continue: %s", strerror(errno));
+	WAIT(load(&d->stall_since_ns) == 0 || load(&d->stall_since_ns) > goes_on);
+	fall_sick(&rig, d, &p[0], &h, &owner, false);
+	CHECK(load(&d->stall_since_ns) > goes_on, "what was not heard of is held against it");
+
+	rig_ask(&rig, "ok", "del hog");
+	CHECK(load(&d->stall_since_ns) == 0 && d->stall_uid[0] == 0, "sick of a task that is no more");
+	rig_leave(&h);
+	rig_leave(&owner);
+	rig_close(&rig);
+}

@@ -362,6 +362,7 @@ int main(int argc, char **argv)
 	test_stopped_arbiter();
 	test_versions();
 	test_stale_slots();
+	test_stalls();
 	test_hostile_bell();
 	test_hostile_page();
 	test_spoiled_page();

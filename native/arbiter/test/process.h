@@ -23,6 +23,7 @@ void check_rows(struct rig *rig, const struct alq_device *device, const struct p
 void test_stopped_arbiter(void);
 void test_versions(void);
 void test_stale_slots(void);
+void test_stalls(void);
 
 /* hostile.c */
 void test_hostile_bell(void);

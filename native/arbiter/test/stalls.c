@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stalls.c: what a device is sick of and what not, look by look (stall.h), under virtual time where that matters. That work without end is seen, and how
+ * soon, is judged in luck.c.
+ */
+#include "../stall.h"
+#include "judge.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HEARTBEAT (80 * MS)
+
+static struct stalls stalls;
+static struct stall work[MAX_LANES];
+
+/* A world, and what an arbiter of it has seen so far: nothing. */
+static struct world *begin(uint64_t seed)
+{
+	memset(&stalls, 0, sizeof stalls);
+	memset(work, 0, sizeof work);
+	return world_new(seed, 1);
+}
+
+/* Time goes by with a look each heartbeat. Says at how many of them the device was sick. */
+static int looks(struct world *w, uint64_t length)
+{
+	int sick = 0;
+	for (uint64_t end = w->now + length; w->now < end;) {
+		world_run(w, w->now + HEARTBEAT);
+		for (int i = 0; i < w->lanes; i++)
+			core_touch(w->core, w->lane[i].task, w->now);
+		for (int i = 0; i < w->lanes; i++)
+			stalls_note(&stalls, w->core, w->lane[i].grant, 100 + i, &work[i], lane_queued(&w->lane[i]) > 0, w->lane[i].heard, w->lane[i].busy_until);
+		stalls_judge(&stalls, w->core, w->device[0]);
+		sick += stalls.device[0].sick.since != 0;
+		w->next_run = w->now;
+	}
+	return sick;
+}
+
+/* The next kernel of the lane has no end. */
+static void hang(struct world *w, struct lane *l)
+{
+	l->kernel = 3600 * SECOND;
+	for (uint64_t most = w->now + SECOND; !(l->outstanding && l->remaining > SECOND) && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	check(l->remaining > SECOND, "it never came to that");
+}
+
+/* Once whoever was behind beside it wants nothing any more, the device is well, though the work goes on. */
+static void over(void)
+{
+	struct world *w = begin(1);
+	struct lane *hog = world_add(w, 100, 1000, 1, MS), *owner = world_add(w, 900, 1000, 1, MS);
+	looks(w, SECOND);
+	hang(w, hog);
+	looks(w, SECOND);
+	check(stalls.device[0].sick.since && stalls.device[0].sick.grant == hog->grant && stalls.device[0].sick.pid == 100, "over: never sick of it");
+	owner->off = true;
+	looks(w, 2 * STALL_LATELY_NS);
+	check(!stalls.device[0].sick.since, "over: sick though nobody is behind");
+	owner->off = false;
+	owner->pump_at = w->now;
+	looks(w, SECOND);
+	check(stalls.device[0].sick.since != 0, "over: well though one is behind again");
+	world_free(w);
+}
+
+/* Floors that add up to a device that takes time to switch: their credit drifts to its cap. A program that is stopped and does not say that its
+ * work has ended makes nobody sick there. */
+static void drift(void)
+{
+	struct world *w = begin(2);
+	w->switch_cost = 100 * US;
+	struct lane *stopped = world_add(w, 300, 1000, 1, 500 * US), *owner = world_add(w, 350, 1000, 1, 500 * US);
+	world_add(w, 350, 1000, 1, 500 * US);
+	looks(w, 60 * SECOND);
+	int64_t credit = w->core->grant[owner->grant].credit / (350 * (int64_t)MS);
+	check(credit > 200, "drift: credit has come to %lld ms of its floor only", (long long)credit);
+	for (uint64_t most = w->now + SECOND; !stopped->outstanding && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	stopped->stopped = true;
+	int sick = looks(w, 60 * SECOND);
+	check(sick == 0, "drift: sick at %d looks of a program that is stopped", sick);
+	check(w->core->grant[stopped->grant].outstanding, "drift: it was not stopped with work");
+	world_free(w);
+}
+
+/* One that waits at the gate and launches nothing (its program is frozen there, or it lies) is no sign that others' work takes floors. */
+static void frozen(void)
+{
+	struct world *w = begin(3);
+	struct lane *hog = world_add(w, 400, 1000, 1, MS), *waits = world_add(w, 300, 1000, 1, MS);
+	world_add(w, 200, 1000, 1, MS);
+	looks(w, SECOND);
+	for (uint64_t most = w->now + SECOND; !waits->wait_since && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	waits->stopped = true;
+	looks(w, 2 * SECOND);
+	check(w->core->grant[waits->grant].demand, "frozen: it does not wait");
+	hang(w, hog);
+	int sick = looks(w, 10 * SECOND);
+	check(sick == 0, "frozen: sick at %d looks though nobody who launches is behind", sick);
+	world_free(w);
+}
+
+/* Where work of several is late, nobody is named alone. */
+static void several(void)
+{
+	struct world *w = begin(4);
+	struct lane *stopped = world_add(w, 100, 1000, 1, MS), *hog = world_add(w, 100, 1000, 1, MS);
+	world_add(w, 700, 1000, 1, MS);
+	looks(w, SECOND);
+	for (uint64_t most = w->now + SECOND; !stopped->outstanding && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	stopped->stopped = true;
+	looks(w, SECOND);
+	hang(w, hog);
+	looks(w, 2 * SECOND);
+	const struct stall_work *sick = &stalls.device[0].sick;
+	check(sick->since && sick->grant == -1 && sick->pid == 0, "several: grant %d, process %d is said to be at fault", sick->grant, sick->pid);
+	world_free(w);
+}
+
+/* A grant's place is given to another: what was said of the first is not said of that. */
+static void reused(void)
+{
+	struct world *w = begin(5);
+	struct lane *hog = world_add(w, 100, 1000, 1, MS);
+	world_add(w, 900, 1000, 1, MS);
+	looks(w, SECOND);
+	hang(w, hog);
+	looks(w, SECOND);
+	check(stalls.device[0].sick.since != 0, "reused: never sick");
+	stalls_forget(&stalls, w->core, hog->grant);
+	check(!stalls.device[0].sick.since, "reused: sick of a task that is no more");
+	world_free(w);
+}
+
+int main(void)
+{
+	over();
+	drift();
+	frozen();
+	several();
+	reused();
+	if (check_failures())
+		fprintf(stderr, "%d checks failed\n", check_failures());
+	else
+		printf("stalls: over, drift, frozen, several, reused\n");
+	return check_failures() ? 1 : 0;
+}
