@@ -281,4 +281,5 @@ void test_shared(void)
 	test_untold();
 	test_ipc();
 	test_refusals();
+	CHECK(bytes_peak(0) <= LIMIT); /* at no moment of all this */
 }
