@@ -133,6 +133,7 @@ type Notice struct {
 	Task    string
 	Message string // one sentence
 	Reason  string // for devices and broken tasks: what is wrong, without the name
+	Stall   bool   // of a device that is sick: of work that does not end, Task's or, where that is empty, several tasks'
 }
 
 // NoticeKind says what a notice is about.
@@ -141,7 +142,7 @@ type NoticeKind string
 // The kinds of notice.
 const (
 	DeviceDown   NoticeKind = "device down" // gone from the bus or fatal XID: drain it, evict what runs there
-	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at; or, with a task, its work does not end and takes others' floors
+	DeviceSick   NoticeKind = "device sick" // an XID that policy says to look at; or (Stall) work does not end and takes others' floors
 	DeviceBack   NoticeKind = "device back"
 	DeviceFault  NoticeKind = "device fault"  // a program on it failed; the device is as it was
 	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it, or a share's processes hold more memory than they may

@@ -75,7 +75,7 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 				"Device %s is back: no work that does not end takes others' floors any more.", d.UUID)}}
 		}
 		d.Health, d.Reason = api.Draining, stallReason(stall, time.Now(), now)
-		notices = append(notices, Notice{Kind: DeviceSick, Device: d.UUID, Task: stall.Task, Reason: d.Reason, Message: fmt.Sprintf(
+		notices = append(notices, Notice{Kind: DeviceSick, Stall: true, Device: d.UUID, Task: stall.Task, Reason: d.Reason, Message: fmt.Sprintf(
 			"Device %s takes no new work: %s.", d.UUID, d.Reason)})
 	}
 	if a.rule == api.StopUnenforced && !d.stallTold && d.stallIsOver(now) {

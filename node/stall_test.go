@@ -53,7 +53,7 @@ func TestStall(t *testing.T) {
 	ctx := testContext(t)
 	writeStall(t, folder, "GPU-b", monotonic(), "hog.0", 77)
 	n := nextNotice(t, a, DeviceSick)
-	if n.Device != "GPU-b" || n.Task != "hog.0" || !strings.HasPrefix(n.Reason, "it is sick: work of task hog.0 (process 77) has not ended since ") {
+	if !n.Stall || n.Device != "GPU-b" || n.Task != "hog.0" || !strings.HasPrefix(n.Reason, "it is sick: work of task hog.0 (process 77) has not ended since ") {
 		t.Errorf("notice %+v", n)
 	}
 	if d := a.Devices(); d[0].Health != api.Healthy || d[1].Health != api.Draining || d[1].Reason != n.Reason {
@@ -160,8 +160,8 @@ func TestStallOfSeveral(t *testing.T) {
 	} {
 		a, d := healthy(api.StopUnenforced)
 		now := uint64(time.Hour)
-		if got := kinds(a.takeStall(d, read(c.stall, now), now)); got != string(DeviceSick) || !strings.HasPrefix(d.Reason, c.want) {
-			t.Errorf("told %q, reason %q", got, d.Reason)
+		if told := a.takeStall(d, read(c.stall, now), now); kinds(told) != string(DeviceSick) || !told[0].Stall || !strings.HasPrefix(d.Reason, c.want) {
+			t.Errorf("told %+v", told)
 		}
 		now += uint64(2 * stallPatience)
 		if got := kinds(a.takeStall(d, read(c.stall, now), now)); got != "" {

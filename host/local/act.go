@@ -204,7 +204,7 @@ func (h *Host) noticed(notice node.Notice) {
 		h.healthChanged(notice.Device, api.Down, cmp.Or(notice.Reason, notice.Message))
 	case node.DeviceSick:
 		notice.Reason = h.stalls(notice)
-		h.faulted(notice, notice.Task == "")
+		h.faulted(notice, !notice.Stall)
 		h.healthChanged(notice.Device, api.Draining, cmp.Or(notice.Reason, notice.Message))
 	case node.Stalled:
 		h.stopStalled(notice)

@@ -223,6 +223,10 @@ func TestStalledWorkIsNamed(t *testing.T) {
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	early := spec("0.5", "exit 1")
+	early.Name = "early"
+	s.submit(early)
+	s.ended("early")
 	hog, beside := spec("0.5", "exec sleep 1000"), spec("0.5", "read x < "+gate+"; exit 1")
 	hog.Name, hog.Requeue, beside.Name = "hog", true, "beside"
 	s.submit(hog)
@@ -230,7 +234,7 @@ func TestStalledWorkIsNamed(t *testing.T) {
 	running := s.running("hog")
 	s.running("beside")
 	device, uid := running.Status.Grants[0].Device, running.UID
-	s.agent.notices <- node.Notice{Kind: node.DeviceSick, Device: device, Task: uid, Reason: "it is sick: work of task " + uid + " (process 77) has not ended"}
+	s.agent.notices <- node.Notice{Kind: node.DeviceSick, Stall: true, Device: device, Task: uid, Reason: "it is sick: work of task " + uid + " (process 77) has not ended"}
 	const reason = "it is sick: work of hog (process 77) has not ended; stop it with `aliquot stop hog`"
 	s.heard("the device says whose work it is", func() bool {
 		devices, err := s.Devices(context.Background())
@@ -242,6 +246,15 @@ func TestStalledWorkIsNamed(t *testing.T) {
 	s.ended("beside")
 	if history := s.history("beside"); !strings.Contains(history, reason) {
 		t.Errorf("who runs beside it is not told:\n%s", history)
+	}
+	const several = "it is sick: work of several tasks has not ended"
+	s.agent.notices <- node.Notice{Kind: node.DeviceSick, Stall: true, Device: device, Reason: several}
+	s.heard("the device says that it is several's", func() bool {
+		devices, err := s.Devices(context.Background())
+		return err == nil && devices[0].HealthReason == several
+	})
+	if status := s.ended("early").Status; status.Outcome != api.Failed || status.Reason != "" {
+		t.Errorf("who had failed before ended with %+v", status)
 	}
 	s.agent.notices <- node.Notice{Kind: node.Stalled, Device: device, Task: uid, Message: "Task " + uid + " is to be ended.", Reason: "it does not end"}
 	if status := s.ended("hog").Status; status.Outcome != api.Stopped || status.Reason != "stopped by the server: it does not end" {
