@@ -77,6 +77,9 @@ func newAgent(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := claimRun(r, config.Host); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(), rule: config.Unenforced, grace: endGrace, every: lookEvery,
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, unknown: map[string]bool{}, seen: map[stray]string{},

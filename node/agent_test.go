@@ -338,6 +338,24 @@ func TestLockOfOneThatIsGone(t *testing.T) {
 	}
 }
 
+// A host's run folder is taken by its like alone, also when nobody works in it: another would take back what runs there.
+func TestRunOfAnotherHost(t *testing.T) {
+	folder := t.TempDir()
+	take := func(host string) error {
+		a, err := newAgent(Config{Run: folder, Host: host})
+		if err != nil {
+			return err
+		}
+		return a.lock.Close()
+	}
+	for _, step := range []struct{ host, error string }{{host: ""}, {host: "local"}, {host: "kube", error: "it serves host local"}, {host: "local"}, {host: ""}} {
+		err := take(step.host)
+		if step.error == "" && err != nil || step.error != "" && (err == nil || !strings.Contains(err.Error(), step.error)) {
+			t.Errorf("host %q: got %v, want %q", step.host, err, step.error)
+		}
+	}
+}
+
 func TestShutdown(t *testing.T) {
 	folder := fakeRun(t)
 	ctx := testContext(t)

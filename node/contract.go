@@ -16,6 +16,7 @@ import (
 // Config says where an agent works.
 type Config struct {
 	Run      string // RUN of docs/architecture.md; made if it is not there
+	Host     string // whose the folder is, local or kube: another's is refused. Empty: not asked, not written down
 	Simulate string // simulated devices and their costs, `h200x2,a10x4,switch_ns=100000`; empty: the machine's own driver
 	Log      *slog.Logger
 

@@ -119,6 +119,28 @@ func lockRun(r run) (*os.File, error) {
 	return file, nil
 }
 
+// claimRun writes down which host the run folder serves. Another's is refused: a host takes back every task that it knows nothing of,
+// and so would end what the other has running there. One in which nobody wrote it down is taken.
+func claimRun(r run, host string) error {
+	if host == "" {
+		return nil
+	}
+	was, err := os.ReadFile(r.path("host"))
+	switch whose := strings.TrimSpace(string(was)); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("use run folder: %w", err)
+	case whose == host:
+		return nil
+	case whose != "":
+		return fmt.Errorf("use run folder %s: it serves host %s, this is host %s, which would take back all tasks of the other; choose another with --run", r, whose, host)
+	}
+	if err := writeFile(r.path("host"), []byte(host+"\n"), 0o644); err != nil {
+		return fmt.Errorf("use run folder: %w", err)
+	}
+	return nil
+}
+
 // lockedBy reads whose lock it is: the pid of the agent that took it last, and whether that has ended. Its number may be another's by now.
 func lockedBy(file *os.File) (pid string, gone bool) {
 	holder := make([]byte, 64)

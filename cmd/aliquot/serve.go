@@ -37,7 +37,7 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 	if loopback != nil {
 		defer func() { _ = loopback.Close() }() // of a server that comes to serve it is closed by then
 	}
-	opened, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate, Log: log, Unenforced: config.Unenforced})
+	opened, err := node.Open(ctx, node.Config{Run: config.Run, Host: "local", Simulate: config.Simulate, Log: log, Unenforced: config.Unenforced})
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (a *agent) Close() {
 // halt ends what outlives the daemon, in folders that none works on any more.
 func halt(ctx context.Context, config cli.HaltConfig) (int, error) {
 	// An agent finds what runs there, or starts it anew: either way it can end it, and no daemon starts meanwhile.
-	agent, err := node.Open(ctx, node.Config{Run: config.Run, Simulate: config.Simulate})
+	agent, err := node.Open(ctx, node.Config{Run: config.Run, Host: "local", Simulate: config.Simulate})
 	if err != nil {
 		return 0, fmt.Errorf("end what outlives the server: %w", err)
 	}

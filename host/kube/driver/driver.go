@@ -235,6 +235,10 @@ func (d *Driver) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if there := len(d.config.Agent.Prepared()); len(known) == 0 && there > 0 {
+		return fmt.Errorf("the state folder %s knows of no claim, and %d are prepared in the run folder %s: taken back, their containers would run without their shares; start with the --state that they were prepared with, or, if that is lost, drain the node and reboot it",
+			d.config.State, there, d.config.Run)
+	}
 	for _, uid := range known {
 		one, _, err := d.checkpoints.read(uid)
 		switch {

@@ -307,6 +307,20 @@ func TestRecover(t *testing.T) {
 	s.has()
 }
 
+// A state folder that was lost, or another's, does not have what runs taken back.
+func TestStateLost(t *testing.T) {
+	s := newSite(t, t.TempDir())
+	s.prepare(s.open(), claimOf("a", 250, 1<<30, ""))
+	kept := s.config
+	s.config.State = t.TempDir()
+	if _, err := prepareDriver(t.Context(), s.config); err == nil || !strings.Contains(err.Error(), "knows of no claim, and 1 are prepared") {
+		t.Errorf("got %v", err)
+	}
+	s.config = kept
+	s.open()
+	s.has("a")
+}
+
 // A checkpoint of a newer driver is not guessed at.
 func TestNewerCheckpoint(t *testing.T) {
 	s := newSite(t, t.TempDir())

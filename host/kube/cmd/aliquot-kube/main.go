@@ -46,7 +46,7 @@ func agent(ctx context.Context, args []string) error {
 	name := options.String("node-name", os.Getenv("NODE_NAME"), "name of the node that it works on, by default $NODE_NAME")
 	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
 	simulate := options.String("simulate", "", "simulated devices, as h200x2,a10x4 (real ones cannot be shared by containers yet)")
-	run := options.String("run", "/run/aliquot", "run folder: pages, sockets, the shim; the same path in containers")
+	run := options.String("run", "/run/aliquot-kube", "run folder: pages, sockets, the shim; the same path in containers; not that of a server that `aliquot up` started")
 	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
 	cdi := options.String("cdi", "/var/run/cdi", "where the container runtime looks for CDI files")
 	kubelet := options.String("kubelet", "/var/lib/kubelet", "kubelet's folder")
@@ -70,7 +70,7 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := node.Open(ctx, node.Config{Run: *run, Simulate: *simulate, Log: log})
+	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Log: log})
 	if err != nil {
 		return err
 	}
