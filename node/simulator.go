@@ -25,6 +25,9 @@ type simulator struct {
 
 func simSocket(r run) string { return r.path("sim", "simgpu.sock") }
 
+// simControl is the one socket over which faults are made. No task sees it.
+func simControl(r run) string { return r.path("simgpu.ctl") }
+
 // openSimulator finds the simulated devices that run already or starts them.
 func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger, prepared int) (*simulator, error) {
 	spec := r.path("sim", "devices")
@@ -54,7 +57,7 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 	}
 	logFile := r.path("simgpu.log")
 	p, err := startDetached(logFile, os.Environ(), r.path(native.SimGPU),
-		"serve", "--devices", devices, "--socket", simSocket(r), "--record", r.path("sim", "record"))
+		"serve", "--devices", devices, "--socket", simSocket(r), "--control", simControl(r), "--record", r.path("sim", "record"))
 	if err != nil {
 		return nil, err
 	}

@@ -307,7 +307,7 @@ func TestFaultInjected(t *testing.T) {
 	a := openWhole(t, folder, "h200x2")
 	inject := func(words ...string) {
 		t.Helper()
-		arguments := append([]string{"inject", "--socket", simSocket(a.run)}, words...)
+		arguments := append([]string{"inject", "--control", simControl(a.run)}, words...)
 		if out, err := exec.Command(filepath.Join(folder, native.SimGPU), arguments...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -25,9 +25,9 @@ func simulated(t *testing.T, devices string) (options Options, inject func(words
 	if err := native.Install(run); err != nil {
 		t.Fatal(err)
 	}
-	server, socket := filepath.Join(run, native.SimGPU), filepath.Join(run, "sim/simgpu.sock")
+	server, socket, control := filepath.Join(run, native.SimGPU), filepath.Join(run, "sim/simgpu.sock"), filepath.Join(run, "simgpu.ctl")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	command := exec.CommandContext(ctx, server, "serve", "--devices", devices, "--socket", socket, "--record", filepath.Join(run, "sim/record"))
+	command := exec.CommandContext(ctx, server, "serve", "--devices", devices, "--socket", socket, "--control", control, "--record", filepath.Join(run, "sim/record"))
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func simulated(t *testing.T, devices string) (options Options, inject func(words
 	}
 	inject = func(words ...string) {
 		t.Helper()
-		if out, err := exec.Command(server, append([]string{"inject", "--socket", socket}, words...)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(server, append([]string{"inject", "--control", control}, words...)...).CombinedOutput(); err != nil {
 			t.Fatalf("inject %v: %v\n%s", words, err, out)
 		}
 	}

@@ -158,7 +158,7 @@ func (w *world) fails() {
 		fault string
 		want  int // taints
 	}{{"gone", 1}, {"back", 0}} {
-		inject := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "inject", "--socket", filepath.Join(w.run, "sim", "simgpu.sock"), "--device", "0", step.fault)
+		inject := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "inject", "--control", filepath.Join(w.run, "simgpu.ctl"), "--device", "0", step.fault)
 		if said, err := inject.CombinedOutput(); err != nil {
 			w.Fatalf("inject %s: %v\n%s", step.fault, err, said)
 		}

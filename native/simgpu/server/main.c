@@ -15,12 +15,13 @@
 static const char usage[] =
 	"aliquot-simgpu: simulated GPUs for driver-API programs\n"
 	"\n"
-	"  aliquot-simgpu serve --devices h200x2,a10x4 --socket S --record R [--costs FILE] [--slice-us N] [--switch-us N]\n"
+	"  aliquot-simgpu serve --devices h200x2,a10x4 --socket S --record R [--control C] [--costs FILE] [--slice-us N] [--switch-us N]\n"
 	"  aliquot-simgpu status --socket S\n"
 	"  aliquot-simgpu sync --socket S                       bring the record up to now\n"
-	"  aliquot-simgpu inject --socket S --device N FAULT    FAULT: xid NUMBER [--pid PID] | gone | hang | oom | back\n"
+	"  aliquot-simgpu inject --control C --device N FAULT   FAULT: xid NUMBER [--pid PID] | gone | hang | oom | back\n"
 	"\n"
 	"Devices may have costs in their list: h200x2,switch_ns=100000 with the names of native/simgpu/costs.h, as in FILE.\n"
+	"Faults are taken over the socket C alone, which its user and root may open; whoever is to use the devices is given S.\n"
 	"A program finds the devices through build/native/sim/libcuda.so.1 and $ALIQUOT_SIMGPU=S.\n";
 
 static int fail(const char *what, const char *which)
@@ -44,7 +45,7 @@ static int ask(const char *path, struct sim_request *r, struct sim_answer *a)
 		else if (status == 101)
 			fprintf(stderr, "aliquot-simgpu: there is no device %u; see aliquot-simgpu status\n", r->device);
 		else if (status == 800)
-			fprintf(stderr, "aliquot-simgpu: only root and the user whose server this is may inject faults\n");
+			fprintf(stderr, "aliquot-simgpu: faults are not taken there, only over the socket that the server was given as --control\n");
 		else
 			fprintf(stderr, "aliquot-simgpu: refused with status %d\n", status);
 		return -1;
@@ -73,7 +74,7 @@ static int command_status(const char *socket)
 	return 0;
 }
 
-static int command_inject(const char *socket, uint64_t device, const char *fault, const char *number, uint64_t pid)
+static int command_inject(const char *control, uint64_t device, const char *fault, const char *number, uint64_t pid)
 {
 	static const char *const names[] = {[SIM_FAULT_XID] = "xid", [SIM_FAULT_GONE] = "gone", [SIM_FAULT_HANG] = "hang", [SIM_FAULT_OOM] = "oom",
 					    [SIM_FAULT_BACK] = "back"};
@@ -86,7 +87,7 @@ static int command_inject(const char *socket, uint64_t device, const char *fault
 		return fail("there is no fault", fault);
 	if (r.arg[0] == SIM_FAULT_XID && (!number || parse_number(number, &r.arg[1]) < 0))
 		return fail("xid needs a number, for example: xid 79", NULL);
-	return ask(socket, &r, &a) < 0 ? 1 : 0;
+	return ask(control, &r, &a) < 0 ? 1 : 0;
 }
 
 int main(int argc, char **argv)
@@ -120,6 +121,7 @@ int main(int argc, char **argv)
 								      : NULL;
 		const char **text = strcmp(name, "--devices") == 0  ? &o.devices
 				    : strcmp(name, "--socket") == 0 ? &o.socket
+				    : strcmp(name, "--control") == 0 ? &o.control
 				    : strcmp(name, "--record") == 0 ? &o.record
 				    : strcmp(name, "--costs") == 0  ? &o.costs
 								    : NULL;
@@ -132,6 +134,13 @@ int main(int argc, char **argv)
 	}
 	if (!count)
 		return fail("say what to do: serve, status, sync or inject", NULL);
+	if (strcmp(words[0], "inject") == 0) {
+		if (!words[1])
+			return fail("say which fault to inject", NULL);
+		if (!o.control)
+			return fail("--control is missing: faults are taken over the socket that the server was given so", NULL);
+		return command_inject(o.control, device, words[1], words[2], pid);
+	}
 	if (!o.socket)
 		return fail("--socket is missing", NULL);
 	if (strcmp(words[0], "status") == 0)
@@ -141,8 +150,6 @@ int main(int argc, char **argv)
 		struct sim_answer a;
 		return ask(o.socket, &r, &a) < 0 ? 1 : 0;
 	}
-	if (strcmp(words[0], "inject") == 0)
-		return words[1] ? command_inject(o.socket, device, words[1], words[2], pid) : fail("say which fault to inject", NULL);
 	if (strcmp(words[0], "serve") != 0)
 		return fail("there is no command", words[0]);
 	if (!o.devices || !o.record)

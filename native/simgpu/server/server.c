@@ -127,9 +127,9 @@ static void client_ready(struct client *c)
 	}
 }
 
-static void accept_client(void)
+static void accept_client(int listening)
 {
-	int fd = accept4(server.listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return;
 	struct ucred cred;
@@ -143,7 +143,7 @@ static void accept_client(void)
 	c->fd = fd;
 	c->kick = -1;
 	c->pid = cred.pid;
-	c->may_inject = cred.uid == 0 || cred.uid == geteuid();
+	c->may_inject = listening == server.control;
 	c->start_time = process_start_time(c->pid);
 	for (int i = 0; i < 3; i++) {
 		c->src[i].client = c;
@@ -178,7 +178,10 @@ static bool handle(struct source *src)
 	uint64_t count;
 	switch (src->what) {
 	case SRC_LISTEN:
-		accept_client();
+		accept_client(server.listen);
+		return true;
+	case SRC_CONTROL:
+		accept_client(server.control);
 		return true;
 	case SRC_TIMER:
 		(void)!read(server.timer, &count, sizeof count);
@@ -198,7 +201,7 @@ static bool handle(struct source *src)
 	return true;
 }
 
-static int listen_on(const char *path)
+static int listen_on(const char *path, mode_t mode)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	if (snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path) >= (int)sizeof addr.sun_path) {
@@ -215,7 +218,7 @@ static int listen_on(const char *path)
 		return -1;
 	}
 	unlink(path);
-	if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || chmod(path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(fd, 128) < 0) {
+	if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || chmod(path, mode) < 0 || listen(fd, 128) < 0) {
 		fprintf(stderr, "aliquot-simgpu: cannot listen on %s: %s\n", path, strerror(errno));
 		close(fd);
 		return -1;
@@ -269,8 +272,9 @@ static int open_server(const struct options *o, struct source *src)
 	server.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	int signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 	server.armed_ns = SIM_NEVER;
-	server.listen = listen_on(o->socket);
-	if (server.listen < 0)
+	server.listen = listen_on(o->socket, geteuid() == 0 ? 0666 : 0600);
+	server.control = server.listen >= 0 && o->control ? listen_on(o->control, 0600) : -1;
+	if (server.listen < 0 || (o->control && server.control < 0))
 		return -1;
 	server.m->record = make_record(o->record);
 	if (!server.m->record) {
@@ -280,7 +284,9 @@ static int open_server(const struct options *o, struct source *src)
 	src[0].what = SRC_LISTEN;
 	src[1].what = SRC_TIMER;
 	src[2].what = SRC_SIGNAL;
-	if (server_watch(&src[0], server.listen) < 0 || server_watch(&src[1], server.timer) < 0 || server_watch(&src[2], signals) < 0) {
+	src[3].what = SRC_CONTROL;
+	if (server_watch(&src[0], server.listen) < 0 || server_watch(&src[1], server.timer) < 0 || server_watch(&src[2], signals) < 0 ||
+	    (server.control >= 0 && server_watch(&src[3], server.control) < 0)) {
 		fprintf(stderr, "aliquot-simgpu: cannot wait for events: %s\n", strerror(errno));
 		return -1;
 	}
@@ -289,7 +295,7 @@ static int open_server(const struct options *o, struct source *src)
 
 int serve(struct model *m, const struct options *o)
 {
-	struct source src[3] = {0};
+	struct source src[4] = {0};
 	server.m = m;
 	if (open_server(o, src) < 0)
 		return 1;
@@ -311,6 +317,8 @@ int serve(struct model *m, const struct options *o)
 	while (server.clients)
 		close_client(server.clients);
 	unlink(o->socket);
+	if (o->control)
+		unlink(o->control);
 	munmap(m->record, sizeof *m->record);
 	return 0;
 }

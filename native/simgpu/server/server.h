@@ -6,6 +6,7 @@
 
 struct options {
 	const char *devices, *socket, *record, *costs;
+	const char *control; /* the one socket that takes faults, for the server's own user and root; NULL: none are taken */
 };
 
 /* Reads a list of devices such as h200x2,a10x4 into the model, and costs such as switch_ns=100000 that it may hold beside them, which go

@@ -14,12 +14,12 @@ struct alloc {
 
 struct client {
 	struct source { /* what epoll hands back */
-		enum { SRC_LISTEN, SRC_TIMER, SRC_SIGNAL, SRC_CLIENT, SRC_KICK, SRC_DEATH } what;
+		enum { SRC_LISTEN, SRC_CONTROL, SRC_TIMER, SRC_SIGNAL, SRC_CLIENT, SRC_KICK, SRC_DEATH } what;
 		struct client *client;
 	} src[3];
 	int fd, kick, death;
 	pid_t pid;
-	bool may_inject; /* the server's own user, or root: faults harm all who are on a device */
+	bool may_inject; /* it came over the control socket: faults harm all who are on a device, and a container's root is root, too */
 	uint64_t start_time;
 	struct alloc *allocs;
 	uint32_t listens; /* devices whose notices it wants */
@@ -38,6 +38,7 @@ struct server {
 	struct client *clients;
 	struct link *links;
 	int epoll, listen, timer;
+	int control; /* where faults are taken; -1: nowhere */
 	uint32_t next_channel;
 	uint64_t next_alloc;
 	uint64_t armed_ns;

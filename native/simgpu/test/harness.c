@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-char test_socket[256], test_record[256];
+char test_socket[256], test_control[256], test_record[256];
 static const char *server_path;
 
 const char kernels_ptx[] = ".version 7.0\n"
@@ -85,6 +85,8 @@ int simgpu(const char *first, ...)
 	va_end(list);
 	arguments[n++] = "--socket";
 	arguments[n++] = test_socket;
+	arguments[n++] = "--control";
+	arguments[n++] = test_control;
 	pid_t pid = fork();
 	if (pid == 0) {
 		int null = open("/dev/null", O_WRONLY);
@@ -108,7 +110,8 @@ static pid_t start_server(const char *devices)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(out[1], 1);
-		execl(server_path, server_path, "serve", "--devices", devices, "--socket", test_socket, "--record", test_record, (char *)NULL);
+		execl(server_path, server_path, "serve", "--devices", devices, "--socket", test_socket, "--control", test_control, "--record", test_record,
+		      (char *)NULL);
 		_exit(127);
 	}
 	close(out[1]);
@@ -143,6 +146,7 @@ struct sim_record *record_now(void)
 static bool run(const struct test *t, const char *folder)
 {
 	snprintf(test_socket, sizeof test_socket, "%s/sock", folder);
+	snprintf(test_control, sizeof test_control, "%s/control", folder);
 	snprintf(test_record, sizeof test_record, "%s/record", folder);
 	setenv("ALIQUOT_SIMGPU", test_socket, 1);
 	pid_t server = t->devices ? start_server(t->devices) : 0;
@@ -166,6 +170,7 @@ static bool run(const struct test *t, const char *folder)
 		}
 	}
 	unlink(test_socket);
+	unlink(test_control);
 	unlink(test_record);
 	printf("%s %s", good ? "ok  " : "FAIL", t->name);
 	if (WIFSIGNALED(status))

@@ -27,7 +27,7 @@ struct test {
 extern const struct test time_tests[], memory_tests[], graph_tests[], process_tests[], api_tests[], nvml_tests[], shared_tests[];
 
 /* Where this test's server is, and its record. */
-extern char test_socket[256], test_record[256];
+extern char test_socket[256], test_control[256], test_record[256];
 
 #define FAIL(...)                                                             \
 	do {                                                                  \

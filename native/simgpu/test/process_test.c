@@ -233,12 +233,14 @@ static int ask_as(uid_t uid, const struct sim_request *r)
 	return WEXITSTATUS(status);
 }
 
-/* Root's server is for all users, but its faults are not; another's is for nobody else. */
+/* Root's server is for all users; another's is for nobody else. Faults are taken over the control socket alone, which is its user's: on the
+ * other they are refused to root as well, as whom programs in containers run. */
 static void strangers(void)
 {
 	struct sim_request memory = {.call = SIM_MEMORY}, gone = {.call = SIM_INJECT, .arg[0] = SIM_FAULT_GONE};
 	struct stat st;
 	CHECK(stat(test_socket, &st) == 0 && (st.st_mode & 0777) == (geteuid() == 0 ? 0666 : 0600));
+	CHECK(stat(test_control, &st) == 0 && (st.st_mode & 0777) == 0600);
 	if (geteuid() == 0) { /* no other user can be another */
 		char folder[sizeof test_socket];
 		snprintf(folder, sizeof folder, "%s", test_socket);
@@ -250,7 +252,12 @@ static void strangers(void)
 	struct bench b = bench_open();
 	launch(b.us100, b.stream);
 	OK(cuStreamSynchronize(b.stream)); /* it is there */
-	CHECK(ask_as(geteuid(), &gone) == 0);
+	CHECK(ask_as(geteuid(), &gone) == 2);
+	launch(b.us100, b.stream);
+	OK(cuStreamSynchronize(b.stream)); /* it is there still */
+	CHECK(simgpu("inject", "gone", "--device", "0", NULL) == 0);
+	CUcontext other;
+	IS(CUDA_ERROR_DEVICE_UNAVAILABLE, cuCtxCreate(&other, 0, 0));
 }
 
 static void xids(void)
