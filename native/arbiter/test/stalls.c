@@ -13,12 +13,14 @@
 
 static struct stalls stalls;
 static struct stall work[MAX_LANES];
+static int claims; /* the lane whose process says at each look that it has work which does not end; −1: none */
 
 /* A world, and what an arbiter of it has seen so far: nothing. */
 static struct world *begin(uint64_t seed)
 {
 	memset(&stalls, 0, sizeof stalls);
 	memset(work, 0, sizeof work);
+	claims = -1;
 	return world_new(seed, 1);
 }
 
@@ -31,7 +33,8 @@ static int looks(struct world *w, uint64_t length)
 		for (int i = 0; i < w->lanes; i++)
 			core_touch(w->core, w->lane[i].task, w->now);
 		for (int i = 0; i < w->lanes; i++)
-			stalls_note(&stalls, w->core, w->lane[i].grant, 100 + i, &work[i], lane_queued(&w->lane[i]) > 0, w->lane[i].heard, w->lane[i].busy_until);
+			stalls_note(&stalls, w->core, w->lane[i].grant, 100 + i, &work[i], i == claims || lane_queued(&w->lane[i]) > 0, w->lane[i].heard,
+				w->lane[i].busy_until);
 		stalls_judge(&stalls, w->core, w->device[0]);
 		sick += stalls.device[0].sick.since != 0;
 		w->next_run = w->now;
@@ -84,6 +87,26 @@ static void drift(void)
 	int sick = looks(w, 60 * SECOND);
 	check(sick == 0, "drift: sick at %d looks of a program that is stopped", sick);
 	check(w->core->grant[stopped->grant].outstanding, "drift: it was not stopped with work");
+	world_free(w);
+}
+
+/* What switching takes of floors that add up to a device makes nobody sick, whoever says that its work does not end: the owners are charged so
+ * much less than their floors bring, for as long as that goes on. */
+static void switching(void)
+{
+	struct world *w = begin(6);
+	w->switch_cost = 100 * US;
+	struct lane *owner = world_add(w, 500, 1000, 1, 500 * US);
+	world_add(w, 500, 1000, 1, 500 * US);
+	world_add(w, 0, 1000, 1, MS)->off = true;
+	looks(w, 60 * SECOND);
+	claims = 2; /* the device has none of it */
+	uint64_t began = w->now, held = w->core->grant[owner->grant].books.held_ns;
+	int sick = looks(w, 60 * SECOND);
+	int64_t less = (int64_t)(w->now - began) / 2 - (int64_t)(w->core->grant[owner->grant].books.held_ns - held);
+	check(work[claims].since && work[claims].since <= began + HEARTBEAT, "switching: its work is not late");
+	check(less > (int64_t)STALL_BEHIND_NS / 2, "switching: takes %lld us of a floor of 500 only", (long long)(less / 1000));
+	check(sick == 0, "switching: sick at %d looks of what switching takes", sick);
 	world_free(w);
 }
 
@@ -142,12 +165,13 @@ int main(void)
 {
 	over();
 	drift();
+	switching();
 	frozen();
 	several();
 	reused();
 	if (check_failures())
 		fprintf(stderr, "%d checks failed\n", check_failures());
 	else
-		printf("stalls: over, drift, frozen, several, reused\n");
+		printf("stalls: over, drift, switching, frozen, several, reused\n");
 	return check_failures() ? 1 : 0;
 }
