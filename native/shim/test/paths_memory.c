@@ -273,15 +273,35 @@ static void test_modules(void)
 	CHECK(f != NULL && fputs(large_ptx, f) >= 0 && fclose(f) == 0);
 	ACCOUNTED(cuModuleLoad, 6 * MI, &m, path);
 	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
+	CUlibrary l;
+	ACCOUNTED(cuLibraryLoadFromFile, 6 * MI, &l, path, NULL, NULL, 0, NULL, NULL, 0);
+	ACCOUNTED(cuLibraryUnload, -6ll * (int64_t)MI, l);
 	unlink(path);
 	ACCOUNTED(cuModuleLoadData, 6 * MI, &m, large_ptx);
 	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
 	ACCOUNTED(cuModuleLoadDataEx, 6 * MI, &m, large_ptx, 0, NULL, NULL);
 	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
+	ACCOUNTED(cuLibraryLoadData, 6 * MI, &l, large_ptx, NULL, NULL, 0, NULL, NULL, 0);
+	ACCOUNTED(cuLibraryUnload, -6ll * (int64_t)MI, l);
 	/* Simulated devices run no machine code: a module that does not load leaves nothing behind. */
 	uint64_t used = bytes_used();
 	name_called("cuModuleLoadFatBinary");
 	CHECK_EQ(cuModuleLoadFatBinary(&m, "\x50\xed"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+	CHECK_EQ(bytes_used(), used);
+}
+
+/* How much one takes shows only once it is loaded: where there is no room it is unloaded again. */
+static void test_library_limit(void)
+{
+	uint64_t used = bytes_used();
+	CUlibrary l, more;
+	CUdeviceptr rest;
+	CHECK_EQ(cuMemAlloc_v2(&rest, (LIMIT - bytes_charged() - 8 * MI) / (2 * MI) * (2 * MI)), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryLoadData(&l, large_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryLoadData(&more, large_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
+	CHECK_EQ(cuLibraryUnload(l), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(rest), CUDA_SUCCESS);
 	CHECK_EQ(bytes_used(), used);
 }
 
@@ -305,6 +325,7 @@ void test_memory(void)
 	test_captured();
 	test_external();
 	test_shared();
+	test_library_limit();
 	CHECK_EQ(cuModuleLoadData(&tenant.module[0], tenant_ptx), CUDA_SUCCESS);
 	CHECK_EQ(cuModuleGetFunction(&tenant.kernel[0], tenant.module[0], "busy_2ms"), CUDA_SUCCESS);
 }

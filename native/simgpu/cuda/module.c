@@ -138,6 +138,20 @@ CUresult cuModuleLoad(CUmodule *out, const char *path)
 	return r;
 }
 
+CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, CUjit_option *jit, void **jit_values, unsigned int jit_count,
+			       CUlibraryOption *options, void **values, unsigned int count)
+{
+	char *text;
+	if (!out || !path)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = read_file(path, &text);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = cuLibraryLoadData(out, text, jit, jit_values, jit_count, options, values, count);
+	free(text);
+	return r;
+}
+
 CUresult cuModuleUnload(CUmodule m)
 {
 	CUcontext c;
