@@ -72,7 +72,7 @@ func configOf(claim *resourceapi.ResourceClaim, request string) (v1alpha1.ShareC
 }
 
 // grantOf is a result as a share: the floors are the capacity that it consumes, the ceilings those of the configuration, or the floors. A
-// result without consumed capacity is of an API server that knows of no shares: it is the whole device.
+// result without consumed capacity is of an API server that knows of no shares: it is the whole device, whatever the ceilings.
 func grantOf(result resourceapi.DeviceRequestAllocationResult, device node.Device, config v1alpha1.ShareConfig) (node.Grant, error) {
 	if result.AdminAccess != nil && *result.AdminAccess {
 		return node.Grant{}, fmt.Errorf("it asks for access as an administrator, which gives no share; ask without adminAccess")
@@ -80,13 +80,15 @@ func grantOf(result resourceapi.DeviceRequestAllocationResult, device node.Devic
 	grant := node.Grant{
 		UID: string(claimShare(result)), Device: device.UUID, Floor: api.WholeDevice, MemFloor: device.Memory,
 	}
-	if len(result.ConsumedCapacity) > 0 {
-		compute, memory := result.ConsumedCapacity[Compute], result.ConsumedCapacity[Memory]
-		if compute.Value() > int64(api.WholeDevice) {
-			return node.Grant{}, fmt.Errorf("it consumes %s thousandths of a device; a device has %d", compute.String(), api.WholeDevice)
-		}
-		grant.Floor, grant.MemFloor = api.Milli(compute.Value()), api.Bytes(memory.Value())
+	if len(result.ConsumedCapacity) == 0 {
+		grant.Ceiling, grant.MemCeiling, grant.Weight = grant.Floor, grant.MemFloor, int32(api.WholeDevice)
+		return grant, nil
 	}
+	compute, memory := result.ConsumedCapacity[Compute], result.ConsumedCapacity[Memory]
+	if compute.Value() > int64(api.WholeDevice) {
+		return node.Grant{}, fmt.Errorf("it consumes %s thousandths of a device; a device has %d", compute.String(), api.WholeDevice)
+	}
+	grant.Floor, grant.MemFloor = api.Milli(compute.Value()), api.Bytes(memory.Value())
 	grant.Ceiling, grant.MemCeiling = grant.Floor, grant.MemFloor
 	if c := config.Ceiling.Compute; c != 0 {
 		if c < grant.Floor {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // crashFolder is the environment variable that makes this test binary the process that is killed.
@@ -39,6 +40,10 @@ func TestKilledAtEachPoint(t *testing.T) {
 			s := newSite(t, folder)
 			s.prepare(s.open(), claims("keep")...)
 			killed(t, folder, point)
+			a, err := s.config.Client.ResourceV1().ResourceClaims("default").Create(t.Context(), claims("a")[0], metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			p := s.open()
 			files, err := p.container.list()
 			if err != nil || !slices.Contains(files, "keep") {
@@ -49,9 +54,10 @@ func TestKilledAtEachPoint(t *testing.T) {
 			} else {
 				s.has("keep")
 			}
-			if got := s.prepare(p, claims("a")...)["a"]; got.Err != nil {
+			if got := s.prepare(p, a)["a"]; got.Err != nil {
 				t.Errorf("asked again: %v", got.Err)
 			}
+			s.told(p, "claim-a", 250)
 			s.has("a", "keep")
 			s.unprepare(p, "a")
 			s.has("keep")

@@ -42,6 +42,9 @@ type Driver struct {
 	helper      *kubeletplugin.Helper
 
 	mu sync.Mutex // one claim at a time
+
+	telling sync.WaitGroup // of limits, into claims
+	failed  chan error     // why kubelet is not served any more
 }
 
 // Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
@@ -69,7 +72,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 
 // prepareDriver is a driver that nobody calls yet, with everything as its checkpoints say.
 func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
-	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}}
+	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}, failed: make(chan error, 1)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -86,9 +89,14 @@ func (d *Driver) Publish(ctx context.Context) error {
 	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices()))
 }
 
-// Close ends the driver and leaves what is prepared as it is. Its slices stay, so that nothing is evicted while it is replaced.
+// Failed has an error when kubelet cannot be served any more: the driver is to be closed then, and its process to end and be started anew.
+func (d *Driver) Failed() <-chan error { return d.failed }
+
+// Close ends the driver and leaves what is prepared as it is. It leaves its slices too, so that nothing is evicted while it is replaced;
+// kubelet removes them, and their taints with them, when none has registered for 30 s (kubelet 1.36): nothing new is placed then.
 func (d *Driver) Close() {
 	d.helper.Stop()
+	d.telling.Wait()
 }
 
 // plugin is the driver as kubelet's helper calls it.
@@ -96,11 +104,15 @@ type plugin struct{ *Driver }
 
 // PrepareResourceClaims prepares the claims of one pod.
 func (p plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	pods := make([]podsOf, len(claims)) // asked for before others have to wait
+	for i, claim := range claims {
+		pods[i] = p.podsOf(ctx, claim)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	results := map[types.UID]kubeletplugin.PrepareResult{}
-	for _, claim := range claims {
-		result, err := p.prepare(ctx, claim, claims)
+	for i, claim := range claims {
+		result, err := p.prepare(ctx, claim, pods[i], claims)
 		if err != nil {
 			p.log.Error("a claim could not be prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "error", err)
 			result = kubeletplugin.PrepareResult{Err: err}
@@ -126,7 +138,7 @@ func (p plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplu
 }
 
 // HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, or takes without fields that it
-// does not know. All of it is tried again.
+// does not know, which is tried again; and that a server which kubelet calls has ended, which is not.
 func (p plugin) HandleError(_ context.Context, err error, message string) {
 	var dropped *resourceslice.DroppedFieldsError
 	if errors.As(err, &dropped) {
@@ -134,20 +146,35 @@ func (p plugin) HandleError(_ context.Context, err error, message string) {
 		return
 	}
 	p.log.Error(message, "error", err)
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		select {
+		case p.failed <- fmt.Errorf("kubelet cannot be served any more: %s: %w", message, err):
+		default: // one reason is enough
+		}
+	}
 }
 
 // prepare makes a claim's grants real and its CDI file; beside it are the others of its pod. Called again for one that is prepared it makes sure of both.
-func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, beside []*resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (kubeletplugin.PrepareResult, error) {
 	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
 		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	user, err := d.userOf(ctx, claim, beside)
+	others, err := d.others(claim, beside)
+	if err != nil {
+		return refuse(err)
+	}
+	user, err := userOf(claim, pods, others)
 	if err != nil {
 		return refuse(err)
 	}
 	task, err := taskOf(claim, d.config.Node, d.config.Agent.Devices(), user)
 	if err != nil {
 		return refuse(err)
+	}
+	for _, result := range ours(claim) {
+		if len(result.ConsumedCapacity) == 0 {
+			d.log.Warn("a request has a whole device, whatever its ceilings: the API server that it was allocated by knows of no shares", "claim", claim.Namespace+"/"+claim.Name, "request", result.Request)
+		}
 	}
 	before, found, err := d.checkpoints.read(task.UID)
 	switch {
@@ -182,6 +209,26 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	d.tell(ctx, claim, task)
 	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
 	return answer(claim), nil
+}
+
+// others are the names of this driver's other claims in a claim's namespace: those of its pod that kubelet asks for with it, and all that
+// are prepared here already, which kubelet does not ask for again.
+func (d *Driver) others(claim *resourceapi.ResourceClaim, beside []*resourceapi.ResourceClaim) ([]string, error) {
+	var names []string
+	for _, other := range beside {
+		names = append(names, other.Name)
+	}
+	known, err := d.checkpoints.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, uid := range known {
+		one, found, err := d.checkpoints.read(uid)
+		if err == nil && found && one.Namespace == claim.Namespace {
+			names = append(names, one.Name)
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == claim.Name }), nil
 }
 
 // realise prepares a task and writes its CDI file; both may be there already.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +124,8 @@ func TestTaskOf(t *testing.T) {
 		"an unknown class":  {claim: claimOf("a", 500, gi, share(`,"class":"urgent"`)), error: "it is one of"},
 		"no such device":    {claim: moved(claimOf("a", 500, gi, ""), here, "gpu-bb"), error: "has no such device"},
 		"of another's pool": {claim: moved(claimOf("a", 500, gi, ""), "node2", "gpu-aa"), error: "has no such device"},
+		"no memory":         {claim: claimOf("a", 250, 0, ""), error: "neither memory nor a memory ceiling"},
+		"whole, ceiling":    {claim: unshared(claimOf("a", 0, 0, share(`,"ceiling":{"compute":"0.8","memory":"8Gi"},"weight":7`))), want: node.Grant{Floor: 1000, Ceiling: 1000, Weight: 1000, MemFloor: h200.Memory, MemCeiling: h200.Memory}},
 		"whole device":      {claim: unshared(claimOf("a", 0, 0, "")), want: node.Grant{Floor: 1000, Ceiling: 1000, Weight: 1000, MemFloor: h200.Memory, MemCeiling: h200.Memory}},
 		"twice on a device": {claim: twice(claimOf("a", 500, gi, "")), error: "at most one share of a device"},
 	} {
@@ -346,58 +347,4 @@ func FuzzParseCheckpoint(f *testing.F) {
 			t.Errorf("took %+v", one)
 		}
 	})
-}
-
-func TestUserOf(t *testing.T) {
-	s := newSite(t, t.TempDir())
-	claim := claimOf("a", 250, 1<<30, "")
-	pod := func(name string, users ...int64) *corev1.Pod {
-		one := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
-		one.Spec.NodeName = here
-		one.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimName: &claim.Name}}
-		for _, user := range users {
-			one.Spec.Containers = append(one.Spec.Containers, corev1.Container{
-				SecurityContext: &corev1.SecurityContext{RunAsUser: &user}, Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
-			})
-		}
-		one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "beside", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64)}})
-		return one
-	}
-	other := claimOf("b", 250, 1<<30, "")
-	two := pod("two", 1000)
-	two.Spec.ResourceClaims = append(two.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: new(string)})
-	two.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "more", ResourceClaimName: &other.Name}}
-	apart := two.DeepCopy()
-	apart.Name, apart.UID = "apart", "uid-apart"
-	two.Spec.Containers[0].Resources.Claims = append(two.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: "more"})
-	apart.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "more"}}
-	for name, test := range map[string]struct {
-		pods  []*corev1.Pod
-		want  uint32
-		error string
-	}{
-		"none":       {},
-		"one":        {pods: []*corev1.Pod{pod("one", 1000)}, want: 1000},
-		"the same":   {pods: []*corev1.Pod{pod("both", 1000, 1000), pod("too", 1000)}, want: 1000},
-		"others":     {pods: []*corev1.Pod{pod("mixed", 1000, 1001)}, error: "users 1000 and 1001"},
-		"over pods":  {pods: []*corev1.Pod{pod("left", 5), pod("right", 6)}, error: "users 5 and 6"},
-		"two claims": {pods: []*corev1.Pod{two}, error: "has the claim claim-b too"},
-		"apart":      {pods: []*corev1.Pod{apart}, want: 1000},
-		"not theirs": {pods: []*corev1.Pod{pod("aside")}},
-	} {
-		client := fake.NewClientset()
-		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "uid-gone"}}
-		for _, one := range test.pods {
-			if _, err := client.CoreV1().Pods("default").Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: one.Name, UID: one.UID})
-		}
-		s.config.Client = client
-		d := &Driver{config: s.config}
-		got, err := d.userOf(t.Context(), claim, []*resourceapi.ResourceClaim{claim, other})
-		if got != test.want || (err == nil) != (test.error == "") || err != nil && !strings.Contains(err.Error(), test.error) {
-			t.Errorf("%s: got %d, %v; want %d, %q", name, got, err, test.want, test.error)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
@@ -17,15 +18,21 @@ import (
 	"github.com/aliquot-dev/aliquot/node"
 )
 
-// tellWithin is how long kubelet is kept waiting for the API server to take in what a claim's limits are.
-const tellWithin = 5 * time.Second
+// tellWithin is how long the API server has to take in what a claim's limits are.
+const tellWithin = 30 * time.Second
 
-// tell writes into the claim's status.devices which shares its containers are held to. That is for people and programs to read, nothing goes
+// tell has tellNow do it, and waits for nothing.
+func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) {
+	claim = claim.DeepCopy()
+	d.telling.Go(func() { d.tellNow(context.WithoutCancel(ctx), claim, task) })
+}
+
+// tellNow writes into the claim's status.devices which shares its containers are held to. That is for people and programs to read, nothing goes
 // by it: when it cannot be written the containers start all the same, and the log says so.
 //
 // It is an update of the whole status and no patch or apply: the API server would merge these by parsing the claim's opaque configurations,
 // write their keys in another order, and refuse that as a change of the allocation (seen with 1.36.3).
-func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) {
+func (d *Driver) tellNow(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
 	claims := d.config.Client.ResourceV1().ResourceClaims(claim.Namespace)
@@ -37,11 +44,11 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, tas
 				return err
 			}
 		}
-		if current.UID != claim.UID {
-			return nil // another claim of the same name
+		if current.UID != claim.UID || !equality.Semantic.DeepEqual(ours(current), ours(claim)) {
+			return nil // another claim of the same name, or allocated anew: what it is held to then is told when it is prepared
 		}
-		err := setDevices(current, task)
-		if err == nil {
+		changed, err := setDevices(current, task)
+		if err == nil && changed {
 			_, err = claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 		}
 		current = nil // what is tried again is tried with the claim as it is then
@@ -52,17 +59,36 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, tas
 	}
 }
 
-// setDevices sets this driver's part of a claim's status.devices.
-func setDevices(claim *resourceapi.ResourceClaim, task node.Task) error {
-	claim.Status.Devices = slices.DeleteFunc(claim.Status.Devices, func(d resourceapi.AllocatedDeviceStatus) bool { return d.Driver == Name })
+// setDevices sets this driver's part of a claim's status.devices; changed is whether it was another.
+func setDevices(claim *resourceapi.ResourceClaim, task node.Task) (changed bool, err error) {
+	var before, others, now []resourceapi.AllocatedDeviceStatus
+	for _, d := range claim.Status.Devices {
+		if d.Driver == Name {
+			before = append(before, d)
+		} else {
+			others = append(others, d)
+		}
+	}
 	for i, result := range ours(claim) {
 		one, err := deviceStatus(result, task.Grants[i], claim.Generation)
 		if err != nil {
-			return err
+			return false, err
 		}
-		claim.Status.Devices = append(claim.Status.Devices, one)
+		now = append(now, one)
 	}
-	return nil
+	claim.Status.Devices = slices.Concat(others, now)
+	return !slices.EqualFunc(before, now, sameLimits), nil
+}
+
+// sameLimits says whether two tell the same, whenever they did.
+func sameLimits(a, b resourceapi.AllocatedDeviceStatus) bool {
+	a, b = *a.DeepCopy(), *b.DeepCopy()
+	for _, conditions := range [][]metav1.Condition{a.Conditions, b.Conditions} {
+		for i := range conditions {
+			conditions[i].LastTransitionTime = metav1.Time{}
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // deviceStatus is one share as the claim's status tells it.

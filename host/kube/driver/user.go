@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,11 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// userOf is the user that the claim's pages are made for: whom the containers that have the claim run as. Nobody can tell from here
-// whom an image runs as by itself, so where the pod does not say it is root. A container with another of the claims beside is refused:
-// its programs would find one share, and the other would lie idle.
-func (d *Driver) userOf(ctx context.Context, claim *resourceapi.ResourceClaim, beside []*resourceapi.ResourceClaim) (uint32, error) {
-	var user *int64
+// podsOf are the pods on this node that a claim is reserved for, or why they are not known.
+type podsOf struct {
+	pods []*corev1.Pod
+	err  error
+}
+
+// podsOf asks for the claim's pods, one by one: to list them the agent would need to read those of others, too.
+func (d *Driver) podsOf(ctx context.Context, claim *resourceapi.ResourceClaim) podsOf {
+	var found []*corev1.Pod
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			continue
@@ -25,16 +30,33 @@ func (d *Driver) userOf(ctx context.Context, claim *resourceapi.ResourceClaim, b
 			continue // it is gone, and the cluster is about to say so
 		}
 		if err != nil {
-			return 0, fmt.Errorf("ask whom pod %s runs as: %w", consumer.Name, err)
+			return podsOf{err: fmt.Errorf("ask whom pod %s runs as: %w", consumer.Name, err)}
 		}
 		if pod.UID != consumer.UID || pod.Spec.NodeName != d.config.Node {
 			continue // it was, or is to be, elsewhere
 		}
-		for _, c := range containersWith(pod, claim.Name) {
-			for _, other := range beside {
-				if other.UID != claim.UID && c.claims[other.Name] {
-					return 0, fmt.Errorf("container %s of pod %s has the claim %s too, and a container can be held to one; put the requests of both into one claim", c.name, pod.Name, other.Name)
-				}
+		found = append(found, pod)
+	}
+	return podsOf{pods: found}
+}
+
+// userOf is the user that the claim's pages are made for: whom the containers that have the claim run as. Nobody can tell from here
+// whom an image runs as by itself, so where the pod does not say it is root. A container with another of the claims beside is refused:
+// its programs would find one share, and the other would lie idle. So is one with a part of the claim alone, which is one task, and
+// a pod whose users are others on the node than in it.
+func userOf(claim *resourceapi.ResourceClaim, of podsOf, beside []string) (uint32, error) {
+	if of.err != nil {
+		return 0, of.err
+	}
+	var user *int64
+	for _, pod := range of.pods {
+		with := containersWith(pod, claim.Name)
+		if len(with) > 0 && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+			return 0, fmt.Errorf("pod %s has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out", pod.Name)
+		}
+		for _, c := range with {
+			if err := c.fits(claim, pod.Name, beside); err != nil {
+				return 0, err
 			}
 			if user != nil && *user != c.user {
 				return 0, fmt.Errorf("containers that share the claim run as users %d and %d, and its pages are one user's; give them the same runAsUser", *user, c.user)
@@ -52,10 +74,27 @@ func (d *Driver) userOf(ctx context.Context, claim *resourceapi.ResourceClaim, b
 type holder struct {
 	name   string
 	user   int64
-	claims map[string]bool // by the names of their objects
+	claims map[string][]string // by the names of their objects, the requests of each that it names; of one all: ""
 }
 
-// containersWith are the containers of a pod that have the claim.
+// fits says why a container cannot be held to the share that is the claim.
+func (c holder) fits(claim *resourceapi.ResourceClaim, pod string, beside []string) error {
+	for _, other := range beside {
+		if other != claim.Name && c.claims[other] != nil {
+			return fmt.Errorf("container %s of pod %s has the claim %s too, and a container can be held to one; put the requests of both into one claim", c.name, pod, other)
+		}
+	}
+	for _, result := range ours(claim) {
+		request, _, _ := strings.Cut(result.Request, "/") // the other half names one of several alternatives
+		if named := c.claims[claim.Name]; !slices.Contains(named, "") && !slices.Contains(named, request) {
+			return fmt.Errorf("container %s of pod %s has the request %s of the claim and not %s, and a claim's requests go to a container together; let it have the whole claim, or make a claim for each container",
+				c.name, pod, strings.Join(named, ", "), request)
+		}
+	}
+	return nil
+}
+
+// containersWith are the containers of a pod that have the claim, or a part of it.
 func containersWith(pod *corev1.Pod, claim string) []holder {
 	objects := map[string]string{} // by their names in the pod
 	for _, c := range pod.Spec.ResourceClaims {
@@ -70,11 +109,19 @@ func containersWith(pod *corev1.Pod, claim string) []holder {
 	}
 	var with []holder
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		one := holder{name: c.Name, claims: map[string]bool{}}
+		one := holder{name: c.Name, claims: map[string][]string{}}
 		for _, used := range c.Resources.Claims {
-			one.claims[objects[used.Name]] = true
+			name := objects[used.Name]
+			one.claims[name] = append(one.claims[name], used.Request)
 		}
-		if !one.claims[claim] {
+		if whole := pod.Status.ExtendedResourceClaimStatus; whole != nil { // made from limits of whole devices
+			for _, used := range whole.RequestMappings {
+				if used.ContainerName == c.Name {
+					one.claims[whole.ResourceClaimName] = append(one.claims[whole.ResourceClaimName], used.RequestName)
+				}
+			}
+		}
+		if one.claims[claim] == nil {
 			continue
 		}
 		whole := pod.Spec.SecurityContext

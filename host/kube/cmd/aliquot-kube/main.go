@@ -66,6 +66,7 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	config.QPS, config.Burst = 50, 100 // two calls a claim that begins, and one for each of its pods; the API server has its own limits
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -90,6 +91,8 @@ func watch(ctx context.Context, found *node.Agent, served *driver.Driver, log *s
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-served.Failed():
+			return err
 		case notice, open := <-found.Notices():
 			if !open {
 				return errors.New("the agent has ended")
