@@ -64,6 +64,8 @@ type policyChecked struct {
 	File    string `json:"file"`
 	Queues  int    `json:"queues"`
 	Windows int    `json:"windows"`
+	// Models are what it names models by: whether there are devices of them is seen where it is set.
+	Models []string `json:"models,omitempty"`
 }
 
 func (c *invocation) policyCheckCommand() *cobra.Command {
@@ -82,8 +84,12 @@ no server. docs/policy.md says what may be in the file.`,
 		if err != nil {
 			return err
 		}
-		out := policyChecked{given[0], len(p.Queues), len(p.Windows)}
-		return c.say(*format, out, fmt.Sprintf("%s is right: %s, %s.", safe.Line(out.File), counted(out.Queues, "queue"), counted(out.Windows, "window")))
+		out := policyChecked{given[0], len(p.Queues), len(p.Windows), p.Models}
+		text := fmt.Sprintf("%s is right: %s, %s.", safe.Line(out.File), counted(out.Queues, "queue"), counted(out.Windows, "window"))
+		if len(out.Models) > 0 {
+			text += " It can be set where there are devices of " + safe.Line(strings.Join(out.Models, ", ")) + "."
+		}
+		return c.say(*format, out, text)
 	}
 	return cmd
 }

@@ -42,8 +42,10 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 		for _, message := range h.alarms {
 			info.Warnings = append(info.Warnings, message)
 		}
-		if h.ruling.failed != "" {
-			info.Warnings = append(info.Warnings, h.ruling.failed)
+		for _, warning := range []string{h.ruling.failed, h.ruling.doubt} {
+			if warning != "" {
+				info.Warnings = append(info.Warnings, warning)
+			}
 		}
 		if h.broken != nil {
 			info.Warnings = append(info.Warnings, h.cannotStore().Error())

@@ -33,6 +33,9 @@ func (h *Host) recover(ctx context.Context) error {
 		return err
 	}
 	h.learnDevices()
+	if err := h.recoverPolicy(ctx); err != nil { // it names models of devices
+		return err
+	}
 	live, err := h.store.Live(ctx)
 	if err != nil {
 		return err
@@ -96,7 +99,7 @@ func (h *Host) recoverQueues(ctx context.Context) error {
 			return fmt.Errorf("%w: queue %s cannot be restored, its parent %q is not there", store.ErrDamaged, queues[0].Name, queues[0].Parent)
 		}
 	}
-	return h.recoverPolicy(ctx)
+	return nil
 }
 
 // learnDevices tells the engine what the node has.

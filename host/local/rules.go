@@ -1,11 +1,13 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -28,7 +30,8 @@ type rules struct {
 	holds  *policy.Window // nil: none does
 	looked time.Time      // when it was last found out which does
 	next   time.Time      // when it is to be found out again; zero: never
-	failed string         // why a window could not begin
+	failed string         // why a window could not begin, or the policy does not hold
+	doubt  string         // what is wrong by now with a policy that holds since before the server started
 }
 
 // under is what the engine is told where a policy holds, with queues that are so by themselves.
@@ -67,22 +70,51 @@ func (h *Host) recoverPolicy(ctx context.Context) error {
 	}
 	var file api.Policy
 	if err := json.Unmarshal([]byte(text), &file); err != nil {
-		return fmt.Errorf("the policy that was set cannot be read: %w", err)
+		h.ruling.failed = fmt.Sprintf("the policy that was set cannot be read: %v; set it again with `aliquot policy set`", err)
+		h.Log.Error("the server starts without its policy", "error", err)
+		return nil
 	}
-	if err := h.usePolicy(file); err != nil {
+	if err := h.usePolicy(file, true); err != nil {
 		h.ruling.failed = fmt.Sprintf("the policy %s does not hold: %v; set it again with `aliquot policy set`", file.Name, err)
 		h.Log.Error("the server starts without its policy", "policy", file.Name, "error", err)
 	}
 	return nil
 }
 
-// usePolicy has a policy file hold from now on.
-func (h *Host) usePolicy(file api.Policy) error {
-	parsed, err := policy.Parse(file.Name, file.Text, h.Now())
+// readPolicy reads a policy file, with whole names of the models that there are. Where it holds again, after a restart, models that are gone
+// and windows that overlap by new rules of a zone are doubts, and no reason to have none of it hold: of two windows the first does.
+func (h *Host) readPolicy(file api.Policy, again bool) (read *policy.Policy, doubts error, err error) {
+	if again {
+		read, err = policy.Read(file.Name, file.Text)
+	} else {
+		read, err = policy.Parse(file.Name, file.Text, h.Now())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	read, wrong, err := read.For(h.models())
+	if err != nil {
+		return nil, nil, err
+	}
+	if again {
+		wrong = append(wrong, read.Overlap(h.Now()))
+	} else if len(wrong) > 0 {
+		return nil, nil, wrong[0]
+	}
+	return read, errors.Join(wrong...), nil
+}
+
+// usePolicy has a policy file hold from now on, or again.
+func (h *Host) usePolicy(file api.Policy, again bool) error {
+	parsed, doubts, err := h.readPolicy(file, again)
 	if err != nil {
 		return err
 	}
 	next := rules{file: file, policy: parsed, holds: parsed.At(h.Now())}
+	if doubts != nil {
+		next.doubt = "the policy holds, but by now something in it is wrong: " + strings.ReplaceAll(doubts.Error(), "\n", "; ")
+		h.Log.Warn("something is wrong with the policy that holds", "policy", file.Name, "error", doubts)
+	}
 	made := parsed.New(h.ruling.own)
 	next.own = append(slices.Clone(h.ruling.own), made...)
 	if err := next.checks(next.own); err != nil {
@@ -190,7 +222,7 @@ func (h *Host) Policy(ctx context.Context) (api.Policy, error) {
 func (h *Host) policyNow() api.Policy {
 	r := &h.ruling
 	out := r.file
-	out.Warning = r.failed
+	out.Warning = cmp.Or(r.failed, r.doubt)
 	if r.policy == nil {
 		return out
 	}
@@ -214,7 +246,7 @@ func (h *Host) SetPolicy(ctx context.Context, who server.Caller, file api.Policy
 	}
 	var out api.Policy
 	err := h.request(ctx, func() error {
-		if err := h.usePolicy(file); err != nil {
+		if err := h.usePolicy(file, false); err != nil {
 			return refuse(api.CodeInvalid, "%v", err)
 		}
 		kept, err := json.Marshal(file)

@@ -92,6 +92,67 @@ func TestPolicyHolds(t *testing.T) {
 	}
 }
 
+// A policy names a model by a part of its name, and one that no device has is refused; one that is gone after a restart is a warning, and the
+// rest holds.
+func TestPolicyNamesModels(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, func(config *Config) {
+		for i := range config.Agent.(*fakeAgent).devices {
+			config.Agent.(*fakeAgent).devices[i].Model = "NVIDIA B300"
+		}
+	})
+	_, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: "aliquot policy 1\nqueue team limit@A10=1\n"})
+	refused(t, err, api.CodeInvalid, "office:2: no device is of model A10: name one of those there are (NVIDIA B300), or leave the word out")
+	if _, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: "aliquot policy 1\nqueue team limit=2 limit@b300=1\n"}); err != nil {
+		t.Fatal(err)
+	}
+	one := spec("1", "sleep 1000")
+	one.Queue, one.Preemptible = "team", true
+	s.running(s.submit(one).UID)
+	second := s.submit(one)
+	if why, err := s.Why(ctx, second.UID); err != nil || why.Code != "quota" || !strings.Contains(why.Message, "NVIDIA B300") {
+		t.Errorf("it waits for %+v (%v)", why, err)
+	}
+	s.edit = nil
+	s.restart()
+	now, err := s.Policy(ctx)
+	if err != nil || now.Name != "office" || !strings.Contains(now.Warning, "office:2: no device is of model b300") {
+		t.Errorf("after its model went the policy is %+v (%v)", now, err)
+	}
+	if queues, err := s.Queues(ctx); err != nil || queues[len(queues)-1].Limit.Compute.String() != "2" {
+		t.Errorf("and the queues are %+v (%v)", queues, err)
+	}
+}
+
+// What holds is held to no new rule when a server starts again: windows that overlap by then are a warning, and the first of them holds. A policy
+// that cannot be read stops no server.
+func TestPolicyHoldsAgain(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, nil)
+	restartWith := func(kept string) api.Policy {
+		t.Helper()
+		if err := s.request(ctx, func() error { s.set(map[string]string{policySetting: kept}); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		s.restart()
+		now, err := s.Policy(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	now := restartWith(`{"name":"office","text":"aliquot policy 1\nqueue team limit=1\nwindow all days=mon-sun\nqueue team limit=2\nwindow sat days=sat\nqueue team limit=3\n"}`)
+	if now.Window != "all" || !strings.Contains(now.Warning, "office:5: window sat overlaps window all of line 3") {
+		t.Errorf("after a restart the policy is %+v", now)
+	}
+	if queues, err := s.Queues(ctx); err != nil || queues[len(queues)-1].Limit.Compute.String() != "2" {
+		t.Errorf("and the queues are %+v (%v)", queues, err)
+	}
+	if now = restartWith("{"); now.Name != "" || !strings.HasPrefix(now.Warning, "the policy that was set cannot be read: ") {
+		t.Errorf("without one that can be read it is %+v", now)
+	}
+}
+
 // A queue that another is under when no policy holds is not removed, even while the policy has that one elsewhere.
 func TestPolicyKeepsParents(t *testing.T) {
 	ctx := context.Background()

@@ -16,6 +16,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/server"
 )
 
@@ -99,28 +100,23 @@ func (h *Host) checkName(one *api.Workload) error {
 // prints behind the name of a simulated one. A part that fits several models is refused; one that fits none stays as it is, and is
 // the engine's to refuse.
 func (h *Host) nameModel(spec *api.WorkloadSpec) error {
-	asked := strings.TrimSpace(strings.TrimSuffix(strings.ToLower(spec.Model), "(simulated)"))
-	if asked == "" {
-		return nil
-	}
-	var like []string
-	for _, device := range h.devices {
-		switch has := strings.ToLower(device.Model); {
-		case has == asked:
-			spec.Model = device.Model
-			return nil
-		case strings.Contains(has, asked) && !slices.Contains(like, device.Model):
-			like = append(like, device.Model)
-		}
-	}
+	like := policy.Model(spec.Model, h.models())
 	if len(like) > 1 {
-		slices.Sort(like)
 		return api.Invalid("a device of model %s was asked for, and that is a part of several names: write one of them, %s", spec.Model, strings.Join(like, " or "))
 	}
 	if len(like) == 1 {
 		spec.Model = like[0]
 	}
 	return nil
+}
+
+// models are the models of the devices.
+func (h *Host) models() []string {
+	var all []string
+	for _, device := range h.devices {
+		all = append(all, device.Model)
+	}
+	return all
 }
 
 // checkFit refuses what could never run here: an unknown queue, more than any device has; and a priority that its user may not give.

@@ -17,13 +17,18 @@ func (w *Window) nothing() error {
 }
 
 // whole says what is wrong with a file that was read to its end.
-func (p *parser) whole(after time.Time) error {
+func (p *parser) whole() error {
 	switch {
 	case p.window != nil && p.window.empty():
 		return &Error{p.Name, p.window.Line, p.window.nothing()}
 	case p.window == nil && p.empty():
 		return &Error{p.Name, p.line, fmt.Errorf("the policy names nothing: write at least one queue, pool, top or placement line")}
 	}
+	return nil
+}
+
+// Overlap says which windows hold at once within 400 days of a moment, and when they first do; nil: none do.
+func (p *Policy) Overlap(after time.Time) error {
 	a, b, found := p.overlap(after)
 	if !found {
 		return nil

@@ -44,16 +44,34 @@ func Parse(name, text string, after time.Time) (*Policy, error) {
 	if len(text) > api.MaxPolicyBytes {
 		return nil, &Error{name, 1, fmt.Errorf("the file has %d bytes: a policy has %d at most", len(text), api.MaxPolicyBytes)}
 	}
-	p := &parser{Policy: &Policy{Name: name, Zone: "UTC"}, zone: time.UTC}
+	p, err := Read(name, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Overlap(after); err != nil {
+		return nil, err
+	}
+	return p, p.Check([]api.QueueSpec{{Name: api.DefaultQueue, Quota: api.Unlimited}})
+}
+
+// Read reads a policy file that was found right before, and says what is wrong with its lines.
+func Read(name, text string) (*Policy, error) { return read(name, text, nil) }
+
+// read reads a policy file line by line; models are those that it may name, nil: not known.
+func read(name, text string, models *knownModels) (*Policy, error) {
+	p := &parser{Policy: &Policy{Name: name, Zone: "UTC", text: text}, zone: time.UTC, models: models}
 	p.section = &p.Settings
 	for text := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		p.line++
-		words := strings.Fields(text)
-		var err error
+		comment := strings.HasPrefix(strings.TrimSpace(text), "#")
+		words, err := fields(text)
 		switch {
+		case p.line > 1 && comment:
+			err = nil
+		case err != nil:
 		case p.line == 1 && strings.Join(words, " ") != FormatLine:
 			err = fmt.Errorf("the first line is %q: it must be %q", shortened(text), FormatLine)
-		case p.line == 1 || len(words) == 0 || strings.HasPrefix(words[0], "#"):
+		case p.line == 1 || len(words) == 0:
 		default:
 			err = p.take(words)
 		}
@@ -61,10 +79,7 @@ func Parse(name, text string, after time.Time) (*Policy, error) {
 			return nil, &Error{name, p.line, err}
 		}
 	}
-	if err := p.whole(after); err != nil {
-		return nil, err
-	}
-	return p.Policy, p.Check([]api.QueueSpec{{Name: api.DefaultQueue, Quota: api.Unlimited}})
+	return p.Policy, p.whole()
 }
 
 // parser is a policy file on its way in.
@@ -77,6 +92,7 @@ type parser struct {
 	window  *Window   // nil: before the first
 	words   map[string]string
 	lines   map[*Settings]map[string]int // of top and placement
+	models  *knownModels                 // nil: not known
 }
 
 // take takes in one line: a word that says what it is, then a name, then words of the form key=value in any order.

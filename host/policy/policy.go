@@ -21,6 +21,8 @@ type Policy struct {
 	Zone string // of windows that name none
 	Settings
 	Windows []*Window // in the order of the file; no two hold at once
+	Models  []string  // that it names, as it does
+	text    string    // of the file
 }
 
 // Settings are what holds, always or in a window.
@@ -58,7 +60,7 @@ type Window struct {
 func (q *Queue) Says() []string {
 	all := make([]string, len(q.changes))
 	for i, c := range q.changes {
-		all[i] = c.key + "=" + c.value
+		all[i] = written(c.key, c.value)
 	}
 	return all
 }

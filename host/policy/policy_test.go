@@ -208,6 +208,7 @@ func TestErrors(t *testing.T) {
 		head + "queue\n":                                      "a.policy:2: a queue needs a name",
 		head + "queue a quota\n":                              `a.policy:2: "quota" is not key=value`,
 		head + "queue a quota=1 quota=2\n":                    `a.policy:2: "quota=2" is not key=value with a key that comes once`,
+		head + "queue a quota@\"NVIDIA H200=1\n":              `a.policy:2: a name in quotes does not end`,
 		head + "queue a qouta=1\n":                            "a.policy:2: qouta=1: a queue has no such word",
 		head + "queue a quota=x\n":                            "a.policy:2: quota=x: ",
 		head + "queue a quota-cpu=1\n":                        "a.policy:2: quota-cpu=1: there is no amount of cpu",

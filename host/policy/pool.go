@@ -44,11 +44,14 @@ func (p *parser) takePool(name string) error {
 	q := &Pool{Name: name, Line: p.line}
 	for _, key := range slices.Sorted(maps.Keys(p.words)) {
 		value, _ := p.word(key)
+		if key == "models" {
+			value = p.allModels(value)
+		}
 		change, err := poolChange(key, value)
 		if err != nil {
 			return fmt.Errorf("%s=%s: %w", shortened(key), shortened(value), err)
 		}
-		q.words, q.changes = append(q.words, key+"="+value), append(q.changes, change)
+		q.words, q.changes = append(q.words, written(key, value)), append(q.changes, change)
 	}
 	p.section.Pools = append(p.section.Pools, q)
 	whole := engine.Pool{Name: name}

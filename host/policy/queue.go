@@ -30,6 +30,12 @@ func (p *parser) takeQueue(name string) error {
 	q := &Queue{Name: name, Line: p.line}
 	for _, key := range slices.Sorted(maps.Keys(p.words)) {
 		value, _ := p.word(key)
+		if bound, model, of := strings.Cut(key, "@"); of && model != "" {
+			key = bound + "@" + p.model(model)
+		}
+		if slices.ContainsFunc(q.changes, func(c change) bool { return c.key == key }) {
+			return fmt.Errorf("%s of queue %s is said twice, by two names of one model: say it once", shortened(key), name)
+		}
 		apply, err := p.change(name, key, value)
 		if err != nil {
 			return fmt.Errorf("%s=%s: %w", shortened(key), shortened(value), err)

@@ -100,10 +100,11 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if o.Order != Fair {
 			return nil, fmt.Errorf("a policy file rules the order of jobs itself: run it under the order %s, not %s", Fair, o.Order)
 		}
-		if err := o.Rules.Policy.Check(t.Queues); err != nil {
+		rules, err := o.Rules.of(t)
+		if err != nil {
 			return nil, err
 		}
-		r.rules = &ruling{Rules: o.Rules, next: engine.Never}
+		r.rules = &ruling{Rules: rules, next: engine.Never}
 	}
 	if err := r.prepare(t); err != nil {
 		return nil, err

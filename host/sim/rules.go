@@ -15,6 +15,32 @@ type Rules struct {
 	Start  time.Time // when time 0 of the trace is: its windows come by that
 }
 
+// of are the rules with whole names of the models of a trace, among whose queues they add up.
+func (r *Rules) of(t *Trace) (*Rules, error) {
+	var models []string
+	add := func(n engine.NodeSet) {
+		for _, d := range n.Devices {
+			models = append(models, d.Model)
+		}
+	}
+	for _, n := range t.Nodes {
+		add(n)
+	}
+	for _, event := range t.Events {
+		if n, ok := event.(engine.NodeSet); ok {
+			add(n)
+		}
+	}
+	named, wrong, err := r.Policy.For(models)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(wrong) > 0:
+		return nil, wrong[0]
+	}
+	return &Rules{Policy: named, Start: r.Start}, named.Check(t.Queues)
+}
+
 // ruling is how far the rules of a run are.
 type ruling struct {
 	*Rules

@@ -55,6 +55,19 @@ func TestWindowsByHand(t *testing.T) {
 	}
 }
 
+// A model is named by a part of its name in a simulation as on a server; what no device of the trace is like is refused with its line.
+func TestRulesNameModels(t *testing.T) {
+	trace := few(t, "nodes 1 devices=2 model=NVIDIA-H200", "job one at=0 run=1h queue=train", "job two at=0 run=1h queue=train")
+	r := rules(t, "2026-01-05 20:00:00", "queue train limit@h200=1")
+	if out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r}); err != nil || out.MeanWait != 1800 {
+		t.Errorf("under a limit of one device of two: %+v %v", out, err)
+	}
+	r = rules(t, "2026-01-05 20:00:00", "queue train limit@A10=1")
+	if _, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r}); err == nil || !strings.HasPrefix(err.Error(), "rules:2: no device is of model A10: name one of those there are (NVIDIA-H200)") {
+		t.Errorf("a model that no device has: %v", err)
+	}
+}
+
 // What no window lets start ends the run with a word, though windows come for ever.
 func TestWindowsThatNeverHelp(t *testing.T) {
 	trace := few(t, "nodes 1 devices=2", "job one at=0 run=1h queue=train", "job more at=0 run=1h queue=train")
