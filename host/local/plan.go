@@ -31,6 +31,7 @@ func (h *Host) Plan(ctx context.Context, who server.Caller, spec api.WorkloadSpe
 		}
 		if refused == nil {
 			out, refused = h.planned(w)
+			out.Notes = w.now.Status.Notes // the time limit of its queue
 		}
 	})
 	if err == nil && refused != nil {
@@ -38,7 +39,7 @@ func (h *Host) Plan(ctx context.Context, who server.Caller, spec api.WorkloadSpe
 	}
 	if limits := limitsOf(spec); err == nil {
 		if failed := h.groups.Try(given.UID, limits); failed != nil {
-			out.Notes = []string{notHeld(spec, failed)}
+			out.Notes = append([]string{notHeld(spec, failed)}, out.Notes...)
 		}
 	}
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/local/cgroup"
 )
 
 const officeHours = `aliquot policy 1
@@ -186,8 +187,19 @@ func TestLongestRun(t *testing.T) {
 	if status.Outcome != api.TimedOut || len(status.Notes) == 0 || !strings.Contains(status.Notes[0], "queue org lets work run for 200ms at most") {
 		t.Errorf("ended with %+v", status)
 	}
-	w.TimeLimit = api.Duration(30 * time.Minute)
-	_, err := s.Submit(ctx, me, w)
+	// By the shortest of both it ends, and that alone is said, beside what else there is to say; a plan says the same.
+	w.Queue, w.CPU, s.groups = "short", 500, new(cgroup.Tree)
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "short", Parent: "team", Quota: api.Unlimited, LongestRun: api.Duration(2 * time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Plan(ctx, me, w)
+	for _, notes := range [][]string{s.submit(w).Status.Notes, plan.Notes} {
+		if len(notes) != 2 || !strings.HasPrefix(notes[0], "--cpu 0.50 is not held") || !strings.HasPrefix(notes[1], "queue org lets work run for 200ms") {
+			t.Errorf("told %q (%v)", notes, err)
+		}
+	}
+	w.Queue, w.TimeLimit = "team", api.Duration(30*time.Minute)
+	_, err = s.Submit(ctx, me, w)
 	refused(t, err, api.CodeInvalid, "a time limit of 30m was asked for, and work in queue org may run for 200ms at most")
 	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "org", Quota: api.Unlimited, LongestRun: 1})
 	refused(t, err, api.CodeInvalid, "no time to run")

@@ -151,10 +151,10 @@ func (h *Host) checkFit(w *work) error {
 	return nil
 }
 
-// boundRun holds a workload to how long its queue, and those above that, let work run.
+// boundRun holds a workload to how long its queue, and those above that, let work run; it is told the bound by which it ends.
 func boundRun(w *work, queues []api.Queue) error {
 	limit := &w.now.Spec.TimeLimit
-	asked := *limit > 0
+	asked, note := *limit > 0, ""
 	for name := w.now.Spec.Queue; name != ""; {
 		at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == name })
 		queue := &queues[at] // a queue's parent is there
@@ -162,9 +162,12 @@ func boundRun(w *work, queues []api.Queue) error {
 			return api.Invalid("a time limit of %s was asked for, and work in queue %s may run for %s at most: ask for that or less", *limit, name, longest)
 		} else if longest > 0 && (*limit == 0 || *limit > longest) {
 			*limit = longest
-			w.now.Status.Notes = []string{fmt.Sprintf("queue %s lets work run for %s at most: it ends then", name, longest)}
+			note = fmt.Sprintf("queue %s lets work run for %s at most: it ends then", name, longest)
 		}
 		name = queue.Parent
+	}
+	if note != "" {
+		w.now.Status.Notes = append(slices.Clip(w.now.Status.Notes), note)
 	}
 	return nil
 }
