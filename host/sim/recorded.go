@@ -36,6 +36,7 @@ type logRecord struct {
 
 type logSnapshot struct {
 	Now       engine.Time     `json:"now"`
+	Policy    engine.Policy   `json:"policy"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
 	Workloads []struct {
@@ -177,7 +178,7 @@ func (o *Recording) listen(snapshot *logSnapshot, events []engine.Event) {
 	o.Was.Order, o.Was.Policy = AsRecorded, "as it was"
 }
 
-// state takes in nodes, classes and queues of the snapshot.
+// state takes in nodes, classes, queues, pools and the order of the snapshot.
 func (l *listener) state(s *logSnapshot) {
 	for _, n := range s.Fleet.Nodes {
 		if n.Gone {
@@ -206,6 +207,9 @@ func (l *listener) state(s *logSnapshot) {
 		l.trace.Classes = append(l.trace.Classes, f)
 	}
 	l.trace.Queues = s.Queues
+	if p := s.Policy; p.OneLine || len(p.Pools) > 0 { // of the window that held, until the next; the run has a placement of its own
+		l.trace.Events = append(l.trace.Events, engine.PolicySet{Policy: engine.Policy{Window: p.Window, OneLine: p.OneLine, Pools: p.Pools}})
+	}
 }
 
 // setting keeps what happened to nodes and queues, for what might have been is run among the same.

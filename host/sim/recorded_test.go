@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
@@ -115,6 +116,57 @@ func TestRecordingOfAPart(t *testing.T) {
 	}
 	if r := runJobs(t, rec.Trace, Backfill); r.Jobs != 3 || r.Makespan != 40 {
 		t.Errorf("run again, %d jobs take %g s", r.Jobs, r.Makespan)
+	}
+}
+
+// The pools and the order that held when a log began hold when its day is run again.
+func TestRecordingKeepsPools(t *testing.T) {
+	trace := few(t, "nodes 1 devices=2", "job one run=10s", "job two run=10s")
+	e := engine.New(engine.Config{})
+	last := 0
+	e.Step(engine.PolicySet{Policy: engine.Policy{OneLine: true, Pools: []engine.Pool{{Name: "serving", Last: &last, Classes: []api.Class{api.Inference}}}}})
+	e.Step(trace.Nodes[0])
+	var text bytes.Buffer
+	log, err := engine.NewLogWriter(&text, e.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(event engine.Event) (first engine.ActionID) {
+		t.Helper()
+		actions := e.Step(event)
+		if err := log.Append(event, actions); err != nil {
+			t.Fatal(err)
+		}
+		if len(actions) > 0 {
+			first = actions[0].Action()
+		}
+		return first
+	}
+	for i, id := range []string{"one", "two"} {
+		at := engine.At{At: engine.Time(i) * 10_000_000}
+		w := workloadOf(trace, id)
+		w.Class = api.Training
+		step(engine.Done{At: at, ID: step(engine.Submit{At: at, Workload: w})})
+		step(engine.Started{At: at, ID: id})
+		step(engine.Ended{At: engine.At{At: at.At + 10_000_000}, ID: id})
+	}
+	path := filepath.Join(t.TempDir(), "00000003.events")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := ReadLog(path)
+	if err != nil || rec.Differs != nil {
+		t.Fatal(err, rec)
+	}
+	for i := range rec.Trace.Jobs {
+		rec.Trace.Jobs[i].Submit = 0
+	}
+	// One of the two devices is for others: the second job waits for the first.
+	if r := runJobs(t, rec.Trace, Fair); r.MeanWait != 5 {
+		t.Errorf("run again, a job waits %g s in the mean, want 5", r.MeanWait)
+	}
+	if set, ok := rec.Trace.Events[0].(engine.PolicySet); !ok || !set.Policy.OneLine {
+		t.Errorf("its first event is %+v", rec.Trace.Events[0])
 	}
 }
 
