@@ -131,6 +131,7 @@ func (w *world) Observe(grant GrantSlot, _ NS) Observation {
 	}
 	if left := t.launched - t.completed; left > 0 {
 		o.Outstanding = true
+		o.Coming = t.backlog > 0 && t.gate.Open && w.now < t.gate.End // its program stands at its run-ahead
 		o.OutstandingNS = NS(left) * t.kernel
 		o.BusyUntil = w.saidEnd(t, left)
 	}
