@@ -14,6 +14,7 @@
 #include "shim.h"
 
 #include <signal.h>
+#include <string.h>
 
 #define SLOT_BITS 6
 #define OWNER_MASK 0x3fffffffu
@@ -23,7 +24,9 @@
 _Static_assert(ALQ_MAX_PROCS <= 1 << SLOT_BITS, "a slot fits the lock word");
 
 static struct lock mine;
-static uint64_t used[ALQ_MAX_GRANTS], overhead[ALQ_MAX_GRANTS];
+
+enum sum { USED, OVERHEAD, SUMS };
+static uint64_t sums[ALQ_MAX_GRANTS][SUMS];
 
 static uint32_t owner_word(uint32_t slot)
 {
@@ -71,14 +74,15 @@ static void sums_unlock(void)
 	lock_give(&mine);
 }
 
-static void publish(uint32_t grant)
+/* Where the others see a sum of this process. */
+static uint64_t *shown(uint32_t grant, enum sum sum)
 {
-	put_seq(&tel_of(grant)->mem_used, used[grant]);
-	put_seq(&tel_of(grant)->mem_overhead, overhead[grant]);
+	struct alq_tel_grant *t = tel_of(grant);
+	return sum == USED ? &t->mem_used : &t->mem_overhead;
 }
 
 /* Takes bytes if they fit what is granted. *want is what the task would hold with them. */
-static bool take(uint32_t grant, uint64_t *mine_sum, uint64_t bytes, uint64_t *want)
+static bool take(uint32_t grant, enum sum sum, uint64_t bytes, uint64_t *want)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
 	sums_lock();
@@ -86,13 +90,11 @@ static bool take(uint32_t grant, uint64_t *mine_sum, uint64_t bytes, uint64_t *w
 	*want = memory_sum(grant) + bytes;
 	bool fits = *want >= bytes && *want <= get_seq(&c->mem_granted) && *want <= get(&c->mem_ceiling);
 	if (fits) {
-		*mine_sum += bytes;
-		publish(grant);
+		put_seq(shown(grant, sum), sums[grant][sum] += bytes);
 		ALQ_POINT("shim.memory.reserved");
 		/* The arbiter takes unused memory back by lowering the grant and then looking at the sums: one of us sees the other. */
 		if (*want > get_seq(&c->mem_granted)) {
-			*mine_sum -= bytes;
-			publish(grant);
+			put_release(shown(grant, sum), sums[grant][sum] -= bytes);
 			fits = false;
 		}
 	}
@@ -100,14 +102,14 @@ static bool take(uint32_t grant, uint64_t *mine_sum, uint64_t bytes, uint64_t *w
 	return fits;
 }
 
-static bool reserve(uint32_t grant, uint64_t *mine_sum, uint64_t bytes)
+static bool reserve(uint32_t grant, enum sum sum, uint64_t bytes)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
 	uint64_t want;
 	if (bytes == 0)
 		return true;
 	for (int i = 0; i < ASK_TRIES && (get(&c->policy_flags) & ALQ_POLICY_STOPPED) == 0; i++) {
-		if (take(grant, mine_sum, bytes, &want))
+		if (take(grant, sum, bytes, &want))
 			return true;
 		if (want < bytes || want > get(&c->mem_ceiling) || !line_ask_memory(grant, want))
 			break;
@@ -116,40 +118,41 @@ static bool reserve(uint32_t grant, uint64_t *mine_sum, uint64_t bytes)
 	return false;
 }
 
-static void give(uint32_t grant, uint64_t *mine_sum, uint64_t bytes)
+static void give(uint32_t grant, enum sum sum, uint64_t bytes)
 {
 	sums_lock();
-	*mine_sum -= bytes < *mine_sum ? bytes : *mine_sum;
-	publish(grant);
+	uint64_t *own = &sums[grant][sum];
+	*own -= bytes < *own ? bytes : *own;
+	put_release(shown(grant, sum), *own);
 	sums_unlock();
 }
 
 bool memory_reserve(uint32_t grant, uint64_t bytes)
 {
-	return reserve(grant, &used[grant], bytes);
+	return reserve(grant, USED, bytes);
 }
 
 void memory_return(uint32_t grant, uint64_t bytes)
 {
 	if (bytes != 0)
-		give(grant, &used[grant], bytes);
+		give(grant, USED, bytes);
 }
 
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes)
 {
-	return reserve(grant, &overhead[grant], bytes);
+	return reserve(grant, OVERHEAD, bytes);
 }
 
 void memory_return_overhead(uint32_t grant, uint64_t bytes)
 {
 	if (bytes != 0)
-		give(grant, &overhead[grant], bytes);
+		give(grant, OVERHEAD, bytes);
 }
 
 uint64_t memory_own(uint32_t grant)
 {
 	sums_lock();
-	uint64_t own = used[grant] + overhead[grant];
+	uint64_t own = sums[grant][USED] + sums[grant][OVERHEAD];
 	sums_unlock();
 	return own;
 }
@@ -163,13 +166,13 @@ void memory_republish(void)
 {
 	sums_lock();
 	for (uint32_t g = 0; g < task.grants; g++)
-		publish(g);
+		for (enum sum sum = USED; sum < SUMS; sum++)
+			put_seq(shown(g, sum), sums[g][sum]);
 	sums_unlock();
 }
 
 void memory_forget(void)
 {
 	mine.word = 0;
-	for (int g = 0; g < ALQ_MAX_GRANTS; g++)
-		used[g] = overhead[g] = 0;
+	memset(sums, 0, sizeof(sums));
 }
