@@ -4,7 +4,7 @@ const (
 	retryFirst = 500 * microsecond // one who waited and then launched nothing: twice as long each time,
 	retrySteps = 7                 // up to 64 ms
 	shortPause = 150 * microsecond // a pause that costs no more than giving the device away and back
-	still      = 200 * microsecond // who has launched nothing for so long may have launched its last for now
+	stillFor   = 200 * microsecond // who has launched nothing for so long may have launched its last for now
 	recheck    = 500 * microsecond // when to look again at work that is late, without word from its processes
 )
 
@@ -191,7 +191,8 @@ func (r *Rule) idled(holder *grant, wanted bool) (at NS, lost bool) {
 }
 
 // aboutToIdle says whether the holder's work should end within Early, nothing comes behind it and it will not come back soon then: the device
-// goes to whoever waits before it idles. Not from the latency class, whose next request may come any moment. at is when to look again; while launches come, what is queued lasts until about then.
+// goes to whoever waits before it idles. Not from the latency class, whose next request may come any moment. at is when to look again; while
+// launches come, what is queued lasts until about then.
 func (r *Rule) aboutToIdle(holder *grant, wanted bool) (at NS, soon bool) {
 	if !wanted || !holder.outstanding || holder.busyUntil < r.now || holder.policy.Latency {
 		return Never, false
@@ -203,7 +204,7 @@ func (r *Rule) aboutToIdle(holder *grant, wanted bool) (at NS, soon bool) {
 	if holder.coming {
 		since = r.now
 	}
-	at = max(since+still, holder.busyUntil-min(holder.busyUntil, r.config.Early))
+	at = max(since+stillFor, holder.busyUntil-min(holder.busyUntil, r.config.Early))
 	return at, at <= r.now
 }
 

@@ -45,7 +45,8 @@ bool core_idled(const struct core *core, int holder, bool wanted, uint64_t *at)
 
 /*
  * Whether the holder's work should end within `early`, nothing comes behind it and it will not come back soon then: the device goes to whoever
- * waits before it idles. Not from the latency class, whose next request may come any moment. *at: when to look again; while launches come, what is queued lasts until about then.
+ * waits before it idles. Not from the latency class, whose next request may come any moment. *at: when to look again; while launches come, what
+ * is queued lasts until about then.
  */
 bool core_about_to_idle(const struct core *core, const struct core_grant *h, bool wanted, uint64_t *at)
 {

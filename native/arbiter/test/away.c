@@ -89,7 +89,6 @@ void test_versions(void)
 	rig_open(&rig, program);
 	rig_device(&rig, D0[0], 16 * GIB);
 	struct pages p[2] = {rig_task(&rig, "ours", 1, D0, 500, 800, GIB, 2 * GIB), rig_task(&rig, "newer", 1, D0, 250, 800, GIB, 2 * GIB)};
-	p[0].ctl->header.minor = p[0].tel->header.minor = p[0].book->header.minor = ALQ_ABI_MINOR + 1; /* that is taken, and left so */
 	p[0].ctl->header.minor = p[0].tel->header.minor = p[0].book->header.minor = ALQ_ABI_MINOR + 1; /* taken, and left so */
 	p[1].ctl->header.version = p[1].tel->header.version = p[1].book->header.version = ALQ_ABI_VERSION + 1;
 	rig_start(&rig, NULL);
