@@ -94,8 +94,17 @@ func (c container) remove(uid string) error {
 	return err
 }
 
-// list are the UIDs of the claims that have a CDI file.
+// list are the UIDs of the claims that have a CDI file. What was half written when a driver was killed is removed.
 func (c container) list() ([]string, error) {
+	half, err := filepath.Glob(c.path("*") + unfinished)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range half {
+		if err := os.Remove(file); err != nil {
+			return nil, err
+		}
+	}
 	files, err := filepath.Glob(c.path("*"))
 	if err != nil {
 		return nil, err

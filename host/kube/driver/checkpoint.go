@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
@@ -137,6 +138,7 @@ func replaceFile(path string, content []byte, mode os.FileMode) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
+	point.Here("kube.file.written")
 	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}

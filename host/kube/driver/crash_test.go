@@ -32,8 +32,9 @@ func TestKilledAtEachPoint(t *testing.T) {
 		}
 		return // nobody killed it, which the parent finds
 	}
-	// A driver that starts passes this one for each claim that is prepared: the second time is for the claim that kubelet asks for.
-	for _, point := range append(points(t), "kube.prepare.granted:2") {
+	// A driver that starts passes these for each claim that is prepared: later times are for the claim that kubelet asks for, whose files are a
+	// checkpoint, the CDI file, the checkpoint again, and a last one when it is taken back.
+	for _, point := range append(points(t), "kube.prepare.granted:2", "kube.file.written:2", "kube.file.written:3", "kube.file.written:4", "kube.file.written:5") {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
@@ -45,6 +46,9 @@ func TestKilledAtEachPoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := s.open()
+			if half, err := filepath.Glob(filepath.Join(folder, "*", "*"+unfinished)); err != nil || len(half) > 0 {
+				t.Errorf("files are left half written: %v, %v", half, err)
+			}
 			files, err := p.container.list()
 			if err != nil || !slices.Contains(files, "keep") {
 				t.Errorf("what ran beside it lost its CDI file: %v, %v", files, err)
@@ -84,7 +88,7 @@ func killed(t *testing.T, folder, point string) {
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("the point is never reached: %v\n%s", err, said)
 	}
-	if hit, err := os.ReadFile(log); err != nil || strings.TrimSpace(string(hit)) != strings.TrimSuffix(point, ":2") {
+	if hit, err := os.ReadFile(log); err != nil || strings.TrimSpace(string(hit)) != strings.Split(point, ":")[0] {
 		t.Fatalf("it was killed elsewhere: %q, %v", hit, err)
 	}
 }

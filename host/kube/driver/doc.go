@@ -29,4 +29,5 @@ type Agent interface {
 	Prepare(ctx context.Context, task node.Task) (node.Launch, error)
 	Unprepare(ctx context.Context, uid string) error
 	Prepared() []node.Task
+	Sample(ctx context.Context) (node.Sample, error)
 }

@@ -45,6 +45,8 @@ type Driver struct {
 
 	telling sync.WaitGroup // of limits, into claims
 	failed  chan error     // why kubelet is not served any more
+	end     context.CancelFunc
+	looking sync.WaitGroup // for claims that nobody has any more
 }
 
 // Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
@@ -67,6 +69,8 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		d.Close()
 		return nil, err
 	}
+	ctx, d.end = context.WithCancel(ctx)
+	d.looking.Go(func() { d.reconcileUntil(ctx) })
 	return d, nil
 }
 
@@ -95,7 +99,11 @@ func (d *Driver) Failed() <-chan error { return d.failed }
 // Close ends the driver and leaves what is prepared as it is. It leaves its slices too, so that nothing is evicted while it is replaced;
 // kubelet removes them, and their taints with them, when none has registered for 30 s (kubelet 1.36): nothing new is placed then.
 func (d *Driver) Close() {
+	if d.end != nil {
+		d.end()
+	}
 	d.helper.Stop()
+	d.looking.Wait()
 	d.telling.Wait()
 }
 
@@ -183,6 +191,12 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	case found && before.Phase == prepared && reflect.DeepEqual(before.Task.Grants, task.Grants):
 		if err := d.realise(ctx, before.Task); err != nil {
 			return refuse(err)
+		}
+		if before.Name == "" { // it was damaged, and node's record has no names
+			before.Namespace, before.Name = claim.Namespace, claim.Name
+			if err := d.checkpoints.write(before); err != nil {
+				return refuse(err)
+			}
 		}
 		d.tell(ctx, claim, before.Task)
 		return answer(claim), nil

@@ -33,6 +33,7 @@ type agentOf struct {
 	testing.TB
 	folder  string
 	refuses error
+	used    map[string][]int // processes of tasks
 }
 
 func (a *agentOf) Devices() []node.Device { return []node.Device{h200} }
@@ -53,6 +54,14 @@ func (a *agentOf) Unprepare(_ context.Context, uid string) error {
 }
 
 func (a *agentOf) Prepared() []node.Task { return slices.Collect(maps.Values(a.tasks())) }
+
+func (a *agentOf) Sample(context.Context) (node.Sample, error) {
+	var sample node.Sample
+	for uid, processes := range a.used {
+		sample.Tasks = append(sample.Tasks, node.Usage{Task: uid, Processes: processes})
+	}
+	return sample, nil
+}
 
 func (a *agentOf) put(t node.Task) {
 	raw, err := json.Marshal(t)
