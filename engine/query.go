@@ -220,14 +220,17 @@ func (e *Engine) Check(w Workload) error {
 // CheckQuota says why a workload could never hold its floors in its queue, whatever ended there. It changes nothing.
 func (e *Engine) CheckQuota(w Workload) error { return checkQuota(e.queues, w) }
 
-// CheckQuotaUnder is CheckQuota for when a policy holds whose queues are all there are.
-func CheckQuotaUnder(p Policy, w Workload) error {
+// Quotas are the quotas and limits of queues under a policy that may hold at another time.
+type Quotas struct{ queues *queue.Tree }
+
+// QuotasOf are the quotas and limits of a policy whose queues are all there are, or what does not add up with them.
+func QuotasOf(p Policy) (*Quotas, error) {
 	tree := queue.New()
-	if err := tree.SetAll(p.Queues); err != nil {
-		return err
-	}
-	return checkQuota(tree, w)
+	return &Quotas{tree}, tree.SetAll(p.Queues)
 }
+
+// Check is CheckQuota for when they hold.
+func (q *Quotas) Check(w Workload) error { return checkQuota(q.queues, w) }
 
 func checkQuota(queues *queue.Tree, w Workload) error {
 	q, ok := queues.Get(w.Queue)

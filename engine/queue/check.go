@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -153,12 +154,53 @@ func (p *plan) check() error {
 				sum += guaranteed(c, model, r)
 			}
 			if sum > quota {
-				return fmt.Errorf("the quotas of the queues under %s add up to %s%s, and its own is %s: lower theirs or raise its own",
-					p.name, Format(r, sum), on(model), Format(r, quota))
+				return tooLittle(p.name, &p.bounds[i], r, sum)
 			}
 		}
 	}
 	return nil
+}
+
+// promised is what a queue and those under it are guaranteed, overall and of each model, or which of them has less than those under it: as
+// guaranteed and plan.check say it, for a whole tree at once.
+func (n *Node) promised() (map[string]Amounts, error) {
+	sums := map[string]Amounts{}
+	for _, c := range n.children {
+		of, err := c.promised()
+		if err != nil {
+			return nil, err
+		}
+		for model, amounts := range of {
+			sums[model] = sums[model].Plus(amounts, 1)
+		}
+	}
+	out := maps.Clone(sums)
+	for r := range resources {
+		overall := out[""]
+		overall[r] = max(overall[r], modelSum(n.bounds, r))
+		out[""] = overall
+	}
+	for i := range n.bounds {
+		b := &n.bounds[i]
+		of := out[b.model]
+		for r := range resources {
+			if b.quota[r] == Unbounded {
+				continue
+			}
+			if sum := sums[b.model][r]; sum > b.quota[r] {
+				return nil, tooLittle(n.Name, b, r, sum)
+			}
+			of[r] = b.quota[r]
+		}
+		out[b.model] = of
+	}
+	return out, nil
+}
+
+// tooLittle says that a queue is guaranteed less than those under it.
+func tooLittle(name string, b *bound, r Resource, sum int64) error {
+	return fmt.Errorf("the quotas of the queues under %s add up to %s%s, and its own is %s: lower theirs or raise its own",
+		name, Format(r, sum), on(b.model), Format(r, b.quota[r]))
 }
 
 func on(model string) string {

@@ -29,45 +29,63 @@ func (t *Tree) CheckAll(specs []api.QueueSpec) error {
 
 // changed are the given queues, each after its parent, if with them all queues together would add up.
 func (t *Tree) changed(specs []api.QueueSpec) ([]api.QueueSpec, error) {
-	given, parents := map[string]bool{}, map[string]string{}
+	given := map[string]bool{}
 	for _, spec := range specs {
 		if given[spec.Name] {
 			return nil, fmt.Errorf("queue %s comes twice: give each queue once", spec.Name)
 		}
 		given[spec.Name] = true
 	}
-	left := slices.Clone(specs)
+	all := slices.Clone(specs)
 	for _, spec := range t.Specs() {
 		if !given[spec.Name] {
-			left = append(left, spec)
+			all = append(all, spec)
 		}
 	}
-	for _, spec := range left {
-		parents[spec.Name] = spec.Parent
+	all, err := parentsFirst(all, given)
+	if err != nil {
+		return nil, err
 	}
-	// A tree that is built from above is refused if, and only if, something in what it comes to does not add up.
-	whole, done := New(), map[string]bool{}
-	var changed []api.QueueSpec
-	for len(left) > 0 {
-		var later []api.QueueSpec
-		for _, spec := range left {
-			if _, known := parents[spec.Parent]; known && !done[spec.Parent] {
-				later = append(later, spec)
-				continue
-			}
-			if err := whole.Set(spec); err != nil {
-				return nil, err
-			}
-			if done[spec.Name] = true; given[spec.Name] {
-				changed = append(changed, spec)
-			}
+	whole := New()
+	for _, spec := range all {
+		if err := validate(spec); err != nil {
+			return nil, err
 		}
-		if len(later) == len(left) {
-			return nil, cycle(parents, given, left[0].Name)
+		if _, ok := whole.byName[spec.Parent]; !ok && spec.Parent != "" {
+			return nil, fmt.Errorf("queue %s: there is no queue %s to be its parent: make that one first", spec.Name, spec.Parent)
 		}
-		left = later
+		whole.put(spec)
 	}
-	return changed, nil
+	for _, root := range whole.roots {
+		if _, err := root.promised(); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(all, func(spec api.QueueSpec) bool { return !given[spec.Name] }), nil
+}
+
+// parentsFirst are queues with each after its parent, where that is one of them.
+func parentsFirst(specs []api.QueueSpec, given map[string]bool) ([]api.QueueSpec, error) {
+	at, parents := map[string]int{}, map[string]string{}
+	for i, spec := range specs {
+		at[spec.Name], parents[spec.Name] = i, spec.Parent
+	}
+	ordered, from := make([]api.QueueSpec, 0, len(specs)), map[string]int{} // from which one each was come to, upwards
+	for i, spec := range specs {
+		begin := len(ordered)
+		for name := spec.Name; ; name = parents[name] {
+			place, known := at[name]
+			if before, been := from[name]; been && before == i {
+				return nil, cycle(parents, given, name)
+			} else if been || !known {
+				break
+			}
+			from[name] = i
+			ordered = append(ordered, specs[place])
+		}
+		slices.Reverse(ordered[begin:])
+	}
+	return ordered, nil
 }
 
 // cycle says which of the given queues is under itself, found upwards from a queue that is under it.

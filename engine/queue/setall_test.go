@@ -105,3 +105,27 @@ func TestSetAllChangesHands(t *testing.T) {
 		}
 	}
 }
+
+// Ten thousand queues under one parent are held against it once, and however they are given each comes after its parent.
+func TestSetAllAtOnce(t *testing.T) {
+	const many = 10_000
+	specs := []api.QueueSpec{}
+	for i := range many {
+		specs = append(specs, api.QueueSpec{Name: fmt.Sprintf("q%d", i), Parent: "org", Quota: 1000})
+	}
+	specs = append(specs, api.QueueSpec{Name: "org", Quota: many * 1000})
+	tree := New()
+	sums := testing.AllocsPerRun(1, func() {
+		if err := tree.CheckAll(specs); err != nil {
+			t.Error(err)
+		}
+	})
+	if most := 40.0 * many; sums > most { // building the parent's subtree for each takes 10,000 each
+		t.Errorf("a check of %d queues takes %.0f allocations, want %.0f at most", many, sums, most)
+	}
+	specs[many/2].Quota = 1001
+	want := "the quotas of the queues under org add up to 10000.001 devices, and its own is 10000 devices: lower theirs or raise its own"
+	if err := tree.SetAll(specs); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

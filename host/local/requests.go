@@ -336,7 +336,7 @@ func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) 
 		}
 		h.pending.Queues = slices.DeleteFunc(h.pending.Queues, func(set api.QueueSpec) bool { return set.Name == name })
 		h.pending.QueuesGone = append(h.pending.QueuesGone, name)
-		h.ruling.own = slices.DeleteFunc(slices.Clone(h.ruling.own), func(q api.QueueSpec) bool { return q.Name == name })
+		h.ruling.set(slices.DeleteFunc(slices.Clone(h.ruling.own), func(q api.QueueSpec) bool { return q.Name == name }))
 		h.say("queue", nil, "queue "+name+" is removed")
 		return nil
 	})

@@ -26,12 +26,13 @@ const windowPace = time.Minute
 type rules struct {
 	own    []api.QueueSpec // as users set them, the default queue included; the store has the same
 	file   api.Policy
-	policy *policy.Policy // nil: none is set
-	holds  *policy.Window // nil: none does
-	looked time.Time      // when it was last found out which does
-	next   time.Time      // when it is to be found out again; zero: never
-	failed string         // why a window could not begin, or the policy does not hold
-	doubt  string         // what is wrong by now with a policy that holds since before the server started
+	policy *policy.Policy                    // nil: none is set
+	quotas map[*policy.Window]*engine.Quotas // by the window that holds, as far as they were asked for
+	holds  *policy.Window                    // nil: none does
+	looked time.Time                         // when it was last found out which does
+	next   time.Time                         // when it is to be found out again; zero: never
+	failed string                            // why a window could not begin, or the policy does not hold
+	doubt  string                            // what is wrong by now with a policy that holds since before the server started
 }
 
 // under is what the engine is told where a policy holds, with queues that are so by themselves.
@@ -41,6 +42,25 @@ func (r *rules) under(own []api.QueueSpec) engine.Policy {
 	}
 	return r.policy.During(r.holds, own)
 }
+
+// quotasIn are the quotas and limits while a window holds, nil: while none does. They are kept until the queues change.
+func (r *rules) quotasIn(w *policy.Window) *engine.Quotas {
+	if known := r.quotas[w]; known != nil {
+		return known
+	}
+	quotas, err := engine.QuotasOf(r.policy.During(w, r.own))
+	if err != nil { // what was checked before adds up
+		return nil
+	}
+	if r.quotas == nil {
+		r.quotas = map[*policy.Window]*engine.Quotas{}
+	}
+	r.quotas[w] = quotas
+	return quotas
+}
+
+// set has the queues be others by themselves.
+func (r *rules) set(own []api.QueueSpec) { r.own, r.quotas = own, nil }
 
 // checks says what does not add up with queues that are so by themselves: under the policy at any time, and without it.
 func (r *rules) checks(own []api.QueueSpec) error {
@@ -193,7 +213,7 @@ func (h *Host) setQueue(spec api.QueueSpec) error {
 	if rejected := h.step(event); rejected != nil {
 		return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
 	}
-	h.ruling.own = with(h.ruling.own, own)
+	h.ruling.set(with(h.ruling.own, own))
 	h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == own.Name })
 	h.pending.Queues = append(h.pending.Queues, own)
 	return nil
@@ -204,7 +224,7 @@ func (h *Host) checkQuota(asked engine.Workload) error {
 	err := h.engine.CheckQuota(asked)
 	if p := h.ruling.policy; err != nil && p != nil {
 		for _, w := range append([]*policy.Window{nil}, p.Windows...) {
-			if engine.CheckQuotaUnder(p.During(w, h.ruling.own), asked) == nil {
+			if quotas := h.ruling.quotasIn(w); quotas != nil && quotas.Check(asked) == nil {
 				return nil // it waits for that
 			}
 		}

@@ -64,20 +64,28 @@ func (p *Policy) Check(own []api.QueueSpec) error {
 }
 
 // check says what does not add up with some settings. Quotas may change hands in them, so only all of them together need be right; the line
-// to blame is the one after the last up to which they are.
+// to blame is one up to which they are not, and up to the line before they are: looked for from the end, where each look costs all queues.
 func (p *Policy) check(own []api.QueueSpec, s Settings, where string) error {
 	wrong := addsUp(queuesUnder(own, s.Queues))
 	if wrong == nil {
 		return nil
 	}
-	blamed := len(s.Queues) - 1
-	for blamed >= 0 && addsUp(queuesUnder(own, s.Queues[:blamed])) != nil {
-		blamed--
+	upTo := func(lines int) bool { return addsUp(queuesUnder(own, s.Queues[:lines])) == nil }
+	bad, good := len(s.Queues), len(s.Queues)-1
+	for step := 2; good > 0 && !upTo(good); step *= 2 {
+		bad, good = good, max(0, good-step)
 	}
-	if blamed < 0 {
+	if good <= 0 && !upTo(0) {
 		return fmt.Errorf("the queues do not add up without the policy: %w", wrong)
 	}
-	return &Error{p.Name, s.Queues[blamed].Line, fmt.Errorf("%s%w", where, wrong)}
+	for bad-good > 1 {
+		if middle := (bad + good) / 2; upTo(middle) {
+			good = middle
+		} else {
+			bad = middle
+		}
+	}
+	return &Error{p.Name, s.Queues[bad-1].Line, fmt.Errorf("%s%w", where, wrong)}
 }
 
 // addsUp says what is wrong with queues together.

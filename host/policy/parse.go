@@ -18,7 +18,7 @@ const FormatLine = "aliquot policy 1"
 // Limits of a policy file.
 const (
 	maxWindows = 100
-	maxQueues  = 10_000
+	maxQueues  = 1_000
 )
 
 // IsPolicy says that a text begins as a policy file does.

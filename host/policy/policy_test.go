@@ -359,3 +359,24 @@ pool serving devices=0 lends=no
 		t.Error(got)
 	}
 }
+
+// TestBlameOfMany: a wrong file of as many queues as there may be is told its line, and before long.
+func TestBlameOfMany(t *testing.T) {
+	text := FormatLine + "\nqueue org quota=0\n"
+	for i := range maxQueues - 1 {
+		text += fmt.Sprintf("queue q%d parent=org quota=1\n", i)
+	}
+	want := "a.policy:3: the quotas of the queues under org add up to 999 devices, and its own is 0 devices"
+	parsing := testing.AllocsPerRun(1, func() {
+		if _, err := Parse("a.policy", text, monday); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+	if most := 2_000_000.0; parsing > most { // a look at each of its beginnings takes far more
+		t.Errorf("it takes %.0f allocations, want %.0f at most", parsing, most)
+	}
+	text = strings.Replace(text, "quota=0", "quota=997", 1)
+	if _, err := Parse("a.policy", text, monday); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("a.policy:%d: ", maxQueues)) {
+		t.Errorf("%v, want line %d", err, maxQueues)
+	}
+}
