@@ -51,6 +51,15 @@ static void hang(struct world *w, struct lane *l)
 	check(l->remaining > SECOND, "it never came to that");
 }
 
+/* The lane's program is stopped when it next has work on the device. */
+static void stop_with_work(struct world *w, struct lane *l)
+{
+	for (uint64_t most = w->now + SECOND; !l->outstanding && w->now < most;)
+		world_run(w, w->now + 10 * US);
+	check(l->outstanding, "it never had work");
+	l->stopped = true;
+}
+
 /* Once whoever was behind beside it wants nothing any more, the device is well, though the work goes on. */
 static void over(void)
 {
@@ -81,9 +90,7 @@ static void drift(void)
 	looks(w, 60 * SECOND);
 	int64_t credit = w->core->grant[owner->grant].credit / (350 * (int64_t)MS);
 	check(credit > 200, "drift: credit has come to %lld ms of its floor only", (long long)credit);
-	for (uint64_t most = w->now + SECOND; !stopped->outstanding && w->now < most;)
-		world_run(w, w->now + 10 * US);
-	stopped->stopped = true;
+	stop_with_work(w, stopped);
 	int sick = looks(w, 60 * SECOND);
 	check(sick == 0, "drift: sick at %d looks of a program that is stopped", sick);
 	check(w->core->grant[stopped->grant].outstanding, "drift: it was not stopped with work");
@@ -135,9 +142,7 @@ static void several(void)
 	struct lane *stopped = world_add(w, 100, 1000, 1, MS), *hog = world_add(w, 100, 1000, 1, MS);
 	world_add(w, 700, 1000, 1, MS);
 	looks(w, SECOND);
-	for (uint64_t most = w->now + SECOND; !stopped->outstanding && w->now < most;)
-		world_run(w, w->now + 10 * US);
-	stopped->stopped = true;
+	stop_with_work(w, stopped);
 	looks(w, SECOND);
 	hang(w, hog);
 	looks(w, 2 * SECOND);
