@@ -159,7 +159,7 @@ static void *serve(void *arg)
 			fds[3 + 2 * i] = (struct pollfd){.fd = server.peer[i].welcomed ? server.peer[i].bell : -1, .events = POLLIN};
 		}
 		if (!get(&a->silent))
-			put_release(&a->ctl->heartbeat_ns, clock_now());
+			put_release(&a->ctl->heartbeat_ns, clock_now() + a->ahead_ns);
 		poll(fds, (nfds_t)(2 + 2 * peers), 50);
 		if (fds[1].revents != 0)
 			return NULL;
@@ -186,7 +186,7 @@ void arbiter_serve(struct arbiter *a)
 	server.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	server.stop = eventfd(0, EFD_CLOEXEC);
 	CHECK(bind(server.listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(server.listener, 64) == 0);
-	put_release(&a->ctl->heartbeat_ns, clock_now());
+	put_release(&a->ctl->heartbeat_ns, clock_now() + a->ahead_ns);
 	put(&a->ctl->arbiter_epoch, get(&a->ctl->arbiter_epoch) + 1);
 	CHECK(pthread_create(&server.thread, NULL, serve, a) == 0);
 	server.running = true;

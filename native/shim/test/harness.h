@@ -47,6 +47,7 @@ struct arbiter {
 	uint32_t asks, hellos;
 	int32_t last_slot_asked;
 	bool silent;        /* it serves, and its heart does not beat */
+	uint64_t ahead_ns;  /* its heartbeat says that it is so much later: it counts as away only so much later than it would */
 };
 
 /* Makes a task with grants on the first devices of the fake driver, each with so much memory granted and as ceiling, gate closed. */

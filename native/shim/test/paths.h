@@ -7,6 +7,8 @@
 
 #include "simgpu/record.h"
 
+#include <pthread.h>
+
 #define MI (1ull << 20)
 #define GRANTS 2
 #define LIMIT (4096 * MI) /* of each grant */
@@ -52,19 +54,48 @@ struct other {
 struct other other_start(const char *role);
 void other_end(struct other *o);
 
-/* Calls a function that is gated, until one call is charged as it should be. */
+/*
+ * Calls a function with the gate of one grant closed, from _begin to _end, in between: what it gives the device must wait there until another
+ * thread opens the gate, which it does once the call waits and the devices, having ended all that they were given, have done nothing for it.
+ */
+struct held {
+	pthread_t opener;
+	struct said before;
+	uint64_t busy_ns;  /* that the devices were busy while it waited */
+	uint32_t grant, returned;
+	bool waited;
+};
+void held_begin(struct held *h, uint32_t grant);
+/* works: it keeps a device busy, once it is let through. Ends the test if it did not wait, or was not let through as so many launches. */
+void held_end(struct held *h, const char *symbol, uint64_t launches, bool works);
+
+/* On each of its devices, of which there is one a launch. */
+#define HELD(name, launches, works, result, ...)                                                                                   \
+	do {                                                                                                                       \
+		for (uint32_t grant_ = 0; grant_ < (launches); grant_++) {                                                         \
+			struct held held_;                                                                                         \
+			held_begin(&held_, grant_);                                                                                \
+			CHECK_EQ(name(__VA_ARGS__), result);                                                                       \
+			held_end(&held_, #name, launches, works);                                                                  \
+		}                                                                                                                  \
+	} while (0)
+
+/* Calls a function that is gated, until one call is charged as it should be; then with the gate closed. */
 #define GATED(name, launches, ...) GATED_FOR(name, launches, false, __VA_ARGS__)
 /* The same; waits: the call returns when its work is done, so that the end of it is marked late by what the host does in it. */
-#define GATED_FOR(name, launches, waits, ...)                                                                                                 \
+#define GATED_FOR(name, launches, waits, ...)                                                                                      \
 	do {                                                                                                                       \
+		bool works = false;                                                                                                \
 		for (int tries = 0;; tries++) {                                                                                    \
-			uint64_t begin = clock_now();\
+			uint64_t begin = clock_now();                                                                              \
 			struct said before = said_now();                                                                           \
 			CHECK_EQ(name(__VA_ARGS__), CUDA_SUCCESS);                                                                 \
 			come_to_rest();                                                                                            \
-			if (charged_right(#name, &before, launches, (waits) ? clock_now() - begin : 0, tries))                                                        \
+			works |= said_now().busy_ns != before.busy_ns;                                                             \
+			if (charged_right(#name, &before, launches, (waits) ? clock_now() - begin : 0, tries))                     \
 				break;                                                                                             \
 		}                                                                                                                  \
+		HELD(name, launches, works, CUDA_SUCCESS, __VA_ARGS__);                                                            \
 	} while (0)
 
 /* Calls a function that is accounted: so many bytes more are charged, and the device holds so many more, or less. */

@@ -174,6 +174,7 @@ static void test_batches(void)
 		come_to_rest();                                                                                                    \
 		CHECK_EQ(said_now().launched, before.launched + 1);                                                                \
 		name_called(#name);                                                                                                \
+		HELD(name, 1, false, CUDA_ERROR_NOT_SUPPORTED, __VA_ARGS__);                                                       \
 	} while (0)
 
 static void test_decompression(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * paths_test.c: every function that paths.def calls gated or accounted is called through the finished shim on simulated devices, and what the
- * task's page says of it (launches, device time, bytes) is held against what the simulated devices record. A name that no test here
- * calls fails.
+ * task's page says of it (launches, device time, bytes) is held against what the simulated devices record. Each that is gated is called with the
+ * gate closed too, and must wait. A name that no test here calls so fails.
  */
 #include "paths.h"
 
@@ -22,22 +22,25 @@ struct tenant tenant;
 
 static struct name {
 	const char *symbol, *kind;
-	bool called;
+	bool called, held;
 } names[] = {
-#define HOOK(name, base, version, per_thread, kind) {#name, #kind, false},
+#define HOOK(name, base, version, per_thread, kind) {#name, #kind, false, false},
 #include "../paths.def"
 };
 
-void name_called(const char *symbol)
+static struct name *name_of(const char *symbol)
 {
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (strcmp(names[i].symbol, symbol) == 0) {
-			names[i].called = true;
-			return;
-		}
+		if (strcmp(names[i].symbol, symbol) == 0)
+			return &names[i];
 	}
 	fprintf(stderr, "%s is called here and is not in paths.def\n", symbol);
 	exit(1);
+}
+
+void name_called(const char *symbol)
+{
+	name_of(symbol)->called = true;
 }
 
 /* ------------------------------------------------------------------------------------------------- what is and what is said */
@@ -112,6 +115,47 @@ uint64_t bytes_held(pid_t pid)
 			return __atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE);
 	}
 	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------- a closed gate */
+
+static void *opener(void *held)
+{
+	struct held *h = held;
+	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[h->grant];
+	WAIT(get_seq(&t->wait_since_ns) != 0 || get_acquire(&h->returned) != 0);
+	h->waited = get_seq(&t->wait_since_ns) != 0;
+	for (int g = 0; g < GRANTS; g++) {
+		CHECK_EQ(cuCtxSetCurrent(tenant.context[g]), CUDA_SUCCESS);
+		CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+	}
+	h->busy_ns = said_now().busy_ns - h->before.busy_ns;
+	gate_open(&arbiter, h->grant, UINT64_MAX - 1);
+	return NULL;
+}
+
+void held_begin(struct held *h, uint32_t grant)
+{
+	come_to_rest();
+	*h = (struct held){.before = said_now(), .grant = grant};
+	gate_close(&arbiter, grant);
+	CHECK(pthread_create(&h->opener, NULL, opener, h) == 0);
+}
+
+void held_end(struct held *h, const char *symbol, uint64_t launches, bool works)
+{
+	put_release(&h->returned, 1);
+	pthread_join(h->opener, NULL);
+	come_to_rest();
+	struct said now = said_now();
+	if (!h->waited || h->busy_ns != 0) {
+		fprintf(stderr, "%s: with the gate of grant %u closed it %s, and kept the devices busy for %llu ns\n", symbol, h->grant,
+			h->waited ? "waited" : "did not wait", (unsigned long long)h->busy_ns);
+		exit(1);
+	}
+	CHECK_EQ(now.launched - h->before.launched, launches);
+	CHECK(!works || now.busy_ns > h->before.busy_ns);
+	name_of(symbol)->held = true;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- processes */
@@ -239,18 +283,22 @@ static void tenant_open(void)
 
 static void all_called(void)
 {
-	int missing = 0, called = 0;
+	int missing = 0, called = 0, held = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const struct name *n = &names[i];
 		bool wanted = strcmp(n->kind, "GATED") == 0 || strcmp(n->kind, "ACCOUNTED") == 0 || strcmp(n->kind, "REFUSED") == 0;
 		called += n->called;
+		held += n->held;
 		if (wanted && !n->called) {
 			fprintf(stderr, "paths.def calls %s %s, and nothing here calls it\n", n->symbol, n->kind);
+			missing++;
+		} else if (strcmp(n->kind, "GATED") == 0 && !n->held) {
+			fprintf(stderr, "paths.def calls %s %s, and nothing here calls it with the gate closed\n", n->symbol, n->kind);
 			missing++;
 		}
 	}
 	CHECK_EQ(missing, 0);
-	printf("paths on simulated devices: ok (%d functions)\n", called);
+	printf("paths on simulated devices: ok (%d functions, %d held by a closed gate)\n", called, held);
 }
 
 int main(int argc, char **argv)
@@ -261,6 +309,7 @@ int main(int argc, char **argv)
 	CHECK(argc == 2);
 	simgpu_path = argv[1];
 	arbiter_make(&arbiter, GRANTS, LIMIT, LIMIT);
+	arbiter.ahead_ns = 60 * NS_PER_S; /* it is never away, on however busy a machine */
 	pid_t devices = devices_start();
 	for (int g = 0; g < GRANTS; g++)
 		snprintf(arbiter.ctl->grant[g].device, sizeof(arbiter.ctl->grant[g].device), "%s", record->device[g].uuid);
