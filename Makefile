@@ -52,6 +52,8 @@ test-go: native examples gpu
 	@echo '== the rule of leases in Go: its promises under virtual time, held to the rule in C, and both broken on purpose'
 	$(GO) test -timeout 20m -v ./divide/lease
 	@divide/lease/mutants
+	@echo '== the parts for Kubernetes, as far as they need no cluster; `make e2e` runs them on one'
+	cd host/kube && $(GO) test -race ./driver ./api/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestStopKeepsItsNote' ./testcluster
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint

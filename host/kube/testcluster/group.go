@@ -133,6 +133,8 @@ func (g *group) processes() ([]int, error) {
 
 // kill ends every process in the group, also those that these start meanwhile.
 func (g *group) kill(ctx context.Context) error {
+	look := time.NewTicker(often)
+	defer look.Stop()
 	for {
 		all, err := g.processes()
 		if err != nil || len(all) == 0 {
@@ -142,6 +144,11 @@ func (g *group) kill(ctx context.Context) error {
 			if err := g.killOne(ctx, pid); err != nil {
 				return fmt.Errorf("end process %d: %w", pid, err)
 			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("end the processes %v of a control group: %w", all, ctx.Err())
+		case <-look.C:
 		}
 	}
 }
@@ -157,7 +164,7 @@ func (g *group) killOne(ctx context.Context, pid int) error {
 	}
 	defer unix.Close(held)
 	of, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !strings.Contains(string(of), ":/"+g.name+"/") {
+	if err != nil || !inGroup(string(of), g.name) {
 		return nil // it has ended, and the number may be another's
 	}
 	if err := unix.PidfdSendSignal(held, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -172,6 +179,17 @@ func (g *group) killOne(ctx context.Context, pid int) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// inGroup says whether what /proc/PID/cgroup has is below a group of this name. In a container its paths may begin with the container's own.
+func inGroup(of, name string) bool {
+	for line := range strings.Lines(of) {
+		fields := strings.SplitN(line, ":", 3) // hierarchy, controllers, path
+		if len(fields) == 3 && strings.Contains(fields[2], "/"+name+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // remove removes the group with everything below it, which must have no processes. The kernel may need a moment to see that.

@@ -78,7 +78,10 @@ func (c *Cluster) Stop() error {
 	}
 	err = c.group.kill(ctx)
 	if err == nil {
-		err = errors.Join(c.group.remove(ctx), note.giveBack(), removeFolder(string(c.state)))
+		err = errors.Join(c.group.remove(ctx), note.giveBack())
+	}
+	if err == nil { // the note is in it: what could not be taken back is known to the next one
+		err = removeFolder(string(c.state))
 	}
 	if err != nil {
 		err = fmt.Errorf("end the test cluster in %s: %w", c.state, err)
