@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_driver.c: a driver whose device clock the test moves (or lets run), so that what the shim does can be judged exactly: kernels take
- * the time that their function says, one after the other in a stream; events know when they happen; memory is counted to the byte in a
- * file that all processes of a test share.
+ * the time that their function says, one after the other in a stream; events know when they happen. Its memory is in fake_memory.c.
  */
 #include "fake_driver.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +21,6 @@ static uint64_t now_manual, real_then; /* the device clock where it stood, and t
 static bool runs;
 static struct fake_stats stats;
 static __thread CUcontext current;
-static struct fake_memory alone, *memory = &alone;
 static bool initialised;
 
 struct CUctx_st {
@@ -127,12 +123,7 @@ EXPORT CUresult cuInit(unsigned int flags)
 	if (owner != 0 && owner != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	owner = getpid();
-	const char *path = getenv("FAKE_MEMORY");
-	if (path != NULL && memory == &alone) {
-		int fd = open(path, O_RDWR);
-		memory = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		close(fd);
-	}
+	fake_memory_open();
 	initialised = true;
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	strncpy(stats.visible, visible == NULL ? "" : visible, sizeof(stats.visible) - 1);
@@ -340,177 +331,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
 	return work(s, *(const uint64_t *)exec);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- memory */
-
-/*
- * What is under 1 MiB is cut out of blocks, first fit; the rest is taken in whole blocks. A block of pieces goes back with its last piece, or
- * (fake_keeps) never. The arrays are of addresses, a block each.
- */
-#define BLOCKS 8192
-#define GRAIN 512u
-#define GRAINS (unsigned)(FAKE_BLOCK / GRAIN)
-#define BASE 0x7f0000000000ull
-
-static struct fake_block {
-	uint32_t blocks;   /* taken whole, from this one on; 0: free, or a block of pieces */
-	uint32_t in_use;   /* grains */
-	bool open;         /* a block of pieces */
-	uint16_t *length;  /* of the piece that begins at a grain, in grains; 0: none */
-} blocks[BLOCKS];
-static bool keeps, books;
-static int64_t own;            /* blocks of this process */
-static int64_t others_at_free; /* that another tenant takes with the next free */
-
-EXPORT void fake_keeps(bool on)
-{
-	pthread_mutex_lock(&lock);
-	keeps = on;
-	pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_books(bool on)
-{
-	pthread_mutex_lock(&lock);
-	books = on;
-	pthread_mutex_unlock(&lock);
-}
-
-static void count_others(int64_t n)
-{
-	uint64_t held = __atomic_add_fetch(&memory->held, (uint64_t)n * FAKE_BLOCK, __ATOMIC_SEQ_CST);
-	uint64_t most = __atomic_load_n(&memory->most, __ATOMIC_SEQ_CST);
-	while (held > most && !__atomic_compare_exchange_n(&memory->most, &most, held, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-		;
-}
-
-static void count(int64_t n)
-{
-	own += n;
-	count_others(n);
-}
-
-EXPORT void fake_others(int64_t now, int64_t at_free)
-{
-	pthread_mutex_lock(&lock);
-	count_others(now);
-	others_at_free = at_free;
-	pthread_mutex_unlock(&lock);
-}
-
-EXPORT uint64_t fake_booked(void)
-{
-	pthread_mutex_lock(&lock);
-	uint64_t held = books ? (uint64_t)own * FAKE_BLOCK : 0;
-	pthread_mutex_unlock(&lock);
-	return held;
-}
-
-/* The first grain of so many free ones in a row; GRAINS: none. */
-static unsigned room(const struct fake_block *b, unsigned grains)
-{
-	for (unsigned i = 0, from = 0; i < GRAINS;) {
-		if (b->length[i] != 0)
-			from = i += b->length[i];
-		else if (++i - from == grains)
-			return from;
-	}
-	return GRAINS;
-}
-
-/* Both with the lock. The address, or 0. */
-static uint64_t piece_take(unsigned grains)
-{
-	unsigned at = GRAINS, i;
-	for (i = 0; i < BLOCKS; i++) {
-		if (blocks[i].open && (at = room(&blocks[i], grains)) != GRAINS)
-			break;
-	}
-	for (i = i == BLOCKS ? 0 : i; at == GRAINS && i < BLOCKS; i++) {
-		if (blocks[i].open || blocks[i].blocks != 0)
-			continue;
-		blocks[i] = (struct fake_block){.open = true, .length = calloc(GRAINS, sizeof(uint16_t))};
-		count(1);
-		at = 0;
-		break;
-	}
-	if (at == GRAINS)
-		return 0;
-	blocks[i].length[at] = (uint16_t)grains;
-	blocks[i].in_use += grains;
-	return BASE + i * FAKE_BLOCK + at * GRAIN;
-}
-
-static uint64_t whole_take(uint32_t n)
-{
-	for (uint32_t at = 0, i = 0; at + n <= BLOCKS; at = i + (blocks[i].open ? 1 : blocks[i].blocks)) {
-		for (i = at; i < at + n && !blocks[i].open && blocks[i].blocks == 0; i++)
-			;
-		if (i < at + n)
-			continue;
-		blocks[at].blocks = n;
-		count(n);
-		return BASE + at * FAKE_BLOCK;
-	}
-	return 0;
-}
-
-EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
-{
-	*total = FAKE_CAPACITY;
-	*free_bytes = FAKE_CAPACITY - __atomic_load_n(&memory->held, __ATOMIC_SEQ_CST);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
-{
-	if (n == FAKE_REFUSED || n > BLOCKS * FAKE_BLOCK)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&lock);
-	*p = n < FAKE_BLOCK / 2 ? piece_take((unsigned)((n + GRAIN - 1) / GRAIN)) : whole_take((uint32_t)((n + FAKE_BLOCK - 1) / FAKE_BLOCK));
-	pthread_mutex_unlock(&lock);
-	return *p == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
-{
-	unsigned i = (unsigned)((p - BASE) / FAKE_BLOCK), at = (unsigned)(p % FAKE_BLOCK / GRAIN);
-	pthread_mutex_lock(&lock);
-	count_others(others_at_free);
-	others_at_free = 0;
-	struct fake_block *b = &blocks[i];
-	if (b->open) {
-		b->in_use -= b->length[at];
-		b->length[at] = 0;
-		if (b->in_use == 0 && !keeps) {
-			free(b->length);
-			*b = (struct fake_block){0};
-			count(-1);
-		}
-	} else {
-		count(-(int64_t)b->blocks);
-		b->blocks = 0;
-	}
-	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
-{
-	static uint64_t next = 100;
-	(void)size, (void)prop, (void)flags;
-	*handle = __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)
-{
-	static uint64_t next = 0x5000;
-	(void)d;
-	*handle = (CUarray)(uintptr_t)__atomic_fetch_add(&next, 16, __ATOMIC_SEQ_CST);
-	return CUDA_SUCCESS;
-}
-
-/* The functions above, each between spaces. */
+/* The functions above and of fake_memory.c, each between spaces. */
 EXPORT const char *fake_named(void)
 {
 	return " cuInit cuGetProcAddress cuGetProcAddress_v2 cuDriverGetVersion cuDeviceGetCount "

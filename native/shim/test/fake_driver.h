@@ -41,4 +41,7 @@ const char *fake_called(void);
 /* The names of those that do something. */
 const char *fake_named(void);
 
+/* Within the driver: from now on memory is counted in $FAKE_MEMORY, where that is set. */
+void fake_memory_open(void);
+
 #endif

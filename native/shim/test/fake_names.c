@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_names.c: every function that the shim stands in for, as a driver of which nothing is known but the names: each answers with
- * success and remembers that it was called. fake_driver.c has the ones that do something. cuda.h is not included, so that one body fits all.
+ * success and remembers that it was called. fake_driver.c and fake_memory.c have the ones that do something. cuda.h is not included, so that
+ * one body fits all.
  */
 #include <dlfcn.h>
 #include <stddef.h>
