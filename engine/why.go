@@ -240,7 +240,7 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 	switch v {
 	case largerThanQuota:
 		why.Code = WhyOverQuota
-		why.Message = fmt.Sprintf("it asks for %s and queue %s may never hold more than %s", asks, name, plain(&r, r.Bound()))
+		why.Message = fmt.Sprintf("it asks for %s and queue %s may hold no more than %s now", asks, name, plain(&r, r.Bound()))
 		why.Unblock = "a larger " + kind + " for queue " + name + ", another queue, or a smaller request"
 	case behindInQueue:
 		why.Code = WhyQueue

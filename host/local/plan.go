@@ -60,6 +60,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	} else {
 		why := api.Why{}
 		h.nameWhy(&plan.Why, &why)
+		h.awaitWindow(w, &why)
 		out = api.Plan{
 			Phase: api.Waiting, Message: why.Message, Place: why.Place, Code: why.Code, Counts: why.Counts, Unblock: why.Unblock, Ahead: why.Ahead,
 			Start: h.shownStart(plan.Estimate), Behind: plan.Behind,

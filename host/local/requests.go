@@ -184,6 +184,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 	engines := h.engine.Why(uid)
 	h.nameWhy(&engines, why)
 	if w := h.work[uid]; w != nil && engines.Phase == api.Waiting {
+		h.awaitWindow(w, why)
 		why.Start = h.expectedOf(w)
 		why.Estimate = why.Start.Latest
 	}

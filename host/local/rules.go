@@ -232,6 +232,28 @@ func (h *Host) checkQuota(asked engine.Workload) error {
 	return err
 }
 
+// awaitWindow says of work that asks for more than its queue may hold now which window of the policy lets it, and from when.
+func (h *Host) awaitWindow(w *work, why *api.Why) {
+	r := &h.ruling
+	if why.Code != engine.WhyOverQuota || r.policy == nil {
+		return
+	}
+	asked := engineWorkload(w)
+	window, at, ok := r.policy.First(h.Now(), func(w *policy.Window) bool {
+		quotas := r.quotasIn(w)
+		return quotas != nil && quotas.Check(asked) == nil
+	})
+	if !ok {
+		return
+	}
+	name, from := "the time when no window of the policy holds", at.Format("Mon 2 Jan 2006 15:04 MST")
+	if window != nil {
+		name = "window " + window.Name + " of the policy"
+	}
+	why.Message += "; it fits in " + name + ", next from " + from
+	why.Unblock = name + ", from " + from + "; until then " + why.Unblock
+}
+
 // Policy is the policy file that is set, with what holds now; without a name: none is.
 func (h *Host) Policy(ctx context.Context) (api.Policy, error) {
 	var out api.Policy

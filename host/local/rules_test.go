@@ -93,6 +93,47 @@ func TestPolicyHolds(t *testing.T) {
 	}
 }
 
+// Work that fits in another window is told which it waits for and from when, also by a plan, and by what queues are by then.
+func TestWhyNamesTheWindow(t *testing.T) {
+	ctx := context.Background()
+	start := time.Now()
+	noon := time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC) // Monday, 12:00 in Berlin
+	s := newSite(t, func(config *Config) { config.Now = func() time.Time { return noon.Add(time.Since(start)) } })
+	const text = "aliquot policy 1\nzone Europe/Berlin\nqueue product limit=0.5\nwindow eve days=mon-thu from=18:00 to=20:00\nqueue product limit=0.75\n" +
+		"window night days=tue-thu from=20:00 to=06:00\nqueue product limit=2\n"
+	if _, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: text}); err != nil {
+		t.Fatal(err)
+	}
+	one := spec("1", "sleep 1000")
+	one.Queue, one.Preemptible = "product", true
+	taken := s.submit(one)
+	plan, err := s.Plan(ctx, me, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, err := s.Why(ctx, taken.UID)
+	message := "it asks for 1 device and queue product may hold no more than 0.5 now; it fits in window night of the policy, next from Tue 24 Nov 2026 20:00 CET"
+	unblock := "window night of the policy, from Tue 24 Nov 2026 20:00 CET; until then a larger limit for queue product"
+	for said, of := range map[string]string{why.Message: why.Unblock, plan.Message: plan.Unblock} {
+		if err != nil || said != message || !strings.HasPrefix(of, unblock) {
+			t.Errorf("told %q, %q (%v)", said, of, err)
+		}
+	}
+	// Under one that never holds more, no window is of use any more.
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "org", Quota: api.Unlimited, Limit: api.QueueAmounts{Compute: new(api.Quota(600))}}); err != nil {
+		t.Fatal(err)
+	}
+	product := api.QueueSpec{Name: "product", Parent: "org", Quota: api.Unlimited, Limit: api.QueueAmounts{Compute: new(api.Quota(500))}}
+	if _, err := s.SetQueue(ctx, me, product); err != nil {
+		t.Fatal(err)
+	}
+	if why, err := s.Why(ctx, taken.UID); err != nil || strings.Contains(why.Message, "window") {
+		t.Errorf("told %+v (%v)", why, err)
+	}
+	_, err = s.Submit(ctx, me, one)
+	refused(t, err, api.CodeInvalid, "may never hold more than 0.")
+}
+
 // A policy names a model by a part of its name, and one that no device has is refused; one that is gone after a restart is a warning, and the
 // rest holds.
 func TestPolicyNamesModels(t *testing.T) {

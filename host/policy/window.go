@@ -119,6 +119,31 @@ func (p *Policy) Next(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// mostTurns is how many turns are looked through for one at which something holds: more than a week of any policy that a person wrote.
+const mostTurns = 200
+
+// First is the first turn after t from which on something is so that depends on the window that holds, nil: none does; in its zone, else in
+// that of the policy. False: it never is.
+func (p *Policy) First(t time.Time, so func(*Window) bool) (*Window, time.Time, bool) {
+	for range mostTurns {
+		next, ok := p.Next(t)
+		if !ok {
+			break
+		}
+		w := p.At(next)
+		if !so(w) {
+			t = next
+			continue
+		}
+		if w != nil {
+			return w, next.In(w.zone), true
+		}
+		zone, err := loadZone(p.Zone)
+		return nil, next.In(zone), err == nil
+	}
+	return nil, time.Time{}, false
+}
+
 // Coming is when a window of the policy begins and ends that holds at a moment, or else when it next does; nil: it never does again.
 func (p *Policy) Coming(w *Window, t time.Time) (begin, end *time.Time) {
 	for _, i := range w.between(t, t.Add(Ahead)) {
