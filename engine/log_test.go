@@ -87,6 +87,7 @@ func TestSnapshotContradictions(t *testing.T) {
 		{`"seq":1,`, `"seq":1000,`},
 		{`"name":"n1"`, `"name":"n2"`},
 		{`"now"`, `"then"`},
+		{`"now"`, `"policy":{"pools":[{"name":"of no device","classes":["batch"]}]},"now"`},
 	} {
 		bad := strings.Replace(body, change[0], change[1], 1)
 		if bad == body {

@@ -41,15 +41,23 @@ func (e *Engine) CheckPolicy(p Policy) error {
 			return err
 		}
 	}
-	for i := range p.Pools {
-		if err := p.Pools[i].Validate(); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(p.Pools[:i], func(o Pool) bool { return o.Name == p.Pools[i].Name }) {
-			return fmt.Errorf("pool %s comes twice: give each pool a name of its own", p.Pools[i].Name)
-		}
+	if err := checkPools(p.Pools); err != nil {
+		return err
 	}
 	return e.queues.CheckAll(p.Queues)
+}
+
+// checkPools says what is wrong with pools together.
+func checkPools(all []Pool) error {
+	for i := range all {
+		if err := all[i].Validate(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all[:i], func(o Pool) bool { return o.Name == all[i].Name }) {
+			return fmt.Errorf("pool %s comes twice: give each pool a name of its own", all[i].Name)
+		}
+	}
+	return nil
 }
 
 func (e *Engine) policySet(ev PolicySet) bool {

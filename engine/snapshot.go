@@ -177,6 +177,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 			return nil, err
 		}
 	}
+	if err := checkPools(s.Policy.Pools); err != nil {
+		return nil, err
+	}
 	e := newEngine(s.Config, f)
 	if e.policy = s.Policy; e.policy.Placement != nil {
 		e.placer.ChangePolicy(e.policy.Placement)

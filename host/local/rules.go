@@ -180,6 +180,8 @@ func (h *Host) turn() {
 			r.failed = ""
 			h.say("queue", nil, windowSentence(r.holds))
 		}
+	} else { // what could not begin is over
+		r.failed = ""
 	}
 	r.reckon(now)
 }

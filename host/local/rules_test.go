@@ -246,6 +246,39 @@ func TestLongestRun(t *testing.T) {
 	refused(t, err, api.CodeInvalid, "no time to run")
 }
 
+// That a window could not begin is told as long as it lasts, and no longer.
+func TestWindowThatCannotBegin(t *testing.T) {
+	ctx := context.Background()
+	var ahead atomic.Int64
+	start := time.Now()
+	noon := time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC)
+	s := newSite(t, func(config *Config) {
+		config.Now = func() time.Time { return noon.Add(time.Since(start) + time.Duration(ahead.Load())) }
+	})
+	const text = "aliquot policy 1\nqueue product quota=2\nwindow night from=20:00 to=06:00\nqueue product quota=1\n"
+	if _, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: text}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.request(ctx, func() error { // what no check lets in: a queue that has more than the one above it at night
+		s.ruling.set(with(s.ruling.own, api.QueueSpec{Name: "child", Parent: "product", Quota: 2000}))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []struct {
+		hours int
+		warns bool
+	}{{10, true}, {19, false}, {32, false}, {34, true}} {
+		ahead.Store(int64(time.Duration(at.hours) * time.Hour))
+		if _, err := s.Submit(ctx, me, spec("0.01", "exit 0")); err != nil {
+			t.Error(err)
+		}
+		if now, err := s.Policy(ctx); err != nil || (now.Warning != "") != at.warns || now.Window != "" {
+			t.Errorf("after %d hours: %+v (%v)", at.hours, now, err)
+		}
+	}
+}
+
 // A window that is to begin begins by itself, without anybody asking.
 func TestWindowBeginsByItself(t *testing.T) {
 	ctx := context.Background()

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,24 +13,28 @@ import (
 // Own is what a queue is by itself once a user has set it to what was asked while a window holds, nil: while none does; old is what it was by
 // itself before. What the policy says of it now stays the policy's, and cannot be asked to be otherwise.
 func (p *Policy) Own(w *Window, old, asked api.QueueSpec) (api.QueueSpec, error) {
-	said := map[string]change{}
+	type word struct {
+		change
+		line int
+	}
+	said := map[string]word{}
 	sections := []*Settings{&p.Settings}
 	if w != nil {
 		sections = append(sections, &w.Settings)
 	}
-	line, own := 0, asked
+	own := asked
 	for _, s := range sections {
 		if q := find(s.Queues, asked.Name); q != nil {
-			line = q.Line
 			for _, c := range q.changes {
-				said[c.key] = c // a window's after what always holds
+				said[c.key] = word{c, q.Line} // a window's after what always holds
 			}
 		}
 	}
-	for key, c := range said {
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		c := said[key]
 		with := asked
 		if c.apply(&with); !reflect.DeepEqual(with, asked) {
-			return own, fmt.Errorf("%s of queue %s is what the policy says, %s (%s:%d): change it there and set the policy again", key, asked.Name, c.value, p.Name, line)
+			return own, fmt.Errorf("%s of queue %s is what the policy says, %s (%s:%d): change it there and set the policy again", key, asked.Name, c.value, p.Name, c.line)
 		}
 		keep(key, old, &own)
 	}

@@ -319,6 +319,19 @@ func TestOwn(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
+	// Of several words the first by name is told, with the line that says it: the window's or that before.
+	asked := p.During(p.Windows[0], []api.QueueSpec{old}).Queues[0]
+	asked.Weight.All, asked.Quota, asked.MaxPriority = 5, 2000, 1
+	for _, want := range []string{"max-priority of queue vision is what the policy says, 10 (a.policy:7)", "quota of queue vision is what the policy says, 1 (a.policy:11)", "weight of queue vision is what the policy says, 2 (a.policy:7)"} {
+		if _, err := p.Own(p.Windows[0], old, asked); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("told %v, want %s", err, want)
+		}
+		if asked.MaxPriority != 10 {
+			asked.MaxPriority = 10
+		} else {
+			asked.Quota = 1000
+		}
+	}
 	batch := api.QueueSpec{Name: "batch", Quota: 500, QuotaDevices: new(int64(3)), Models: []api.QueueModel{{Model: "H200", Limit: api.QueueAmounts{Compute: new(api.Quota(250))}}}}
 	own, err := p.Own(p.Windows[0], batch, p.During(p.Windows[0], []api.QueueSpec{batch}).Queues[0])
 	if err != nil || own.Quota != 500 || *own.QuotaDevices != 3 || own.QuotaMemory != nil || own.Limit.Compute != nil || *own.Models[0].Limit.Compute != 250 {
