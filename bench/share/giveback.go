@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -87,22 +86,10 @@ func (b *bench) wakeShared(ctx context.Context, kernel time.Duration) ([]judge.W
 
 // wakeBare is the same without Aliquot.
 func (b *bench) wakeBare(ctx context.Context, kernel time.Duration) ([]judge.WakeUp, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var programs []*exec.Cmd
-	defer func() {
-		cancel()
-		for _, program := range programs {
-			_ = program.Wait() // it was told to end, and says so
-		}
-	}()
-	var pids []int
-	for _, t := range borrowers(kernel) {
-		program := b.daemon.bare(ctx, t.Line(b.trainer))
-		if err := program.Start(); err != nil {
-			return nil, err
-		}
-		programs = append(programs, program)
-		pids = append(pids, program.Process.Pid)
+	pids, end, err := b.startBare(ctx, borrowers(kernel))
+	defer end()
+	if err != nil {
+		return nil, err
 	}
 	if err := b.allWork(ctx, pids); err != nil {
 		return nil, err

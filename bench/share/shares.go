@@ -158,24 +158,34 @@ func (b *bench) askedBy(ctx context.Context, s scenario, uids []string, at time.
 
 // runBare runs the same programs with the driver's own library and no one between them.
 func (b *bench) runBare(ctx context.Context, s scenario) (o judge.Observation, err error) {
+	pids, end, err := b.startBare(ctx, s.Tenants)
+	defer end()
+	if err != nil {
+		return o, err
+	}
+	return b.observe(ctx, s, pids, b.window+slack, func() error { return nil })
+}
+
+// startBare starts a program for each tenant with the driver's own library and no one between them. end ends those that it started, also
+// where it failed.
+func (b *bench) startBare(ctx context.Context, tenants []judge.Tenant) (pids []int, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var programs []*exec.Cmd
-	defer func() {
+	end = func() {
 		cancel()
 		for _, program := range programs {
 			_ = program.Wait() // it was told to end, and says so
 		}
-	}()
-	pids := make([]int, len(s.Tenants))
-	for i, t := range s.Tenants {
+	}
+	for _, t := range tenants {
 		program := b.daemon.bare(ctx, t.Line(b.trainer))
 		if err := program.Start(); err != nil {
-			return o, err
+			return nil, end, err
 		}
 		programs = append(programs, program)
-		pids[i] = program.Process.Pid
+		pids = append(pids, program.Process.Pid)
 	}
-	return b.observe(ctx, s, pids, b.window+slack, func() error { return nil })
+	return pids, end, nil
 }
 
 // observe waits until all programs work, calls begin, and reads the record over a span: every fineEvery at
