@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	cdi "tags.cncf.io/container-device-interface/specs-go"
+
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
 )
@@ -245,6 +247,20 @@ func TestPrepare(t *testing.T) {
 	}
 	if strings.Contains(string(raw), "LD_LIBRARY_PATH") {
 		t.Errorf("the CDI file takes the image's own LD_LIBRARY_PATH away:\n%s", raw)
+	}
+	var spec cdi.Spec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, mount := range spec.Devices[0].ContainerEdits.Mounts { // of the run folder no more than this: not the sockets of agent, arbiter and faults
+		inside, err := filepath.Rel("/run/aliquot", mount.HostPath)
+		first, _, _ := strings.Cut(inside, "/")
+		if err != nil || !slices.Contains([]string{"lib", "driver", "sim"}, first) && inside != "tasks/a" && inside != "tasks/a/tel" {
+			t.Errorf("a container gets %s", mount.HostPath)
+		}
+		if writable := slices.Contains(mount.Options, "rw"); writable != (inside == "tasks/a/tel") {
+			t.Errorf("a container gets %s with the options %v", mount.HostPath, mount.Options)
+		}
 	}
 	// It was allocated anew while kubelet was away: what it has now counts.
 	if got := s.prepare(p, claimOf("a", 500, 1<<30, ""))["a"]; got.Err != nil {
