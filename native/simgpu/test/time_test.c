@@ -124,14 +124,16 @@ static void priorities(void)
 	OK(cuStreamCreateWithPriority(&high, CU_STREAM_NON_BLOCKING, greatest));
 	OK(cuStreamGetPriority(high, &is));
 	CHECK(is == greatest);
-	CUevent low_done = event(), high_done = event();
-	struct gate g = gate_close(b.stream), h = gate_close(high);
+	CUevent begin = event(), low_done = event(), high_done = event();
+	/* One gate for both: of two the device is told one after the other, the second however late. */
+	struct gate g = gate_close(b.stream);
+	OK(cuEventRecord(begin, b.stream));
+	OK(cuStreamWaitEvent(high, begin, 0));
 	launch(b.us500, b.stream);
 	launch(b.us500, b.stream);
 	OK(cuEventRecord(low_done, b.stream));
 	launch(b.us500, high);
 	OK(cuEventRecord(high_done, high));
-	gate_open(&h);
 	gate_open(&g);
 	OK(cuCtxSynchronize());
 	CHECK(elapsed(high_done, low_done) > 0);
