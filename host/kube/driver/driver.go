@@ -167,22 +167,9 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
 		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	others, err := d.others(claim, beside)
+	task, err := d.asked(claim, pods, beside)
 	if err != nil {
 		return refuse(err)
-	}
-	user, err := userOf(claim, pods, others)
-	if err != nil {
-		return refuse(err)
-	}
-	task, err := taskOf(claim, d.config.Node, d.config.Agent.Devices(), user)
-	if err != nil {
-		return refuse(err)
-	}
-	for _, result := range ours(claim) {
-		if len(result.ConsumedCapacity) == 0 {
-			d.log.Warn("a request has a whole device, whatever its ceilings: the API server that it was allocated by knows of no shares", "claim", claim.Namespace+"/"+claim.Name, "request", result.Request)
-		}
 	}
 	before, found, err := d.checkpoints.read(task.UID)
 	switch {
@@ -223,6 +210,28 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	d.tell(ctx, claim, task)
 	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
 	return answer(claim), nil
+}
+
+// asked is the task that a claim is, if the containers of its pods can be held to it.
+func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (node.Task, error) {
+	others, err := d.others(claim, beside)
+	if err != nil {
+		return node.Task{}, err
+	}
+	user, err := userOf(claim, pods, others)
+	if err != nil {
+		return node.Task{}, err
+	}
+	task, err := taskOf(claim, d.config.Node, d.config.Agent.Devices(), user)
+	if err != nil {
+		return node.Task{}, err
+	}
+	for _, result := range ours(claim) {
+		if len(result.ConsumedCapacity) == 0 {
+			d.log.Warn("a request has a whole device, whatever its ceilings: the API server that it was allocated by knows of no shares", "claim", claim.Namespace+"/"+claim.Name, "request", result.Request)
+		}
+	}
+	return task, nil
 }
 
 // others are the names of this driver's other claims in a claim's namespace: those of its pod that kubelet asks for with it, and all that

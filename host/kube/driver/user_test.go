@@ -12,22 +12,38 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
+// podWith is a pod with the claim in a container of each user, and one more container without it.
+func podWith(claim *resourceapi.ResourceClaim, name string, users ...int64) *corev1.Pod {
+	one := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	one.Spec.NodeName = here
+	one.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimName: &claim.Name}}
+	for _, user := range users {
+		one.Spec.Containers = append(one.Spec.Containers, corev1.Container{
+			SecurityContext: &corev1.SecurityContext{RunAsUser: &user}, Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
+		})
+	}
+	one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "beside", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64)}})
+	return one
+}
+
+// podWithLimits is a pod with two containers, c0 and c1, whose limits of whole devices became requests of the claim: pairs of container and request.
+func podWithLimits(claim *resourceapi.ResourceClaim, name string, requests ...[2]string) *corev1.Pod {
+	one := podWith(claim, name, 1000, 1000)
+	one.Spec.ResourceClaims, one.Status.ExtendedResourceClaimStatus = nil, &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim.Name}
+	for i := range 2 {
+		one.Spec.Containers[i].Name, one.Spec.Containers[i].Resources.Claims = fmt.Sprint("c", i), nil
+	}
+	for _, r := range requests {
+		one.Status.ExtendedResourceClaimStatus.RequestMappings = append(one.Status.ExtendedResourceClaimStatus.RequestMappings, corev1.ContainerExtendedResourceRequest{ContainerName: r[0], RequestName: r[1]})
+	}
+	return one
+}
+
 func TestUserOf(t *testing.T) {
 	s := newSite(t, t.TempDir())
 	claim := twice(claimOf("a", 250, 1<<30, ""))
 	claim.Status.Allocation.Devices.Results[2].Request = "more"
-	pod := func(name string, users ...int64) *corev1.Pod {
-		one := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
-		one.Spec.NodeName = here
-		one.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimName: &claim.Name}}
-		for _, user := range users {
-			one.Spec.Containers = append(one.Spec.Containers, corev1.Container{
-				SecurityContext: &corev1.SecurityContext{RunAsUser: &user}, Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
-			})
-		}
-		one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "beside", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64)}})
-		return one
-	}
+	pod := func(name string, users ...int64) *corev1.Pod { return podWith(claim, name, users...) }
 	other := claimOf("b", 250, 1<<30, "")
 	two := pod("two", 1000)
 	two.Spec.ResourceClaims = append(two.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: new(string)})
@@ -46,17 +62,6 @@ func TestUserOf(t *testing.T) {
 		all.Spec.Containers[i].Resources.Claims[0].Request = "gpu"
 		all.Spec.Containers[i].Resources.Claims = append(all.Spec.Containers[i].Resources.Claims, corev1.ResourceClaim{Name: "share", Request: "more"})
 	}
-	extended := func(name string, requests ...[2]string) *corev1.Pod { // of containers, by their names
-		one := pod(name, 1000, 1000)
-		one.Spec.ResourceClaims, one.Status.ExtendedResourceClaimStatus = nil, &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim.Name}
-		for i := range 2 {
-			one.Spec.Containers[i].Name, one.Spec.Containers[i].Resources.Claims = fmt.Sprint("c", i), nil
-		}
-		for _, r := range requests {
-			one.Status.ExtendedResourceClaimStatus.RequestMappings = append(one.Status.ExtendedResourceClaimStatus.RequestMappings, corev1.ContainerExtendedResourceRequest{ContainerName: r[0], RequestName: r[1]})
-		}
-		return one
-	}
 	for name, test := range map[string]struct {
 		pods  []*corev1.Pod
 		want  uint32
@@ -72,8 +77,8 @@ func TestUserOf(t *testing.T) {
 		"own users":  {pods: []*corev1.Pod{hidden}, error: "hostUsers: false"},
 		"parts":      {pods: []*corev1.Pod{part}, error: "has the request gpu of the claim and not more"},
 		"all parts":  {pods: []*corev1.Pod{all}},
-		"whole":      {pods: []*corev1.Pod{extended("whole", [2]string{"c0", "gpu"}, [2]string{"c0", "more"})}, want: 1000},
-		"whole each": {pods: []*corev1.Pod{extended("each", [2]string{"c0", "gpu"}, [2]string{"c1", "more"})}, error: "make a claim for each container"},
+		"whole":      {pods: []*corev1.Pod{podWithLimits(claim, "whole", [2]string{"c0", "gpu"}, [2]string{"c0", "more"})}, want: 1000},
+		"whole each": {pods: []*corev1.Pod{podWithLimits(claim, "each", [2]string{"c0", "gpu"}, [2]string{"c1", "more"})}, error: "make a claim for each container"},
 		"not theirs": {pods: []*corev1.Pod{pod("aside")}},
 	} {
 		client := fake.NewClientset()
