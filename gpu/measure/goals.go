@@ -138,7 +138,7 @@ func goals(steps []result) []goal {
 		atMost("its inference p99 beside training, "+mode, "× alone", 1.05,
 			once(combine(ratio, number(steps, beside, "shared_inference", "p99_ms"), number(steps, alone, "bare", "p99_ms"))))
 		// What inference leaves: its requests, each as long as it takes alone.
-		rest := combine(func(v ...float64) float64 { return 100 * v[0] / (100 * (1 - v[1]*v[2]/1e3)) },
+		rest := combine(func(v ...float64) float64 { return v[0] / (1 - v[1]*v[2]/1e3) },
 			number(steps, beside, "shared_training_percent_of_alone"), number(steps, alone, "bare", "rate_per_s"), number(steps, alone, "bare", "service_ms"))
 		atLeast("its training beside inference, "+mode, "% of the rest", 90, once(rest))
 	}
