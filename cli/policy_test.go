@@ -58,6 +58,10 @@ func TestPolicyFiles(t *testing.T) {
 			t.Errorf("%v: status %d, %s%s\nwant %d, %s", c.line, got.exit.Status, got.out, got.err, c.status, c.says)
 		}
 	}
+	short := file("short.policy", "aliquot policy 1\nqueue students longest-run=1s\n")
+	if got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", short); !strings.Contains(got.err, "short.policy: ") || !strings.Contains(got.err, "the longest run of a queue ended ") {
+		t.Errorf("%s%s", got.out, got.err)
+	}
 	got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", office+",default", "-o", "json")
 	var f sim.File
 	if err := json.Unmarshal([]byte(got.out), &f); err != nil || len(f.Jobs) != 2 || f.Jobs[0].Policy != office || f.Jobs[0].Jobs != 100 {

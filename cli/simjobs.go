@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/cli/safe"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/host/sim"
@@ -70,6 +71,9 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim
 				return nil, err
 			}
 			r.Policy = name
+			if r.TimedOut > 0 {
+				_, _ = fmt.Fprintf(c.Err, "%s: the longest run of a queue ended %s before the end of what it does\n", safe.Line(name), counted(r.TimedOut, "job"))
+			}
 			all = append(all, r)
 			continue
 		}

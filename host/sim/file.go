@@ -53,6 +53,7 @@ func (r *JobResult) Figures() []Named {
 		{"utilisation", r.Utilisation, "%"},
 		{"makespan", r.Makespan, "s"},
 		{"preemptions", float64(r.Preemptions), ""},
+		{"timed out", float64(r.TimedOut), ""},
 		{"moves", float64(r.Moves), ""},
 		{"jobs", float64(r.Jobs), ""},
 	}

@@ -26,10 +26,11 @@ type JobResult struct {
 	FairnessWorst float64 `json:"fairnessWorst"`
 	Unfair        float64 `json:"unfairPercent"` // of jobs whose finish-time fairness is above 1
 
-	Preemptions int     `json:"preemptions"` // how often a job was stopped to go on later
-	Moves       int     `json:"moves"`       // how often one was placed elsewhere and went on at once
-	Makespan    float64 `json:"makespan"`    // from the first coming to the last end
-	Utilisation float64 `json:"utilisation"` // percent of all devices over the makespan
+	Preemptions int     `json:"preemptions"`        // how often a job was stopped to go on later
+	TimedOut    int     `json:"timedOut,omitempty"` // how many the longest run of their queue, by a policy file, ended before they were through
+	Moves       int     `json:"moves"`              // how often one was placed elsewhere and went on at once
+	Makespan    float64 `json:"makespan"`           // from the first coming to the last end
+	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
 
 	Plots JobPlots `json:"plots"`
 }

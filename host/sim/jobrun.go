@@ -235,6 +235,12 @@ func (r *jobRun) arrive(j *Job, index int) error {
 	if j.Duration <= 0 {
 		return fmt.Errorf("job %s never ends: give it a duration", j.ID)
 	}
+	if r.rules != nil {
+		whole := j.Duration
+		if j = r.rules.bounded(j); j.Duration < whole {
+			r.out.TimedOut++
+		}
+	}
 	r.wanted += j.Compute()
 	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy}
 	if !r.order.chooses() {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -44,8 +45,9 @@ func (r *Rules) of(t *Trace) (*Rules, error) {
 // ruling is how far the rules of a run are.
 type ruling struct {
 	*Rules
-	own  []api.QueueSpec // the queues by themselves
-	next engine.Time     // when another window holds
+	own  []api.QueueSpec          // the queues by themselves
+	says map[string]api.QueueSpec // what they are now, by name
+	next engine.Time              // when another window holds
 }
 
 // moment is when a time of the run is.
@@ -60,7 +62,28 @@ func (r *ruling) turn(at engine.Time) engine.PolicySet {
 	if next, ok := r.Policy.Next(now); ok {
 		r.next = at + engine.Time((next.Sub(now)+time.Microsecond-1)/time.Microsecond)
 	}
-	return engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
+	set := engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
+	r.says = make(map[string]api.QueueSpec, len(set.Policy.Queues))
+	for _, q := range set.Policy.Queues {
+		r.says[q.Name] = q
+	}
+	return set
+}
+
+// bounded is a job as its queue, and those above that, let it run when it comes: no longer than the shortest of them says.
+func (r *ruling) bounded(j *Job) *Job {
+	longest := engine.Time(0)
+	for q, ok := r.says[cmp.Or(j.Queue, api.DefaultQueue)]; ok; q, ok = r.says[q.Parent] {
+		if most := engine.Time(q.LongestRun / 1000); most > 0 && (longest == 0 || most < longest) { // ns to µs
+			longest = most
+		}
+	}
+	if longest == 0 || j.TimeLimit > 0 && j.TimeLimit <= longest {
+		return j
+	}
+	held := *j
+	held.TimeLimit, held.Duration = longest, min(j.Duration, longest)
+	return &held
 }
 
 // under is what an event is where the rules hold: a queue is set with what they say of it.

@@ -68,6 +68,21 @@ func TestRulesNameModels(t *testing.T) {
 	}
 }
 
+// A queue's longest run ends jobs, as it does on a server: the shortest of it and those above it when the job comes.
+func TestRulesEndLongRuns(t *testing.T) {
+	trace := few(t, "nodes 1 devices=1", "job long at=0 run=20h queue=train", "job short at=0 run=1h queue=train", "job free at=0 run=10h queue=serve", "job night at=40h run=20h queue=train")
+	r := rules(t, "2026-01-05 08:00:00", "queue org longest-run=3h", "queue train parent=org longest-run=8h", "queue serve",
+		"window night from=23:00 to=06:00", "queue org longest-run=none")
+	out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 3 h, 1 h and 10 h in some order until 14 h; the last comes at midnight, and has 8 h.
+	if out.TimedOut != 2 || out.Makespan != 48*3600 || trace.Jobs[0].Duration != 20*3600*1_000_000 {
+		t.Errorf("%d jobs were ended, the last after %v h", out.TimedOut, out.Makespan/3600)
+	}
+}
+
 // What no window lets start ends the run with a word, though windows come for ever.
 func TestWindowsThatNeverHelp(t *testing.T) {
 	trace := few(t, "nodes 1 devices=2", "job one at=0 run=1h queue=train", "job more at=0 run=1h queue=train")
