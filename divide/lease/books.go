@@ -6,6 +6,9 @@ import "math/bits"
 // for minutes.
 const creditLimit = 2 * PS(second) * perNS
 
+// silentMisses are the leases in a row that a program may let pass, where its machine is busy.
+const silentMisses = 2
+
 // accrueMost is enough for every bound to be reached, and so little that nothing overflows.
 const accrueMost = second
 
@@ -32,11 +35,32 @@ func (r *Rule) accrue(g *grant, now NS) {
 	}
 	burst := PS(r.config.Burst) * perNS
 	mostCredit, mostBucket := creditLimit, burst*5/2
-	if g.idle() {
+	switch {
+	case g.idle():
 		mostCredit, mostBucket = r.idleCap(&g.policy), burst
+	case r.silent(g, now):
+		mostCredit = max(r.idleCap(&g.policy), g.credit) // what it was owed before stays
 	}
 	g.credit = clamp(g.credit+psOf(g.policy.Floor, time), -creditLimit, mostCredit)
 	g.bucket = clamp(g.bucket+psOf(g.policy.Ceiling, time), -creditLimit, mostBucket)
+}
+
+// silent says whether nothing tells that the grant's program still wants its floor: it let leases pass again and again, or what is beside others'
+// work is later than its announced end by Patience for each whose work is to drain, and nobody of it waits.
+func (r *Rule) silent(g *grant, now NS) bool {
+	if g.misses > silentMisses {
+		return true
+	}
+	if !g.overlapped || g.demand {
+		return false
+	}
+	late := max(g.busyUntil, g.endedAt)
+	for _, other := range g.device.grants {
+		if other.phase == phaseDraining {
+			late += r.config.Patience
+		}
+	}
+	return now > late
 }
 
 func (rows *Rows) add(more *Rows) {

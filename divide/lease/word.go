@@ -6,6 +6,7 @@ const awayAfter = 20 * millisecond
 // listen hears what a grant's processes say and draws the conclusions that need no decision.
 func (r *Rule) listen(g *grant) {
 	r.accrue(g, r.now)
+	silent := r.silent(g, r.now)
 	seen := r.observe(g)
 	if seen.Waiting || seen.Outstanding || seen.Launched != g.launched {
 		g.used = true
@@ -39,6 +40,9 @@ func (r *Rule) listen(g *grant) {
 		g.measured = min(max(g.measured, least), seen.MeasuredNS)
 	}
 	g.hearEnd(&seen)
+	if silent && g.claim < 0 && !r.silent(g, r.now) {
+		g.claim = 0 // what it was charged meanwhile, and others admit, is not owed to it either
+	}
 }
 
 func (r *Rule) hearHolder(g *grant, seen *Observation) {

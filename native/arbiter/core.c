@@ -6,6 +6,7 @@
 
 /* Credit and debt beyond this are forgiven, so that one endless kernel does not decide over a device for minutes. */
 #define CREDIT_LIMIT (2000000000ll * CORE_MILLI)
+#define SILENT_MISSES 2 /* leases in a row that a program may let pass, where its machine is busy */
 
 void core_defaults(struct core_config *config)
 {
@@ -50,6 +51,20 @@ int64_t core_idle_cap(const struct core_config *c, const struct core_policy *pol
 	return (int64_t)(reach < c->latency_cap_ns * CORE_MILLI ? reach : c->latency_cap_ns * CORE_MILLI);
 }
 
+bool core_silent(const struct core *core, const struct core_grant *g, uint64_t now)
+{
+	if (g->misses > SILENT_MISSES)
+		return true;
+	if (!g->overlapped || g->demand)
+		return false;
+	const struct core_device *d = &core->device[g->device];
+	uint64_t late = g->busy_until > g->ended_at ? g->busy_until : g->ended_at;
+	for (int i = 0; i < d->grants; i++)
+		if (core->grant[d->grant[i]].phase == CORE_DRAINING)
+			late += core->config.patience_ns;
+	return now > late;
+}
+
 /* Lets credit and bucket grow until now. */
 void core_accrue(struct core *core, struct core_grant *g, uint64_t now)
 {
@@ -63,7 +78,9 @@ void core_accrue(struct core *core, struct core_grant *g, uint64_t now)
 		dt = 1000000000; /* the caps below are reached by then, and nothing can overflow */
 	const struct core_config *c = &core->config;
 	bool idle = core_idle(g);
-	int64_t cap = idle ? core_idle_cap(c, &g->policy) : CREDIT_LIMIT;
+	int64_t cap = idle || core_silent(core, g, now) ? core_idle_cap(c, &g->policy) : CREDIT_LIMIT;
+	if (!idle && cap < g->credit)
+		cap = g->credit; /* what it was owed before stays */
 	g->credit = clamp(g->credit + g->policy.floor * dt, -CREDIT_LIMIT, cap);
 	int64_t burst = (int64_t)c->burst_ns * CORE_MILLI;
 	g->bucket = clamp(g->bucket + g->policy.ceiling * dt, -CREDIT_LIMIT, idle ? burst : burst * 5 / 2);

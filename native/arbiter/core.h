@@ -12,7 +12,8 @@
  * A device is held by one task at a time, under a lease of some milliseconds. Each grant g on it has
  *
  *   credit   what its floor still owes it.  credit += floor·dt, always; while g is idle it is cut to idle_cap, so that an idle
- *            owner keeps just enough to be served at once when it wakes; of the latency class, enough for whole requests: what its
+ *            owner keeps just enough to be served at once when it wakes. Nor does it grow beyond that while g gives no sign that it wants
+ *            the device (it is stopped, or its kernel has no end): else the others would pay for that time later. Of the latency class, enough for whole requests: what its
  *            floor brings in latency_reach, latency_cap at most. So much later its neighbours have theirs when it comes in bursts:
  *            within 10 s they miss 1 point of the device at most. Use under an owner's lease is taken off. Negative
  *            credit is debt, and is carried: the long-run error goes to zero. Credit and debt, the bucket's too, are kept up to 2 s
@@ -268,6 +269,9 @@ int core_next_dirty(struct core *core);
 
 void core_accrue(struct core *core, struct core_grant *grant, uint64_t now);
 bool core_idle(const struct core_grant *grant);
+/* Whether nothing says that the grant's program still wants its floor: it let leases pass again and again, or what is beside others' work is
+ * later than its announced end by `patience` for each whose work is to drain, and nobody of it waits. */
+bool core_silent(const struct core *core, const struct core_grant *grant, uint64_t now);
 int64_t core_idle_cap(const struct core_config *config, const struct core_policy *policy); /* ns/1000 */
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);

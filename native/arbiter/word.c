@@ -90,6 +90,7 @@ void core_observe(struct core *core, int grant)
 	struct core_grant *g = &core->grant[grant];
 	struct core_observation seen = {0};
 	core_accrue(core, g, core->now);
+	bool silent = core_silent(core, g, core->now);
 	core->config.observe(core->config.context, grant, core->now, &seen);
 	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
 		g->used = true;
@@ -131,4 +132,6 @@ void core_observe(struct core *core, int grant)
 		g->measured = g->measured > seen.measured_ns ? seen.measured_ns : g->measured < least ? least : g->measured;
 	}
 	observe_end(g, &seen);
+	if (silent && g->claim_ns < 0 && !core_silent(core, g, core->now))
+		g->claim_ns = 0; /* what it was charged meanwhile, and others admit, is not owed to it either */
 }

@@ -83,7 +83,8 @@ static bool is_at(const struct lane *l, enum moment moment)
 	}
 }
 
-/* A program that is stopped (SIGSTOP) while it has the device, or waits for it, keeps nobody from it; once it goes on it has its floor. */
+/* A program that is stopped (SIGSTOP) while it has the device, or waits for it, keeps nobody from it; once it goes on it has its floor, and the
+ * others keep theirs: what it did not want meanwhile is not owed to it. */
 static void stopped(enum moment moment, uint64_t kernel)
 {
 	static const char *const names[] = {"stopped with work on the device", "stopped with a lease", "stopped at the gate"};
@@ -104,7 +105,8 @@ static void stopped(enum moment moment, uint64_t kernel)
 	l->stopped = false;
 	l->pump_at = w->now;
 	uint64_t from = l->truth, start = w->now;
-	world_run(w, w->now + 10 * SECOND);
+	others_have_floors(w, "  as it goes on", 2, others, floors);
+	world_run(w, start + 10 * SECOND);
 	double got = (double)(l->truth - from) / (double)(w->now - start);
 	printf("%-44s has %5.2f %% of 30 once it goes on\n", "", got * 100);
 	check(got >= 0.29, "%s: once it goes on it has %.2f %% of 30", name, got * 100);
