@@ -61,10 +61,25 @@ func TestShimOnSimulatedDevices(t *testing.T) {
 			}
 		}
 	}
-	work(2)
-	// A quarter of the device at most: so much work at once has to wait at the gate.
+	// A quarter of the device at most: so much work at once has to wait at the gate. A graph that runs while the arbiter has no CPU for tens of ms
+	// may be charged in part only, as may happen on a busy machine: seldom, so not time after time.
 	const done = 2 * 2 * kernels * time.Millisecond
-	s := until(t, a, "the graphs being charged", func(s Sample) bool { return s.Tasks[0].Held >= done*9/10 })
+	charged := func() (Sample, bool) {
+		before := sample(t, a)
+		work(2)
+		last := sample(t, a).Devices[1].Since + 2*time.Second
+		s := until(t, a, "the graphs being charged", func(s Sample) bool {
+			return s.Tasks[0].Held >= before.Tasks[0].Held+done*9/10 || s.Devices[1].Since >= last
+		})
+		return s, s.Tasks[0].Held >= before.Tasks[0].Held+done*9/10
+	}
+	s, ok := charged()
+	for tries := 1; !ok; tries++ {
+		if tries == 5 {
+			t.Fatalf("work of %v time after time, and not charged: %+v", done, s.Tasks[0])
+		}
+		s, ok = charged()
+	}
 	if s.Tasks[0].Waited == 0 || s.Tasks[0].Launches == 0 || len(s.Devices[1].Unenforced) != 0 {
 		t.Errorf("graphs passed the gate unseen: %+v, unenforced %v", s.Tasks[0], s.Devices[1].Unenforced)
 	}
