@@ -114,6 +114,36 @@ static void stopped(enum moment moment, uint64_t kernel)
 	world_free(w);
 }
 
+/* One that is stopped again and again, as by a debugger: nobody pays for that, but that a kernel of 20 ms cannot be cut. */
+static void stopped_again(uint64_t kernel)
+{
+	static const int others[] = {1, 2};
+	static const uint32_t floors[] = {350, 350};
+	struct world *w = world_new(37 + kernel, 1);
+	for (int i = 0; i < 3; i++)
+		world_add(w, i ? floors[i - 1] : 300, 1000, 1, kernel);
+	struct lane *l = &w->lane[0];
+	uint64_t worst = 0, most = WITHIN + (kernel > 5 * MS ? kernel : 0);
+	world_run(w, w->now + SECOND);
+	memset(&looks, 0, sizeof looks);
+	for (int i = 0; i < 12; i++) {
+		while (!is_at(l, RUNNING))
+			world_run(w, w->now + 10 * US);
+		l->stopped = true;
+		uint64_t behind = watch(w, w->now + 200 * MS, 0, 2, others, floors);
+		worst = behind > worst ? behind : worst;
+		l->stopped = false;
+		l->pump_at = w->now;
+		behind = watch(w, w->now + 150 * MS, 0, 2, others, floors);
+		worst = behind > worst ? behind : worst;
+	}
+	printf("stopped 12 times, %5llu us                   others behind their floors by %6.2f ms at most\n", (unsigned long long)(kernel / US),
+		(double)worst / 1e6);
+	check(worst <= most, "stopped 12 times: one is behind its floor by %.2f ms", (double)worst / 1e6);
+	check(!looks.stalls.device[0].sick.since, "stopped 12 times: their device is said to be sick");
+	world_free(w);
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- sick devices */
 
 /* A kernel that never ends, of a share whose programs said that it would take a millisecond. The driver runs it by turns with whoever has the lease:
@@ -303,6 +333,7 @@ int main(void)
 	for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++) {
 		for (enum moment m = RUNNING; m <= WAITING; m++)
 			stopped(m, kernels[k]);
+		stopped_again(kernels[k]);
 		endless(1, one, 500, kernels[k]);
 		endless(2, two, 600, kernels[k]);
 		endless(3, three, 600, kernels[k]);
