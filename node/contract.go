@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // Config says where an agent works.
@@ -36,6 +37,7 @@ type Device struct {
 	Simulated bool
 	Health    api.DeviceHealth
 	Reason    string
+	About     device.About
 }
 
 // Task is what Prepare makes real: all grants of one task on this node.

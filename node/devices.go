@@ -44,7 +44,7 @@ func (a *Agent) loadDevices() error {
 			return err
 		}
 		d := &deviceState{Device: Device{
-			UUID: info.UUID, Index: info.Index, Model: info.Model, Memory: info.Memory, Simulated: a.sim != nil, Health: api.Healthy,
+			UUID: info.UUID, Index: info.Index, Model: info.Model, Memory: info.Memory, Simulated: a.sim != nil, Health: api.Healthy, About: info.About,
 		}}
 		if err := a.openDevicePage(d); err != nil {
 			return err

@@ -31,6 +31,7 @@ type Info struct {
 	Model  string
 	Memory api.Bytes // that may be granted: total less what the driver keeps
 	Parent string    // UUID of the device that this is a partition of; empty: none
+	About  About
 }
 
 // Reading is what a device does now, by the driver's word. A nil pointer is not known.

@@ -25,6 +25,7 @@ type nvmlBackend struct {
 	library nvml.Interface
 	driver  *driver
 	log     *slog.Logger
+	sysfs   string // where the machine tells of its devices; empty: these are none of it
 	release func()
 	gpus    []gpu
 	notes   []string
@@ -44,6 +45,9 @@ func openNVML(d *driver, options Options) (Backend, error) {
 	b := &nvmlBackend{driver: d, log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{})}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
+	}
+	if !options.Simulated {
+		b.sysfs = "/sys"
 	}
 	release, err := load(d, options.Socket, func(library nvml.Interface) error {
 		b.library = library
@@ -88,7 +92,7 @@ func (b *nvmlBackend) discover() error {
 			b.notes = append(b.notes, fmt.Sprintf("GPU %d is left out: %v.", i, err))
 			continue
 		}
-		whole.whole = whole.UUID
+		whole.whole, whole.About = whole.UUID, b.about(handle)
 		if !b.partitioned(handle) {
 			b.gpus = append(b.gpus, whole)
 			continue
@@ -127,7 +131,8 @@ func (b *nvmlBackend) discoverParts(whole gpu) {
 			b.notes = append(b.notes, fmt.Sprintf("Instance %d of GPU %s is left out: %v.", i, whole.UUID, err))
 			continue
 		}
-		part.Parent, part.whole = whole.UUID, whole.UUID
+		part.Parent, part.whole, part.About = whole.UUID, whole.UUID, whole.About
+		part.About.LinkDomain = "" // instances have no links
 		b.gpus = append(b.gpus, part)
 	}
 }

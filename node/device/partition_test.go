@@ -36,7 +36,11 @@ func mockDevice(uuid string, memory uint64, parts ...nvml.Device) *mock.Device {
 		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
 			return []nvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 7}, {Pid: 2, UsedGpuMemory: ^uint64(0)}}, nvml.SUCCESS
 		},
-		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 42}, nvml.SUCCESS },
+		GetArchitectureFunc:          func() (nvml.DeviceArchitecture, nvml.Return) { return nvml.DEVICE_ARCH_UNKNOWN, nvml.SUCCESS },
+		GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
+		GetPciInfoFunc:               func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.ERROR_NOT_SUPPORTED },
+		GetGpuFabricInfoFunc:         func() (nvml.GpuFabricInfo, nvml.Return) { return nvml.GpuFabricInfo{}, nvml.ERROR_NOT_SUPPORTED },
+		GetUtilizationRatesFunc:      func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 42}, nvml.SUCCESS },
 	}
 }
 
@@ -45,6 +49,7 @@ func mocked(t *testing.T, lacks string, devices ...nvml.Device) *nvmlBackend {
 	b := &nvmlBackend{
 		log: slog.New(slog.DiscardHandler), faults: newFaults(), events: make(chan Event, 16), stop: make(chan struct{}),
 		library: &mock.Interface{
+			SystemGetDriverVersionFunc: func() (string, nvml.Return) { return "", nvml.ERROR_NOT_SUPPORTED },
 			DeviceGetCountFunc:         func() (int, nvml.Return) { return len(devices), nvml.SUCCESS },
 			DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) { return devices[i], nvml.SUCCESS },
 			ExtensionsFunc: func() nvml.ExtendedInterface {

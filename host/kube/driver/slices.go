@@ -27,10 +27,8 @@ func offered(pool string, devices []node.Device) resourceslice.DriverResources {
 func published(d node.Device) resourceapi.Device {
 	shared := true
 	return resourceapi.Device{
-		Name: deviceName(d.UUID),
-		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"uuid": {StringValue: &d.UUID}, "model": {StringValue: &d.Model}, "simulated": {BoolValue: &d.Simulated},
-		},
+		Name:       deviceName(d.UUID),
+		Attributes: attributes(d),
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			Compute: capacity(int64(api.WholeDevice), 1, resource.DecimalSI),
 			Memory:  capacity(int64(d.Memory), int64(api.Granule), resource.BinarySI),

@@ -1,0 +1,74 @@
+package driver
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/node/device"
+)
+
+// What is known of a device can be chosen by, with its type, and nothing else is said of it.
+func TestAttributes(t *testing.T) {
+	machine := t.TempDir()
+	buses := filepath.Join(machine, "bus", "pci", "devices")
+	if err := os.MkdirAll(buses, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../../devices/pci0000:c0/0000:c0:01.1/0000:c4:00.0", filepath.Join(buses, "0000:c4:00.0")); err != nil {
+		t.Fatal(err)
+	}
+	one := 1
+	all := device.About{
+		Architecture: "Hopper", DriverVersion: "535.104.05", Capability: "9.0", PCI: "0000:c4:00.0", NUMANode: &one, LinkDomain: "ab-cd.7",
+	}
+	const always = "uuid=GPU-aa simulated=false model=H200"
+	for name, test := range map[string]struct {
+		about device.About
+		want  string
+	}{
+		"everything": {all, always + " architecture=Hopper driverVersion=v535.104.5 computeCapability=v9.0.0 numaNode=1 linkDomain=ab-cd.7" +
+			" resource.kubernetes.io/pciBusID=0000:c4:00.0 resource.kubernetes.io/pcieRoot=pci0000:c0"},
+		"nothing":            {device.About{}, always},
+		"a bus not here":     {device.About{PCI: "0000:c5:00.0"}, always + " resource.kubernetes.io/pciBusID=0000:c5:00.0"},
+		"simulated":          {device.About{DriverVersion: "560.0-simgpu"}, always + " driverVersion=v560.0.0-simgpu"},
+		"no version":         {device.About{DriverVersion: "610.1-", Capability: "1.2.3.4"}, always},
+		"a name of 65 bytes": {device.About{LinkDomain: strings.Repeat("x", 65)}, always},
+	} {
+		d := h200
+		d.About = test.about
+		got := said(d, deviceattribute.WithFSFromRoot(machine))
+		want := map[string]string{}
+		for _, pair := range strings.Fields(test.want) {
+			key, value, _ := strings.Cut(pair, "=")
+			want[key] = value
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// said are a device's attributes as text; a version begins with v.
+func said(d node.Device, machine ...deviceattribute.MachineModifier) map[string]string {
+	text := map[string]string{}
+	for name, a := range attributes(d, machine...) {
+		switch {
+		case a.StringValue != nil:
+			text[string(name)] = *a.StringValue
+		case a.VersionValue != nil:
+			text[string(name)] = "v" + *a.VersionValue
+		case a.BoolValue != nil:
+			text[string(name)] = fmt.Sprint(*a.BoolValue)
+		case a.IntValue != nil:
+			text[string(name)] = fmt.Sprint(*a.IntValue)
+		}
+	}
+	return text
+}

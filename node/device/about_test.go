@@ -1,0 +1,80 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+)
+
+// TestAbout: what the driver and the machine say of a GPU is known, and what they do not say is not.
+func TestAbout(t *testing.T) {
+	told := mockDevice("GPU-a", 80<<20)
+	told.GetArchitectureFunc = func() (nvml.DeviceArchitecture, nvml.Return) { return nvml.DEVICE_ARCH_HOPPER, nvml.SUCCESS }
+	told.GetCudaComputeCapabilityFunc = func() (int, int, nvml.Return) { return 9, 0, nvml.SUCCESS }
+	told.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{Domain: 0, Bus: 0xc4, Device: 1}, nvml.SUCCESS }
+	fabric := nvml.GpuFabricInfo{ClusterUuid: [16]uint8{0xab, 15: 0xcd}, CliqueId: 7, State: nvml.GPU_FABRIC_STATE_COMPLETED}
+	told.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) { return fabric, nvml.SUCCESS }
+	sysfs := t.TempDir()
+	place := filepath.Join(sysfs, "bus", "pci", "devices", "0000:c4:01.0")
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	machine := func(numa string) {
+		if err := os.WriteFile(filepath.Join(place, "numa_node"), []byte(numa+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	machine("1")
+	b := mocked(t, "", told)
+	b.sysfs = sysfs
+	b.library.(*mock.Interface).SystemGetDriverVersionFunc = func() (string, nvml.Return) { return "570.86.15", nvml.SUCCESS }
+	got := b.about(told)
+	if node := got.NUMANode; node == nil || *node != 1 {
+		t.Errorf("memory node %v", node)
+	}
+	got.NUMANode = nil
+	want := About{Architecture: "Hopper", DriverVersion: "570.86.15", Capability: "9.0", PCI: "0000:c4:01.0", LinkDomain: "ab000000-0000-0000-0000-0000000000cd.7"}
+	if got != want {
+		t.Errorf("known is %+v, want %+v", got, want)
+	}
+
+	machine("-1")
+	fabric.State = nvml.GPU_FABRIC_STATE_IN_PROGRESS
+	want.LinkDomain = ""
+	if got := b.about(told); got != want {
+		t.Errorf("without a fabric and a memory node %+v is known, want %+v", got, want)
+	}
+	b.sysfs = "" // simulated
+	want.PCI = ""
+	if got := b.about(told); got != want {
+		t.Errorf("of a simulated one %+v is known, want %+v", got, want)
+	}
+	b = mocked(t, "nvmlDeviceGet", told)
+	b.sysfs = sysfs
+	if got := b.about(told); got != (About{}) {
+		t.Errorf("of an old library %+v is known", got)
+	}
+	b = mocked(t, "", mockDevice("GPU-b", 80<<20))
+	b.sysfs = sysfs
+	if got := b.about(mockDevice("GPU-b", 80<<20)); got != (About{}) {
+		t.Errorf("of a GPU that says nothing %+v is known", got)
+	}
+}
+
+// TestAboutSimulated: the simulated driver says what its model is.
+func TestAboutSimulated(t *testing.T) {
+	options, _ := simulated(t, "h200x1,a10x1")
+	devices := openSimulated(t, options).Devices()
+	for i, want := range []About{{Architecture: "Hopper", Capability: "9.0"}, {Architecture: "Ampere", Capability: "8.6"}} {
+		got := devices[i].About
+		if got.DriverVersion == "" {
+			t.Error("it says no driver version")
+		}
+		if got.DriverVersion = ""; got != want {
+			t.Errorf("known is %+v, want %+v", got, want)
+		}
+	}
+}
