@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -96,6 +97,29 @@ func (d *deviceState) stallIsOver(now uint64) bool {
 	}
 	process, there := factsOf(d.stall.PID)
 	return there && !process.stopped
+}
+
+// EndStalled ends the process whose work on a device does not end, if its notice Stalled was given: SIGTERM, after some seconds SIGKILL. It
+// is for hosts that have no other way to end a task, and does not wait. A process that is not the task's is left alone.
+func (a *Agent) EndStalled(ctx context.Context, uuid string) {
+	a.mu.Lock()
+	var stall page.Stall
+	if d := a.devices[uuid]; d != nil && d.stallTold && d.stallIsOver(monotonic()) {
+		stall = d.stall
+	}
+	a.mu.Unlock()
+	fact, there := factsOf(stall.PID)
+	if stall.Task == "" || !there {
+		return
+	}
+	known := registered{}
+	for _, t := range a.listTasks() {
+		t.task.meter(t.asked, a.capacity, known)
+	}
+	if !slices.Contains(known.covering(stall.PID, fact.start, uuid), stall.Task) {
+		return // it has ended, and its number is another's
+	}
+	a.enforce(ctx, []suspect{{stray{uuid, stall.PID, fact.start}, stall.Task, "its work has not ended and others did not get their floors"}})
 }
 
 // stallReason says what a device is sick of; it is then, and now by the pages' clock.

@@ -149,6 +149,47 @@ func TestStallIsStopped(t *testing.T) {
 	}
 }
 
+// TestEndStalled: the process is ended once its task is to be, and no other: not before, and not one that has its number.
+func TestEndStalled(t *testing.T) {
+	folder := fakeRun(t)
+	a := openStopping(t, folder, newFakeDevices("GPU-a"), api.StopUnenforced)
+	if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	const sleeps = "echo ready; exec sleep 1000"
+	hog, beside := startChild(t, sleeps, uint32(os.Geteuid())), startChild(t, sleeps, uint32(os.Geteuid()))
+	tel, _ := pages(t, folder, "w.0")
+	register(tel, 0, hog.pid)
+	for _, c := range []struct {
+		child child
+		told  bool
+		ends  bool
+	}{{hog, false, false}, {beside, true, false}, {hog, true, true}} {
+		stall := page.Stall{Since: monotonic(), Task: "w.0", PID: c.child.pid}
+		writeStall(t, folder, "GPU-a", stall.Since, stall.Task, stall.PID)
+		a.mu.Lock()
+		d := a.devices["GPU-a"]
+		d.stall, d.stallRead, d.stallTold = stall, monotonic()-uint64(stallPatience), c.told
+		a.mu.Unlock()
+		a.EndStalled(testContext(t), "GPU-a")
+		if c.ends {
+			c.child.await(t)
+			if n := nextNotice(t, a, Stopped); n.Task != "w.0" || !strings.Contains(n.Message, "its work has not ended") {
+				t.Errorf("notice %+v", n)
+			}
+		}
+		a.mu.Lock()
+		ending := len(a.ending) > 0
+		a.mu.Unlock()
+		if !c.ends && (ending || !c.child.lives()) {
+			t.Errorf("with %+v it was ended", c)
+		}
+	}
+	if !beside.lives() {
+		t.Error("another process was ended")
+	}
+}
+
 // TestStallOfSeveral: where work of several does not end it says so, and nobody is stopped for it.
 func TestStallOfSeveral(t *testing.T) {
 	for _, c := range []struct {

@@ -30,4 +30,5 @@ type Agent interface {
 	Unprepare(ctx context.Context, uid string) error
 	Prepared() []node.Task
 	Sample(ctx context.Context) (node.Sample, error)
+	EndStalled(ctx context.Context, device string)
 }

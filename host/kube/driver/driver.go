@@ -9,13 +9,16 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
@@ -43,10 +46,15 @@ type Driver struct {
 
 	mu sync.Mutex // one claim at a time
 
+	troubles  *troubles
+	health    change // of devices
+	events    record.EventRecorder
+	endEvents func()
+
 	telling sync.WaitGroup // of limits, into claims
 	failed  chan error     // why kubelet is not served any more
 	end     context.CancelFunc
-	looking sync.WaitGroup // for claims that nobody has any more
+	working sync.WaitGroup // until the end: looks for claims that nobody has any more, tells what is wrong with those that somebody has
 }
 
 // Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
@@ -59,24 +67,26 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err := os.MkdirAll(data, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's folder: %w", err)
 	}
-	d.helper, err = kubeletplugin.Start(ctx, plugin{d}, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(config.Node),
+	d.helper, err = kubeletplugin.Start(ctx, plugin{Driver: d}, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(config.Node),
 		kubeletplugin.KubeClient(config.Client), kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(config.Kubelet, "plugins_registry")))
 	if err != nil {
 		return nil, fmt.Errorf("register with kubelet: %w", err)
 	}
-	if err := d.Publish(ctx); err != nil {
+	if err := d.publish(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
+	d.endEvents = d.recordEvents()
 	ctx, d.end = context.WithCancel(ctx)
-	d.looking.Go(func() { d.reconcileUntil(ctx) })
+	d.working.Go(func() { d.reconcileUntil(ctx) })
+	d.working.Go(func() { d.reportUntil(ctx) })
 	return d, nil
 }
 
 // prepareDriver is a driver that nobody calls yet, with everything as its checkpoints say.
 func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
-	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}, failed: make(chan error, 1)}
+	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}, failed: make(chan error, 1), troubles: newTroubles()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -88,8 +98,8 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 	return d, d.recover(ctx)
 }
 
-// Publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
-func (d *Driver) Publish(ctx context.Context) error {
+// publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
+func (d *Driver) publish(ctx context.Context) error {
 	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices()))
 }
 
@@ -103,12 +113,18 @@ func (d *Driver) Close() {
 		d.end()
 	}
 	d.helper.Stop()
-	d.looking.Wait()
+	d.working.Wait()
 	d.telling.Wait()
+	if d.endEvents != nil {
+		d.endEvents()
+	}
 }
 
-// plugin is the driver as kubelet's helper calls it.
-type plugin struct{ *Driver }
+// plugin is the driver as kubelet and its helper call it.
+type plugin struct {
+	*Driver
+	drahealth.UnimplementedDRAResourceHealthServer // for what later versions add
+}
 
 // PrepareResourceClaims prepares the claims of one pod.
 func (p plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -291,6 +307,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	if err := d.checkpoints.remove(uid); err != nil {
 		return err
 	}
+	d.troubles.forget(uid)
 	if found {
 		d.log.Info("taken back", "uid", uid)
 	}
@@ -321,6 +338,9 @@ func (d *Driver) recover(ctx context.Context) error {
 		case one.Phase == prepared:
 			if err := d.realise(ctx, one.Task); err != nil {
 				d.log.Error("a prepared claim could not be made again", "claim", one.Namespace+"/"+one.Name, "uid", uid, "error", err)
+				if errors.Is(err, node.ErrBroken) {
+					d.breaks(uid, strings.TrimPrefix(err.Error(), "prepare task "+uid+": "))
+				}
 			}
 		default:
 			if err := d.unprepare(ctx, uid); err != nil {

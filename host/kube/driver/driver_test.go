@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -35,12 +37,27 @@ type agentOf struct {
 	testing.TB
 	folder  string
 	refuses error
+	breaks  error            // what it says of tasks that it has
 	used    map[string][]int // processes of tasks
+	stalled []string         // devices whose work that does not end was to be ended
+
+	mu     sync.Mutex
+	health api.DeviceHealth // of the device; empty: healthy
+	reason string
 }
 
-func (a *agentOf) Devices() []node.Device { return []node.Device{h200} }
+func (a *agentOf) Devices() []node.Device {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	device := h200
+	device.Health, device.Reason = cmp.Or(a.health, h200.Health), a.reason
+	return []node.Device{device}
+}
 
 func (a *agentOf) Prepare(_ context.Context, t node.Task) (node.Launch, error) {
+	if _, ok := a.tasks()[t.UID]; ok && a.breaks != nil {
+		return node.Launch{}, a.breaks
+	}
 	if have, ok := a.tasks()[t.UID]; ok && !reflect.DeepEqual(have, t) {
 		return node.Launch{}, errors.New("prepared with other grants")
 	}
@@ -194,7 +211,7 @@ func (s *site) open() plugin {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return plugin{d}
+	return plugin{Driver: d}
 }
 
 // has checks which claims are there: for node, as CDI files, as checkpoints.

@@ -56,7 +56,7 @@ func TestTell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := setDevices(written, one.Task); err != nil || changed {
+	if changed, err := p.setDevices(written, one.Task); err != nil || changed {
 		t.Errorf("what is written already is written again: %v, %v", changed, err)
 	}
 	another := twice(claimOf("a", 250, 1<<30, ""))

@@ -155,6 +155,8 @@ type work struct {
 	ceiling string // a ShareConfig's ceiling, in JSON; empty: no ShareConfig
 	user    int64
 	command []string
+
+	libraries string // where it looks for libraries first; empty: nowhere
 }
 
 // submit makes a claim's template and a pod that uses it.
@@ -179,13 +181,17 @@ func (w *world) submit(one work) {
 	}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	w.no(err)
 	none := int64(0)
+	var environment []corev1.EnvVar
+	if one.libraries != "" {
+		environment = append(environment, corev1.EnvVar{Name: "LD_LIBRARY_PATH", Value: one.libraries})
+	}
 	_, err = w.client.CoreV1().Pods("default").Create(w.ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: one.name},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &none,
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "share", ResourceClaimTemplateName: &one.name}},
 			Containers: []corev1.Container{{
-				Name: "main", Image: examples, Command: one.command, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
+				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
 				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
 			}},
 		},

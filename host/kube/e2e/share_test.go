@@ -60,6 +60,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
 	w.hog()
+	w.around()
 	w.remove("quarter")
 	w.empty()
 	w.fails()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/node"
 )
@@ -50,6 +51,7 @@ func agent(ctx context.Context, args []string) error {
 	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
 	cdi := options.String("cdi", "/var/run/cdi", "where the container runtime looks for CDI files")
 	kubelet := options.String("kubelet", "/var/lib/kubelet", "kubelet's folder")
+	rule := options.String("unenforced", string(api.ShowUnenforced), "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too")
 	if err := options.Parse(args); err != nil {
 		return err
 	}
@@ -58,6 +60,8 @@ func agent(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q is not understood; it takes options alone, see --help", options.Arg(0))
 	case *name == "":
 		return errors.New("nobody said which node this is; give --node-name or set NODE_NAME")
+	case *rule != string(api.ShowUnenforced) && *rule != string(api.StopUnenforced):
+		return fmt.Errorf("--unenforced %s: write %s or %s", *rule, api.ShowUnenforced, api.StopUnenforced)
 	case *simulate == "":
 		return errors.New("containers on real devices cannot be held to shares yet; give --simulate h200x2 to try simulated ones")
 	}
@@ -71,7 +75,7 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Log: log})
+	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Unenforced: api.UnenforcedRule(*rule), Log: log})
 	if err != nil {
 		return err
 	}
@@ -82,11 +86,11 @@ func agent(ctx context.Context, args []string) error {
 	}
 	defer served.Close()
 	log.Info("serving", "node", *name, "devices", len(found.Devices()))
-	return watch(ctx, found, served, log)
+	return watch(ctx, found, served)
 }
 
-// watch tells the cluster of devices that fail or come back, until it is told to end.
-func watch(ctx context.Context, found *node.Agent, served *driver.Driver, log *slog.Logger) error {
+// watch hands on what the agent sees, until it is told to end.
+func watch(ctx context.Context, found *node.Agent, served *driver.Driver) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,12 +101,7 @@ func watch(ctx context.Context, found *node.Agent, served *driver.Driver, log *s
 			if !open {
 				return errors.New("the agent has ended")
 			}
-			switch notice.Kind {
-			case node.DeviceDown, node.DeviceBack, node.DeviceSick:
-				if err := served.Publish(ctx); err != nil {
-					log.Error("the devices could not be told of", "error", err)
-				}
-			}
+			served.Notice(ctx, notice)
 		}
 	}
 }
