@@ -28,6 +28,7 @@ const tolerated = 20
 func TestShares(t *testing.T) {
 	w := begin(t, "h200x1")
 	w.offers()
+	w.bounded()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
 	// This one throws its environment away, and is held to its share all the same: the shim lies where programs look for the driver,
