@@ -260,7 +260,8 @@ const MaxShortestFirst = 1000 * Milli(1000)
 // QueueOrder is what counts in the line of a queue, beside who is predicted to run shorter and who came first. With the zero QueueOrder
 // it is first the fair shares of the queues under it, then priority.
 type QueueOrder struct {
-	// OneLine has what waits in the queues under it stand in one line: neither their quotas nor their fair shares say whose turn it is.
+	// OneLine has what waits in the queues under it stand in one line: neither their quotas nor their fair shares say whose turn it is, and
+	// the rest of this order, with ShortestFirst, is that of all work under it. Of several such queues above each other it is the topmost's.
 	OneLine bool `json:"oneLine,omitempty"`
 	// NoPriority has priorities not count, neither in the line nor for preemption.
 	NoPriority bool `json:"noPriority,omitempty"`

@@ -75,7 +75,7 @@ func (c *invocation) policyCheckCommand() *cobra.Command {
 		Short: "Say what is wrong with a policy file, and in which line",
 		Long: `Reads a policy file and says what is wrong with it, in one sentence with file and line: a word that is not known, quotas that come to more
 than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a policy that names nothing. What is
-right and may not do what it was written for is told, too: an order that counts for nothing, a placement beside pools. It asks no server. docs/policy.md says what may be in the file.`,
+right and may not do what it was written for is told, too: a placement beside pools. It asks no server. docs/policy.md says what may be in the file.`,
 		Example: "  aliquot policy check office.policy",
 		Args:    args(1, "a policy file"),
 	}

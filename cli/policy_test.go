@@ -32,7 +32,6 @@ func TestPolicyFiles(t *testing.T) {
 		return path
 	}
 	office, wrong := file("office.policy", officePolicy), file("wrong.policy", strings.Replace(officePolicy, "quota=1", "quota=5", 1))
-	line := file("line.policy", strings.Replace(officePolicy, "quota=4", "quota=4 order=fifo", 1))
 	models := file("models.policy", strings.Replace(officePolicy, "quota=4", "quota=4 limit@h200=4", 1))
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -42,7 +41,6 @@ func TestPolicyFiles(t *testing.T) {
 	}{
 		{[]string{"policy", "check", office}, 0, "office.policy is right: 2 queues, 1 window."},
 		{[]string{"policy", "check", models}, 0, "models.policy is right: 2 queues, 1 window. It can be set where there are devices of h200."},
-		{[]string{"policy", "check", line}, 0, "line.policy:4: work of queue product stands in the line of queue research, and counts there by the order of its own queue, fair+priority:1h: write the same"},
 		{[]string{"policy", "check", wrong}, ExitFailed, "wrong.policy:7: in window night the quotas of the queues under research add up to 5 devices, and its own is 4 devices"},
 		{[]string{"policy", "check", folder + "/none"}, ExitFailed, "read the policy: open"},
 		{[]string{"policy", "check"}, ExitUsage, "needs a policy file"},

@@ -74,8 +74,8 @@ func TestReclaimAgainstNaive(t *testing.T) {
 			d.take(NodeSet{at, name, devices(name, 2+i, "big", 8*gi), []Resource{{"cpu", 9}}})
 		}
 		limit := rapid.SampledFrom([]*api.Quota{nil, new(api.Quota(4000))}).Draw(rt, "limit")
-		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}}})
-		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}, Order: d.g.order()}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000, Order: d.g.order()}})
 		d.take(QueueSet{at, api.QueueSpec{Name: "other", Quota: *d.g.quota()}})
 		if d.g.int("pools", 0, 2) == 0 {
 			d.take(PolicySet{at, Policy{Pools: d.g.pools()}})

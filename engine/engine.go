@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/ordered"
 	"github.com/aliquot-dev/aliquot/engine/place"
@@ -210,13 +211,11 @@ func (e *Engine) id() ActionID {
 
 // queueSet makes or changes a queue.
 func (e *Engine) queueSet(ev QueueSet) bool {
-	before := e.orderOf(ev.Queue.Name)
+	before := e.lineOrders([]api.QueueSpec{ev.Queue})
 	if !e.queueDone(e.queues.Set(ev.Queue)) {
 		return false
 	}
-	if e.orderOf(ev.Queue.Name) != before {
-		e.lineUp(map[string]bool{ev.Queue.Name: true})
-	}
+	e.lineUp(before)
 	return true
 }
 

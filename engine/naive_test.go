@@ -174,10 +174,20 @@ func (n *naive) setQueues(out *strings.Builder, specs ...api.QueueSpec) bool {
 
 // rank is what counts of a workload's priority before all else.
 func (n *naive) rank(w *naiveWork) int32 {
-	if o := n.queues[w.Queue].Order; o.NoPriority || o.PriorityWorth > 0 {
+	if o := n.ruler(w.Queue).Order; o.NoPriority || o.PriorityWorth > 0 {
 		return 0
 	}
 	return w.Priority
+}
+
+// ruler is the topmost of a queue and those above it that is one line; without any it is the queue.
+func (n *naive) ruler(queue string) api.QueueSpec {
+	for _, q := range slices.Backward(n.above(queue)) {
+		if n.queues[q].Order.OneLine {
+			return n.queues[q]
+		}
+	}
+	return n.queues[queue]
 }
 
 // use says whether a grant holds more or less than before, of memory that counts.

@@ -9,7 +9,8 @@ import (
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
 // whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals the one with the higher priority in front; then the one furthest below its
 // fair share, by decayed use where that is the same (queue.Key); then by turn (before). Inside one queue it is priority, then
-// the turn. A queue's order may say that those in it stand in one line: then quotas and fair shares say nothing about their turn. What is in a queue with others under it stands beside these as if it were one more.
+// the turn. A queue's order may say that those in it stand in one line: then quotas and fair shares say nothing about their turn, and priority and turn
+// are by that order in all that is under it (queue.Ruler). What is in a queue with others under it stands beside these as if it were one more.
 type branch struct {
 	node  *queue.Node // nil: the whole tree
 	own   bool        // the work of node itself

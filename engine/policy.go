@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
 // Policy is what holds from one moment on: what the queues are, the order at the top of their tree and how places are scored. Which window it
@@ -65,18 +67,11 @@ func (e *Engine) policySet(ev PolicySet) bool {
 	if err := e.CheckPolicy(p); err != nil {
 		return e.reject("", "invalid", "%v", err)
 	}
-	before := map[string]lineOrder{}
-	for _, q := range p.Queues {
-		before[q.Name] = e.orderOf(q.Name)
-	}
+	before := e.lineOrders(p.Queues)
 	if err := e.queues.SetAll(p.Queues); err != nil {
 		panic("engine: queues that were checked cannot be set: " + err.Error()) // a defect, not a condition
 	}
-	changed := map[string]bool{}
-	for name, order := range before {
-		changed[name] = e.orderOf(name) != order
-	}
-	e.lineUp(changed)
+	e.lineUp(before)
 	was, pools := e.placement(), e.policy.Pools
 	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools)}
 	if !reflect.DeepEqual(e.policy.Pools, pools) {
@@ -96,25 +91,50 @@ func (e *Engine) placement() *place.Policy {
 	return e.config.Placement
 }
 
-// lineOrder is what decides where work stands in the line of its queue.
+// lineOrder is what decides where work stands in its line.
 type lineOrder struct {
-	api.QueueOrder
+	noPriority    bool
+	priorityWorth api.Duration
 	shortestFirst api.Milli
 }
 
-func (e *Engine) orderOf(name string) lineOrder {
-	q, ok := e.queues.Get(name)
-	if !ok {
-		return lineOrder{}
-	}
-	return lineOrder{q.Order(), q.ShortestFirst()}
+// orderOf is what decides where the work of a queue itself stands.
+func orderOf(q *queue.Node) lineOrder {
+	ruler := q.Ruler()
+	o := ruler.Order()
+	return lineOrder{o.NoPriority, o.PriorityWorth, ruler.ShortestFirst()}
 }
 
-// lineUp has what waits in queues stand in line anew.
-func (e *Engine) lineUp(queues map[string]bool) {
+// lineOrders is what decides in the lines of the queues given that are there, and of all under them.
+func (e *Engine) lineOrders(of []api.QueueSpec) map[*queue.Node]lineOrder {
+	all := map[*queue.Node]lineOrder{}
+	var enter func(q *queue.Node)
+	enter = func(q *queue.Node) {
+		if _, been := all[q]; been {
+			return
+		}
+		all[q] = orderOf(q)
+		for _, under := range q.Children() {
+			enter(under)
+		}
+	}
+	for _, spec := range of {
+		if q, ok := e.queues.Get(spec.Name); ok {
+			enter(q)
+		}
+	}
+	return all
+}
+
+// lineUp has what waits stand in line anew in those queues in whose lines something else decides now.
+func (e *Engine) lineUp(before map[*queue.Node]lineOrder) {
+	maps.DeleteFunc(before, func(q *queue.Node, order lineOrder) bool { return orderOf(q) == order })
+	if len(before) == 0 {
+		return
+	}
 	var waiting []*workload
 	for w := range e.line.All {
-		if queues[w.Queue] {
+		if _, changed := before[w.queue]; changed {
 			waiting = append(waiting, w)
 		}
 	}

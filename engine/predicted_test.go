@@ -253,9 +253,62 @@ func TestTurn(t *testing.T) {
 		t.Errorf("what has waited for 1 s at 9 came at %d", got)
 	}
 	w.step(QueueSet{w.at(), api.QueueSpec{Name: "lab", Quota: api.Unlimited}})
+	w.firstCome(t)
+}
+
+// firstCome holds the turns of all that wait against when they came.
+func (w *world) firstCome(t *testing.T) {
+	t.Helper()
 	for id, one := range w.engine.work {
 		if one.waiting() && one.turn != one.came {
 			t.Errorf("first come again, the turn of %s, which came at %d, is %d", id, one.came, one.turn)
 		}
 	}
+}
+
+// Where queues stand in one line the order of the topmost says whose turn it is, whoever says otherwise below it, and what waits stands in line
+// anew when that changes: what it says, where it is, or that it is one line.
+func TestTurnInOneLine(t *testing.T) {
+	w := annsWorld(t)
+	set := func(name, parent, order string) {
+		t.Helper()
+		q := api.QueueSpec{Name: name, Parent: parent, Quota: api.Unlimited}
+		var err error
+		if q.Order, q.ShortestFirst, err = api.ParseOrder(order); err != nil {
+			t.Fatal(err)
+		}
+		w.step(QueueSet{w.at(), q})
+	}
+	turn := func(rank int32, want Time) {
+		t.Helper()
+		if one := w.engine.work["one"]; one.rank != rank || one.turn != want {
+			t.Errorf("its rank is %d and its turn %d, want %d and %d", one.rank, one.turn, rank, want)
+		}
+	}
+	set("lab", "", "shortest:2")
+	set("group", "lab", "fifo")
+	set("team", "group", "fair+priority:1s")
+	for i := range 2 {
+		w.step(Submit{At: w.at(), Workload: annsWork(fmt.Sprint("runs", i), "")})
+	}
+	w.settle()
+	w.now = 7 * second
+	one := annsWork("one", "")
+	one.Queue, one.Priority, one.TimeLimit = "team", 3, 10*second
+	w.step(Submit{At: w.at(), Workload: one})
+	turn(0, 27*second)
+	set("lab", "", "priority")
+	turn(3, 7*second)
+	set("group", "lab", "fair+priority:2s")
+	turn(3, 7*second)
+	set("lab", "", "fair")
+	turn(0, 4*second) // by its own
+	set("group", "lab", "priority:2s")
+	turn(0, second)
+	set("group", "", "priority:2s")
+	set("lab", "", "fifo")
+	turn(0, second)
+	w.step(PolicySet{w.at(), Policy{Queues: []api.QueueSpec{{Name: "group", Parent: "lab", Quota: api.Unlimited}}}})
+	turn(0, 7*second)
+	w.firstCome(t)
 }

@@ -117,15 +117,22 @@ func (g *generator) spec(name string) api.QueueSpec {
 		}
 		q.Models = []api.QueueModel{m}
 	}
-	switch g.int("order", 0, 7) {
-	case 0:
-		q.Order.OneLine = true
-	case 1:
-		q.Order.NoPriority = true
-	case 2:
-		q.Order.PriorityWorth = api.Duration(time.Second)
-	}
+	q.Order = g.order()
 	return q
+}
+
+// order is what counts in the line of a queue; half of them say nothing.
+func (g *generator) order() (o api.QueueOrder) {
+	kind := g.int("order", 0, 11)
+	o.OneLine = kind < 4
+	switch {
+	case kind == 11:
+	case kind%4 == 1:
+		o.NoPriority = true
+	case kind%4 == 2:
+		o.PriorityWorth = api.Duration(time.Second)
+	}
+	return o
 }
 
 func (g *generator) quota() *api.Quota {

@@ -16,7 +16,7 @@ type workload struct {
 	Workload
 	seq       uint64
 	came      Time  // it was submitted
-	rank      int32 // its priority, where its queue has the higher ones first; else 0
+	rank      int32 // its priority, where its line has the higher ones first; else 0
 	turn      Time  // by which it stands in line among those of its rank: see setTurn
 	queue     *queue.Node
 	shape     *shape
@@ -113,32 +113,33 @@ func before(a, b *workload) bool {
 	return a.seq < b.seq
 }
 
-// ranked says that a workload's priority goes before everything else in its line, and preempts.
+// ranked says that the priority of a queue's work goes before everything else in the line that it stands in, and preempts.
 func ranked(q *queue.Node) bool {
-	o := q.Order()
+	o := q.Ruler().Order()
 	return !o.NoPriority && o.PriorityWorth == 0
 }
 
-// setRank gives a workload the rank that its priority has in its queue.
+// setRank gives a workload the rank that its priority has in its line.
 func (w *workload) setRank() {
 	if w.rank = 0; ranked(w.queue) {
 		w.rank = w.Priority
 	}
 }
 
-// setTurn gives a workload that comes into the line its rank and its turn: when it came; in a queue that says what a step of priority is
-// worth, so much earlier for each; and in a queue that lets the shortest go first, as many times later as that says as it is predicted to
-// run. All age alike, so their order stands while they wait. What nothing is predicted of counts by its time limit, and without one as
+// setTurn gives a workload that comes into the line its rank and its turn: when it came; where the order that rules it says what a step of
+// priority is worth, so much earlier for each; and where that lets the shortest go first, as many times later as it says as the workload is
+// predicted to run. All age alike, so their order stands while they wait. What nothing is predicted of counts by its time limit, and without one as
 // taking no time: somebody has to run it for the first time.
 func (e *Engine) setTurn(w *workload) {
 	w.setRank()
 	w.turn = w.came
-	if o := w.queue.Order(); o.PriorityWorth > 0 && !o.NoPriority {
+	ruler := w.queue.Ruler()
+	if o := ruler.Order(); o.PriorityWorth > 0 && !o.NoPriority {
 		worth := Time(o.PriorityWorth / 1000) // ns to µs
 		steps := min(max(Time(w.Priority), -maxPast/max(worth, 1)), maxPast/max(worth, 1))
 		w.turn = after(w.came, -steps*worth) // what came last came less than 2^62 before the earliest time
 	}
-	factor := Time(w.queue.ShortestFirst())
+	factor := Time(ruler.ShortestFirst())
 	if factor == 0 {
 		return
 	}

@@ -52,6 +52,18 @@ func (n *Node) ShortestFirst() api.Milli { return n.spec.ShortestFirst }
 // Order is what else counts in its line.
 func (n *Node) Order() api.QueueOrder { return n.spec.Order }
 
+// Ruler is the queue whose order says where the work of n itself stands: the topmost of n and those above it that has what is under it stand in
+// one line, and n itself where none has.
+func (n *Node) Ruler() *Node {
+	ruler := n
+	for q := n; q != nil; q = q.parent {
+		if q.spec.Order.OneLine {
+			ruler = q
+		}
+	}
+	return ruler
+}
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {
