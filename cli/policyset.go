@@ -32,16 +32,16 @@ a queue cannot be set otherwise meanwhile; the rest can, with aliquot queue set.
 		if err != nil {
 			return err
 		}
-		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set. "+c.holding(set))
+		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set: "+c.holding(set))
 	}
 	return cmd
 }
 
 // holding says what of a policy holds, and until when.
 func (c *invocation) holding(set api.Policy) string {
-	text := "No window of it holds now"
+	text := "no window of it holds now"
 	if set.Window != "" {
-		text = "Its window " + safe.Line(set.Window) + " holds now"
+		text = "its window " + safe.Line(set.Window) + " holds now"
 	}
 	if set.Until == nil {
 		return text + "."
@@ -69,7 +69,7 @@ func (c *invocation) policyShowCommand() *cobra.Command {
 		}
 		note := "no policy is set: `aliquot policy set FILE` sets one"
 		if set.Name != "" {
-			note = "the policy " + safe.Line(set.Name) + ". " + c.holding(set)
+			note = "this is " + safe.Line(set.Name) + ": " + c.holding(set)
 			if _, err := fmt.Fprint(c.Out, safe.Lines(set.Text)); err != nil {
 				return err
 			}
