@@ -182,6 +182,8 @@ type shape struct {
 	possible   bool
 	servesAt   uint64 // Changes at which serves was found, plus 1
 	serves     []bool // by node: an empty one could hold a task
+	suitsAt    uint64 // Changes at which suits was found, plus 1
+	suits      []bool // by pool: see Engine.suits
 }
 
 // nothing says that the shape takes nothing that anyone could miss.
