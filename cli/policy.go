@@ -191,6 +191,8 @@ func policyTable(parts []policyPart) table {
 		switch {
 		case part.Now && part.Ends != nil:
 			next = "now, until " + part.Ends.Format(layout)
+		case part.Now && part.Window != "":
+			next = "now"
 		case part.Begins != nil:
 			next = part.Begins.Format(layout)
 		}
