@@ -120,13 +120,16 @@ func claimShare(result resourceapi.DeviceRequestAllocationResult) string {
 	return result.Request
 }
 
-// answer is what kubelet is told of a prepared claim: each of its requests is had through the claim's one CDI device.
+// answer is what kubelet is told of a prepared claim: it is had through one CDI device, which stands with the first of its requests, for a
+// container has all of them. So the others are no duplicates of it where kubelet shows the health of each.
 func answer(claim *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	var result kubeletplugin.PrepareResult
-	for _, r := range ours(claim) {
-		result.Devices = append(result.Devices, kubeletplugin.Device{
-			Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{cdiID(string(claim.UID))},
-		})
+	for i, r := range ours(claim) {
+		one := kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, ShareID: r.ShareID}
+		if i == 0 {
+			one.CDIDeviceIDs = []string{cdiID(string(claim.UID))}
+		}
+		result.Devices = append(result.Devices, one)
 	}
 	return result
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
@@ -67,17 +66,18 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err := os.MkdirAll(data, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's folder: %w", err)
 	}
+	d.endEvents = d.recordEvents()
 	d.helper, err = kubeletplugin.Start(ctx, plugin{Driver: d}, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(config.Node),
 		kubeletplugin.KubeClient(config.Client), kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(config.Kubelet, "plugins_registry")))
 	if err != nil {
+		d.Close()
 		return nil, fmt.Errorf("register with kubelet: %w", err)
 	}
 	if err := d.publish(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
-	d.endEvents = d.recordEvents()
 	ctx, d.end = context.WithCancel(ctx)
 	d.working.Go(func() { d.reconcileUntil(ctx) })
 	d.working.Go(func() { d.reportUntil(ctx) })
@@ -159,23 +159,6 @@ func (p plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplu
 		results[claim.UID] = err
 	}
 	return results, nil
-}
-
-// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, or takes without fields that it
-// does not know, which is tried again; and that a server which kubelet calls has ended, which is not.
-func (p plugin) HandleError(_ context.Context, err error, message string) {
-	var dropped *resourceslice.DroppedFieldsError
-	if errors.As(err, &dropped) {
-		p.log.Error("the API server drops fields that shares need; its devices are whole ones until these features are on", "features", dropped.DisabledFeatures(), "error", err)
-		return
-	}
-	p.log.Error(message, "error", err)
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		select {
-		case p.failed <- fmt.Errorf("kubelet cannot be served any more: %s: %w", message, err):
-		default: // one reason is enough
-		}
-	}
 }
 
 // prepare makes a claim's grants real and its CDI file; beside it are the others of its pod. Called again for one that is prepared it makes sure of both.

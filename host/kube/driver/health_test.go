@@ -3,6 +3,7 @@ package driver
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,5 +68,13 @@ func TestHealth(t *testing.T) {
 	d.Close()
 	if got, err := stream.Recv(); err == nil {
 		t.Errorf("after its end the driver says %v", got)
+	}
+}
+
+// Kubelet shows a device's health by its CDI device, where it has one: of a claim with several devices no two have the same.
+func TestHealthOfEach(t *testing.T) {
+	got := answer(twice(claimOf("a", 250, 1<<30, ""))).Devices
+	if len(got) != 2 || !slices.Equal(got[0].CDIDeviceIDs, []string{"gpu.aliquot.dev/claim=a"}) || len(got[1].CDIDeviceIDs) != 0 {
+		t.Errorf("kubelet is told %+v", got)
 	}
 }

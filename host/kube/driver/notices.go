@@ -12,10 +12,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
@@ -153,7 +156,9 @@ func (d *Driver) Notice(ctx context.Context, notice node.Notice) {
 		d.troubles.add(notice.Task, trouble{reason: stalled, device: notice.Device, message: notice.Message})
 		d.config.Agent.EndStalled(ctx, notice.Device)
 	case node.Unenforced:
-		if notice.Task != "" { // of what is no claim's only the log tells
+		if notice.Task == "" {
+			d.tellOf("", warn(unenforced))
+		} else {
 			d.troubles.add(notice.Task, trouble{reason: unenforced, device: notice.Device, message: notice.Message})
 		}
 	case node.Enforced:
@@ -169,11 +174,19 @@ func (d *Driver) Notice(ctx context.Context, notice node.Notice) {
 	}
 }
 
-// tellOf has an event told of a claim, where it is about one.
+// tellOf has an event told of a claim; what is about none is told of the node.
 func (d *Driver) tellOf(claim string, one event) {
-	if claim != "" {
-		d.troubles.say(claim, one)
+	if claim == "" {
+		d.tellOfNode(one.kind, one.reason, one.message)
+		return
 	}
+	d.troubles.say(claim, one)
+}
+
+// tellOfNode gives an event of the node: kubelet and kubectl know it there by its name for a UID.
+func (d *Driver) tellOfNode(kind, reason, message string) {
+	on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.Node, UID: types.UID(d.config.Node)}
+	d.events.Event(on, kind, reason, message)
 }
 
 // breaks notes that a claim cannot be held to any more.
@@ -187,9 +200,14 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 	if err := d.publish(ctx); err != nil {
 		d.log.Error("the devices could not be told of", "error", err)
 	}
+	kind, reason := corev1.EventTypeWarning, map[node.NoticeKind]string{node.DeviceDown: deviceDown, node.DeviceSick: "DeviceSick", node.DeviceBack: "DeviceBack"}[notice.Kind]
+	if notice.Kind == node.DeviceBack {
+		kind = corev1.EventTypeNormal
+	}
+	d.tellOfNode(kind, reason, notice.Message)
 	d.troubles.over(func(claim string, one trouble) bool {
 		return one.reason == stalled && one.device == notice.Device && (!notice.Stall || claim != notice.Task)
-	}, event{kind: corev1.EventTypeNormal, reason: "DeviceChanged", message: notice.Message})
+	}, event{kind: kind, reason: reason, message: notice.Message})
 	if notice.Stall && notice.Task != "" {
 		d.troubles.add(notice.Task, trouble{reason: stalled, device: notice.Device, message: fmt.Sprintf(
 			"On device %s %s; delete the pod, or run the agent with --unenforced stop.", notice.Device, strings.TrimPrefix(notice.Reason, "it is sick: "))})
@@ -209,6 +227,25 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 			d.troubles.say(one.Task.UID, event{kind: corev1.EventTypeWarning, reason: deviceDown, message: notice.Message})
 		} else {
 			d.troubles.claims.Add(one.Task.UID)
+		}
+	}
+}
+
+// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, or takes without fields that it
+// does not know, which is tried again; and that a server which kubelet calls has ended, which is not.
+func (p plugin) HandleError(_ context.Context, err error, message string) {
+	var dropped *resourceslice.DroppedFieldsError
+	if errors.As(err, &dropped) {
+		const what = "the API server drops fields that shares need; its devices are whole ones until these features are on"
+		p.log.Error(what, "features", dropped.DisabledFeatures(), "error", err)
+		p.tellOfNode(corev1.EventTypeWarning, "WholeDevices", fmt.Sprintf("T%s: %s.", what[1:], strings.Join(dropped.DisabledFeatures(), ", ")))
+		return
+	}
+	p.log.Error(message, "error", err)
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		select {
+		case p.failed <- fmt.Errorf("kubelet cannot be served any more: %s: %w", message, err):
+		default: // one reason is enough
 		}
 	}
 }

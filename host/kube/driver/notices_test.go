@@ -17,6 +17,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
@@ -107,7 +108,7 @@ func TestNotices(t *testing.T) {
 		{notices: []node.Notice{past, past, past}, reason: "Unenforced", message: "Process 7 (x) of claim default/claim-a computes", events: []string{"Warning Unenforced (2 more like it came before it)"}},
 		{health: api.Draining, notices: []node.Notice{sick}, reason: "Stalled", message: "On device GPU-aa work of claim default/claim-a (process 7) has not ended; delete the pod, or run the agent with --unenforced stop", events: []string{"Warning Stalled"}},
 		{health: api.Draining, notices: []node.Notice{{Kind: node.Stalled, Device: h200.UUID, Task: "a", Message: "Task a is to be ended: its work does not end."}}, reason: "Stalled", message: "Claim default/claim-a is to be ended", events: []string{"Warning Stalled"}},
-		{health: api.Down, notices: []node.Notice{{Kind: node.DeviceDown, Device: h200.UUID, Message: "Device GPU-aa is down: it burns."}}, reason: "DeviceDown", beside: "DeviceDown", message: "it burns", events: []string{"Normal DeviceChanged", "Warning DeviceDown"}},
+		{health: api.Down, notices: []node.Notice{{Kind: node.DeviceDown, Device: h200.UUID, Message: "Device GPU-aa is down: it burns."}}, reason: "DeviceDown", beside: "DeviceDown", message: "it burns", events: []string{"Warning DeviceDown (1 more like it came before it)"}},
 		{notices: []node.Notice{{Kind: node.DeviceBack, Device: h200.UUID}}, reason: "Unenforced", message: "computes on device"},
 		{notices: []node.Notice{{Kind: node.Stopped, Task: "a", Message: "Process 7 (x) of task a is ended."}}, reason: "Unenforced", message: "Process 7 (x) of claim default/claim-a", events: []string{"Warning ProcessEnded"}},
 		{notices: []node.Notice{{Kind: node.Enforced, Task: "a", Message: "Every process of task a is held."}}, reason: "Prepared", message: "0.25 of compute", events: []string{"Normal Enforced"}},
@@ -162,6 +163,35 @@ func (r *recorder) check(t *testing.T, step int, want []string) {
 		}
 	}
 	r.said = nil
+}
+
+// What is of no claim is told of the node, as are its devices and an API server that knows of no shares.
+func TestNoticesOfNode(t *testing.T) {
+	p, given := noticing(t, newSite(t, t.TempDir()))
+	for _, notice := range []node.Notice{
+		{Kind: node.Unenforced, Device: h200.UUID, Message: "Process 7 computes."},
+		{Kind: node.Stopped, Device: h200.UUID, Message: "Process 7 is ended."},
+		{Kind: node.DeviceSick, Device: h200.UUID, Message: "It is sick."},
+		{Kind: node.DeviceDown, Device: h200.UUID, Message: "It is down."},
+		{Kind: node.DeviceBack, Device: h200.UUID, Message: "It is back."},
+	} {
+		p.Notice(t.Context(), notice)
+	}
+	shared := true
+	p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{
+		DesiredSlice: &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{AllowMultipleAllocations: &shared}}}},
+		ActualSlice:  &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{}}}},
+	}, "publish")
+	want := []string{
+		"Warning Unenforced: Process 7 computes.", "Warning ProcessEnded: Process 7 is ended.", "Warning DeviceSick: It is sick.", "Warning DeviceDown: It is down.",
+		"Normal DeviceBack: It is back.", "Warning WholeDevices: The API server drops fields that shares need; its devices are whole ones until these features are on: DRAConsumableCapacity.",
+	}
+	for i, one := range want {
+		want[i] = "Node /node1: " + one
+	}
+	if !slices.Equal(given.said, want) {
+		t.Errorf("the events are %q, want %q", given.said, want)
+	}
 }
 
 // Since when a share is as it is does not change while it is so, and what is over by the word of a new agent is over in the status of the last one.

@@ -86,6 +86,7 @@ func conflict(s *site, newer *resourceapi.ResourceClaim) {
 // A server that kubelet calls and that has ended ends the driver; slices that were not taken are tried again.
 func TestEndsWhenKubeletIsNotServed(t *testing.T) {
 	p := newSite(t, t.TempDir()).open()
+	p.events = &recorder{}
 	again := errors.Join(kubeletplugin.ErrRecoverable, errors.New("no slice today"))
 	dropped := &resourceslice.DroppedFieldsError{DesiredSlice: &resourceapi.ResourceSlice{}, ActualSlice: &resourceapi.ResourceSlice{}}
 	for _, err := range []error{again, dropped} {

@@ -90,12 +90,14 @@ func (w *world) no(err error) {
 	}
 }
 
-// startAgent starts the agent, after one that was killed also, and waits until kubelet knows it and its devices are offered.
-func (w *world) startAgent() {
+// startAgent starts the agent, also after one that was killed and with more options, and waits until kubelet knows it and its devices are offered.
+func (w *world) startAgent(options ...string) {
 	w.Helper()
 	var err error
-	w.agent, err = w.Start("agent", nil, w.program, "agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
-		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet())
+	w.agent, err = w.Start("agent", nil, w.program, append([]string{
+		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
+		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
+	}, options...)...)
 	w.no(err)
 	w.agents++
 	w.eventually("the agent serves", func() (bool, string) {

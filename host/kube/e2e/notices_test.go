@@ -30,15 +30,8 @@ func (w *world) around() {
 		}), nil
 	})
 	w.no(err)
-	for _, object := range []string{claim, "around"} {
-		w.eventually("an event says so of "+object, func() (bool, string) {
-			events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
-			w.no(err)
-			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-				return e.Reason == "Unenforced" && e.Type == corev1.EventTypeWarning && e.Source.Component == driver.Name && e.Source.Host == testcluster.NodeName
-			}), fmt.Sprintf("%+v", events.Items)
-		})
-	}
+	w.said(claim, "Unenforced")
+	w.said("around", "Unenforced")
 	_, err = testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), "around", "on a device that kubelet calls healthy", func(pod *corev1.Pod) (bool, error) {
 		for _, status := range pod.Status.ContainerStatuses {
 			for _, resource := range status.AllocatedResourcesStatus {
@@ -50,5 +43,22 @@ func (w *world) around() {
 		return false, nil
 	})
 	w.no(err)
+	w.agent.Kill()
+	w.startAgent("--unenforced", "stop")
+	_, err = w.AwaitPod(w.ctx, "default", "around", corev1.PodSucceeded) // a trainer that is told to end does
+	w.no(err)
+	w.said("around", "ProcessEnded")
 	w.remove("around")
+}
+
+// said waits until the agent gives a warning of an object.
+func (w *world) said(object, reason string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("an event says of %s: %s", object, reason), func() (bool, string) {
+		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		w.no(err)
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == reason && e.Type == corev1.EventTypeWarning && e.Source.Component == driver.Name && e.Source.Host == testcluster.NodeName
+		}), fmt.Sprintf("%+v", events.Items)
+	})
 }

@@ -65,6 +65,7 @@ func TestShares(t *testing.T) {
 	w.remove("quarter")
 	w.empty()
 	w.fails()
+	w.said(testcluster.NodeName, "DeviceDown")
 }
 
 // offers checks what the cluster was told of the device.
@@ -85,8 +86,9 @@ func (w *world) offers() {
 		compute.RequestPolicy == nil || memory.RequestPolicy == nil || memory.Value.Value() < 100<<30 {
 		w.Errorf("the device is offered as %+v", device)
 	}
-	if model := device.Attributes["model"].StringValue; model == nil || !strings.Contains(*model, "H200") {
-		w.Errorf("its model is %v", device.Attributes["model"])
+	model, architecture := device.Attributes["model"].StringValue, device.Attributes["architecture"].StringValue
+	if model == nil || !strings.Contains(*model, "H200") || architecture == nil || *architecture != "Hopper" || device.Attributes["computeCapability"].VersionValue == nil {
+		w.Errorf("its attributes are %v", device.Attributes)
 	}
 }
 
