@@ -66,7 +66,6 @@ type policyChecked struct {
 	Windows int    `json:"windows"`
 	// Models are what it names models by: whether there are devices of them is seen where it is set.
 	Models []string `json:"models,omitempty"`
-	Doubts []string `json:"doubts,omitempty"` // what may not do what it was written for
 }
 
 func (c *invocation) policyCheckCommand() *cobra.Command {
@@ -74,8 +73,8 @@ func (c *invocation) policyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, and in which line",
 		Long: `Reads a policy file and says what is wrong with it, in one sentence with file and line: a word that is not known, quotas that come to more
-than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a policy that names nothing. What is
-right and may not do what it was written for is told, too: a placement beside pools. It asks no server. docs/policy.md says what may be in the file.`,
+than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a policy that names nothing. It asks
+no server. docs/policy.md says what may be in the file.`,
 		Example: "  aliquot policy check office.policy",
 		Args:    args(1, "a policy file"),
 	}
@@ -85,13 +84,10 @@ right and may not do what it was written for is told, too: a placement beside po
 		if err != nil {
 			return err
 		}
-		out := policyChecked{given[0], len(p.Queues), len(p.Windows), p.Models, p.Doubts()}
+		out := policyChecked{given[0], len(p.Queues), len(p.Windows), p.Models}
 		text := fmt.Sprintf("%s is right: %s, %s.", safe.Line(out.File), counted(out.Queues, "queue"), counted(out.Windows, "window"))
 		if len(out.Models) > 0 {
 			text += " It can be set where there are devices of " + safe.Line(strings.Join(out.Models, ", ")) + "."
-		}
-		for _, doubt := range out.Doubts {
-			text += "\n" + safe.Line(doubt) + "."
 		}
 		return c.say(*format, out, text)
 	}
@@ -195,6 +191,8 @@ func policyTable(parts []policyPart) table {
 		switch {
 		case part.Now && part.Ends != nil:
 			next = "now, until " + part.Ends.Format(layout)
+		case part.Now && part.Window != "":
+			next = "now"
 		case part.Begins != nil:
 			next = part.Begins.Format(layout)
 		}

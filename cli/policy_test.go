@@ -33,6 +33,8 @@ func TestPolicyFiles(t *testing.T) {
 	}
 	office, wrong := file("office.policy", officePolicy), file("wrong.policy", strings.Replace(officePolicy, "quota=1", "quota=5", 1))
 	models := file("models.policy", strings.Replace(officePolicy, "quota=4", "quota=4 limit@h200=4", 1))
+	weekend := file("weekend.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=sat,sun", 1))
+	always := file("always.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=mon-sun", 1))
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		line   []string
@@ -47,6 +49,8 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", wrong, office}, ExitUsage, "takes only a policy file"},
 		{[]string{"policy", "explain", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"policy", "explain", office}, 0, "night    mon-fri 22:00-06:00 Europe/Berlin   now, until Sat 21 Nov 06:00 CET   places by stranded_device=90 whole=-2"},
+		{[]string{"policy", "explain", weekend}, 0, "now, until Mon 23 Nov 00:00 CET   places by"},
+		{[]string{"policy", "explain", always}, 0, "Europe/Berlin   now    places by"},
 		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},

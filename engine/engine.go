@@ -49,6 +49,7 @@ type Engine struct {
 	parked  *ordered.List[*workload] // those of the line that may not be tried before a time
 	shapes  map[shapeKey]*shape
 	tallies map[shapeKey]*tally
+	pooled  pooling
 	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
 	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
 	above   map[fleet.DeviceID]int     // how many grants there hold memory above their floors; none: no entry

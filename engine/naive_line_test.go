@@ -46,7 +46,7 @@ func (n *naive) pass(out *strings.Builder) (again bool) {
 		}
 	}
 	p := naivePass{naive: n, out: out}
-	n.wanting = map[api.Class]bool{}
+	n.wanting = nil
 	for part := range len(n.pools) + 1 {
 		p.head, p.reserve = nil, nil
 		mine := slices.DeleteFunc(slices.Clone(line), func(w *naiveWork) bool { return n.part(w.Class) != part })
@@ -161,21 +161,21 @@ func (n *naivePass) try(w *naiveWork) bool {
 	spots, ok := now.fit(&w.Workload, n.kept(w, nil))
 	switch {
 	case n.head == nil && !ok:
-		n.wanting[w.Class] = true
+		n.wanting = append(n.wanting, w)
 		if !n.closedByModel(w) {
 			n.head = w
 			n.reclaim(n.out, w)
 		}
 		return false
 	case !ok:
-		n.wanting[w.Class] = true
+		n.wanting = append(n.wanting, w)
 		return false
 	case n.head != nil && !w.takesNothing():
 		if n.reserve == nil {
 			n.reserve = n.naive.reserve(n.head)
 		}
 		if spots = n.backfill(w, n.head, n.reserve, spots); spots == nil {
-			n.wanting[w.Class] = true
+			n.wanting = append(n.wanting, w)
 			return false
 		}
 	}

@@ -117,7 +117,7 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 		}
 	}
 	slices.SortFunc(all, func(a, b *naiveWork) int {
-		return cmp.Or(count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+		return cmp.Or(count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
 	})
 	var chosen []*naiveWork
 	for _, v := range all {
@@ -212,6 +212,14 @@ func (n *naive) guest(v, w *naiveWork) bool {
 // outranks says that a workload goes before another of the same queue.
 func (n *naive) outranks(w, v *naiveWork) bool {
 	return v.Queue == w.Queue && n.rank(v) < n.rank(w)
+}
+
+// counted is a priority that counts for something in its line.
+func (n *naive) counted(w *naiveWork) int32 {
+	if n.ruler(w.Queue).Order.NoPriority {
+		return 0
+	}
+	return w.Priority
 }
 
 // passes says that a quota of the queue itself would be passed.

@@ -113,7 +113,21 @@ func (n *naive) admits(w *Workload, node string, d Device) bool {
 		return n.isHome(w, node, d)
 	}
 	p := n.poolOf(node, d)
-	return p != nil && p.Lends && !n.isHome(w, node, d) && !slices.ContainsFunc(p.Classes, func(c api.Class) bool { return n.wanting[c] })
+	if p == nil || !p.Lends || n.isHome(w, node, d) {
+		return false
+	}
+	n.lending = false // what suits those who wait
+	defer func() { n.lending = true }()
+	for name, other := range n.nodes {
+		for _, o := range other.devices {
+			if q := n.poolOf(name, o); q != nil && q.Name == p.Name && slices.ContainsFunc(n.wanting, func(v *naiveWork) bool {
+				return slices.Contains(p.Classes, v.Class) && n.serves(&v.Workload, name, o)
+			}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 type candidate struct {

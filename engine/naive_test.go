@@ -18,7 +18,7 @@ type naive struct {
 	oneLine bool
 	pools   []Pool
 	lending bool               // what is looked for is what pools lend
-	wanting map[api.Class]bool // of what waits for room
+	wanting []*naiveWork       // what waits for room
 	said    map[[2]string]bool // class and node: allowed or barred
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came

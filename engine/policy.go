@@ -19,8 +19,7 @@ type Policy struct {
 	Queues []api.QueueSpec `json:"queues,omitempty"`
 	// OneLine has the queues that are under none stand in one line, as QueueOrder.OneLine does those under a queue.
 	OneLine bool `json:"oneLine,omitempty"`
-	// Pools are devices for work of some classes; none: every device is for all work. Where there are some, places go by best fit: Placement
-	// scores what no pool has to do with.
+	// Pools are devices for work of some classes; none: every device is for all work.
 	Pools []Pool `json:"pools,omitempty"`
 	// Placement scores places; nil: Config.Placement does.
 	Placement *place.Policy `json:"placement,omitempty"`

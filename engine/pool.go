@@ -3,9 +3,11 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -22,7 +24,8 @@ type Pool struct {
 	Last   *int     `json:"last,omitempty"`
 	// Classes is whom it is for.
 	Classes []api.Class `json:"classes"`
-	// Lends lets preemptible work of other classes that waits have what is free while nobody waits for it whom the pool is for. It gives way
+	// Lends lets preemptible work of other classes that waits have what is free while nobody waits for room whom the pool is for and whom one of
+	// its devices would suit. It gives way
 	// to the first of those as soon as it stands in the way.
 	Lends bool `json:"lends,omitempty"`
 }
@@ -61,26 +64,69 @@ func (e *Engine) sideOf(w *Workload) side {
 	return side{true, w.Class}
 }
 
-// poolOf is the pool that a device is in; nil: it is in none.
-func (e *Engine) poolOf(d fleet.DeviceID) *Pool {
+// pooling is which pool each device is in, by DeviceID. It is found anew when the pools or what the fleet is change.
+type pooling struct {
+	at uint64 // Changes of the fleet, plus 1
+	of []int32
+}
+
+// poolAt is the place among the pools of that which a device is in; of one that is in none, the number of pools.
+func (e *Engine) poolAt(d fleet.DeviceID) int {
+	if e.fleet.DeviceGone(d) { // such a one may come while the fleet stays what it is
+		return e.findPool(d)
+	}
+	if at := e.fleet.Changes() + 1; e.pooled.at != at {
+		e.pooled = pooling{at: at}
+		for n := range e.fleet.Nodes {
+			for _, o := range e.fleet.DevicesOf(n) {
+				if more := int(o) + 1 - len(e.pooled.of); more > 0 {
+					e.pooled.of = append(e.pooled.of, make([]int32, more)...)
+				}
+				e.pooled.of[o] = int32(e.findPool(o))
+			}
+		}
+	}
+	return int(e.pooled.of[d])
+}
+
+func (e *Engine) findPool(d fleet.DeviceID) int {
 	dev, node := e.fleet.Device(d), e.fleet.NodeName(e.fleet.NodeOf(d))
 	for i := range e.policy.Pools {
-		if p := &e.policy.Pools[i]; p.matches(node, &dev) {
-			return p
+		if e.policy.Pools[i].matches(node, &dev) {
+			return i
 		}
+	}
+	return len(e.policy.Pools)
+}
+
+// poolOf is the pool that a device is in; nil: it is in none.
+func (e *Engine) poolOf(d fleet.DeviceID) *Pool {
+	if at := e.poolAt(d); at < len(e.policy.Pools) {
+		return &e.policy.Pools[at]
 	}
 	return nil
 }
 
 // fence rules out the devices that are not for a side; nil: it rules out none.
-func (e *Engine) fence(s side) func(fleet.DeviceID) bool {
+func (e *Engine) fence(s side) *place.Fence {
 	if !s.some {
 		return nil
 	}
-	return func(d fleet.DeviceID) bool {
-		p := e.poolOf(d)
-		return p != nil && !slices.Contains(p.Classes, s.class)
+	return e.fenceOf(true, func(i int) bool { return slices.Contains(e.policy.Pools[i].Classes, s.class) })
+}
+
+// fenceOf rules out the devices of the pools that are not open, and where outside is not set those that are in none.
+func (e *Engine) fenceOf(outside bool, isOpen func(pool int) bool) *place.Fence {
+	open, name := make([]bool, len(e.policy.Pools)+1), ""
+	for i := range open {
+		if open[i] = outside; i < len(e.policy.Pools) {
+			open[i] = isOpen(i)
+		}
+		if open[i] {
+			name += strconv.Itoa(i) + ","
+		}
 	}
+	return &place.Fence{Name: name, Bars: func(d fleet.DeviceID) bool { return !open[e.poolAt(d)] }}
 }
 
 // part is which of the parts of the line work of a class is in: those of classes that have a pool in common are in one. Each has a first in
@@ -124,13 +170,16 @@ func (e *Engine) parts() [][]*group {
 }
 
 // lend starts preemptible work, in the order of the line, on what is free of pools that are not for it, lend, and have nobody waiting for room that
-// they are for. It takes nothing that the first in any line could have.
-func (p *pass) lend() {
+// they are for and that one of their devices suits. It takes no device that the first in any line could have.
+// It says whether anything started.
+func (p *pass) lend() (started bool) {
 	if len(p.policy.Pools) == 0 || p.config.NoBackfill {
-		return
+		return false
 	}
 	for p.lendOne() {
+		started = true
 	}
+	return started
 }
 
 func (p *pass) lendOne() bool {
@@ -147,18 +196,44 @@ func (p *pass) lendOne() bool {
 		if tried[k] = true; p.bounded(w) {
 			continue
 		}
-		request := *p.request(w)
-		request.Fence = func(d fleet.DeviceID) bool {
-			pool := p.poolOf(d)
-			return pool == nil || !pool.Lends || slices.Contains(pool.Classes, w.Class) ||
-				slices.ContainsFunc(pool.Classes, func(c api.Class) bool { return p.wanting[c] })
-		}
-		if spots, ok := p.placer.Place(&request); ok {
+		lent := p.fenceOf(false, func(i int) bool {
+			pool := &p.policy.Pools[i]
+			return pool.Lends && !slices.Contains(pool.Classes, w.Class) && (p.wanted == nil || !p.wanted[i])
+		})
+		if spots, ok := p.placer.Place(p.request(w).Within(lent)); ok {
 			p.start(w, spots)
 			return true
 		}
 	}
 	return false
+}
+
+// wants notes which pools a workload that waits for room keeps from lending: those that are for it, with a device that suits it.
+func (p *pass) wants(w *workload, waits bool) {
+	if !waits || len(p.policy.Pools) == 0 {
+		return
+	}
+	if p.wanted == nil {
+		p.wanted = make([]bool, len(p.policy.Pools)+1)
+	}
+	for i, suits := range p.suits(w.shape) {
+		p.wanted[i] = p.wanted[i] || suits
+	}
+}
+
+// suits says of each pool, and last of the devices in none, whether one of them is for a shape and could hold its share if it were empty.
+func (e *Engine) suits(s *shape) []bool {
+	if at := e.fleet.Changes() + 1; s.suitsAt != at {
+		s.suitsAt, s.suits = at, make([]bool, len(e.policy.Pools)+1)
+		for n := range e.fleet.Nodes {
+			for _, d := range e.fleet.DevicesOf(n) {
+				if at := e.poolAt(d); !s.suits[at] {
+					s.suits[at] = e.placer.Serves(&s.Request, d)
+				}
+			}
+		}
+	}
+	return s.suits
 }
 
 // bounded says that a quota or limit, or somebody in front who waits for one, keeps a workload from starting.
@@ -186,8 +261,12 @@ func (e *Engine) guest(v, w *workload) bool {
 // reshape finds the shapes of all workloads anew, after the pools changed. What was found out about the old ones is forgotten.
 func (e *Engine) reshape() {
 	clear(e.tallies)
+	e.pooled = pooling{}
+	e.placer.Refence()
+	e.fleet.Doubt()
 	for _, s := range e.shapes {
-		s.unfitAt, s.possibleAt, s.servesAt = 0, 0, 0
+		s.Fence = e.fence(s.side)
+		s.possibleAt, s.servesAt, s.suitsAt = 0, 0, 0
 	}
 	for _, w := range e.byID() {
 		grouped := w.waiting() && w.retryAt == 0

@@ -23,7 +23,7 @@ const maxPruned = 64
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
 // then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. What is taken of each is,
-// in this order, of low priority, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
+// in this order, of low priority where that counts in its line, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without.
 //
 // Plans that are under way count as carried out, and what they are for as started.
@@ -185,7 +185,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	all := slices.Clone(candidates)
 	slices.SortFunc(all, func(a, b *workload) int {
-		return cmp.Or(cmp.Compare(ownLast(t.w, a), ownLast(t.w, b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
+		return cmp.Or(cmp.Compare(ownLast(t.w, a), ownLast(t.w, b)), cmp.Compare(a.counted(), b.counted()), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
 	})
 	keep := len(t.moved)
 	all = slices.DeleteFunc(all, func(v *workload) bool {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/engine/queue"
@@ -20,9 +19,9 @@ type pass struct {
 	*Engine
 	head    *workload
 	reserve *reservation
-	closed  []closure          // the quotas and limits that someone in front waits for
-	timely  bool               // whether more starts may hang on the time alone
-	wanting map[api.Class]bool // where there are pools: of what waits for room
+	closed  []closure // the quotas and limits that someone in front waits for
+	timely  bool      // whether more starts may hang on the time alone
+	wanted  []bool    // by pool: one waits for room there whom it is for; nil: none does
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -52,8 +51,8 @@ func (e *Engine) pass() bool {
 		started := p.walk(order)
 		began, keyed, again = began || started, keyed || order.keyed, again || started && order.keyed
 	}
-	e.settled = !began && !keyed && !p.timely && len(e.policy.Pools) == 0
-	p.lend()
+	began = p.lend() || began
+	e.settled = !began && !keyed && !p.timely
 	return again
 }
 
@@ -139,17 +138,6 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		p.reclaim(w)
 	}
 	return spots, ok
-}
-
-// wants notes of what class a workload is that waits for room.
-func (p *pass) wants(w *workload, waits bool) {
-	if !waits || len(p.policy.Pools) == 0 {
-		return
-	}
-	if p.wanting == nil {
-		p.wanting = map[api.Class]bool{}
-	}
-	p.wanting[w.Class] = true
 }
 
 // request is a workload's request, kept off the devices on which it would pass a quota or limit.

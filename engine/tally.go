@@ -119,7 +119,7 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 		return byModel
 	case !s.Suits(e.fleet.Memory(d)):
 		return bySize
-	case s.Fence != nil && s.Fence(d):
+	case s.Fence != nil && s.Fence.Bars(d):
 		return byPool
 	case closed != byNothing:
 		return closed

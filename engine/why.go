@@ -108,22 +108,18 @@ func (e *Engine) placeInLine(w *workload) int {
 
 // lookUpTo goes through the line as a pass would, and starts nothing, up to a workload.
 func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
-	groups := p.lineGroups()
-	if len(p.policy.Pools) > 0 {
-		part := p.part(w.Class)
-		groups = slices.DeleteFunc(groups, func(g *group) bool { return p.part(g.shape.side.class) != part })
-	}
-	order := p.newOrder(groups)
-	for order.first != nil {
-		o, g := order.first, order.group()
-		v, r := p.look(o)
-		switch {
-		case o == w:
-			return v, r
-		case g.groupKey == w.groupKey():
-			return p.look(w)
+	for _, groups := range p.parts() {
+		p.head, p.reserve = nil, nil
+		for order := p.newOrder(groups); order.first != nil; order.next(true) {
+			o, g := order.first, order.group()
+			v, r := p.look(o)
+			switch {
+			case o == w:
+				return v, r
+			case g.groupKey == w.groupKey():
+				return p.look(w)
+			}
 		}
-		order.next(true)
 	}
 	return mayStart, queue.Refusal{}
 }

@@ -126,6 +126,14 @@ func (w *workload) setRank() {
 	}
 }
 
+// counted is a workload's priority, or 0 where none counts in its line.
+func (w *workload) counted() int32 {
+	if w.queue.Ruler().Order().NoPriority {
+		return 0
+	}
+	return w.Priority
+}
+
 // setTurn gives a workload that comes into the line its rank and its turn: when it came; where the order that rules it says what a step of
 // priority is worth, so much earlier for each; and where that lets the shortest go first, as many times later as it says as the workload is
 // predicted to run. All age alike, so their order stands while they wait. What nothing is predicted of counts by its time limit, and without one as
@@ -182,6 +190,8 @@ type shape struct {
 	possible   bool
 	servesAt   uint64 // Changes at which serves was found, plus 1
 	serves     []bool // by node: an empty one could hold a task
+	suitsAt    uint64 // Changes at which suits was found, plus 1
+	suits      []bool // by pool: see Engine.suits
 }
 
 // nothing says that the shape takes nothing that anyone could miss.

@@ -6,6 +6,9 @@ type Names struct{ classes, resources int }
 // Names is as many as there are now.
 func (f *Fleet) Names() Names { return Names{len(f.classes), len(f.resources)} }
 
+// HasClass says that a class has a name now: it was not forgotten.
+func (f *Fleet) HasClass(id ClassID) bool { return int(id) < len(f.classes) }
+
 // ForgetSince forgets the classes and resources that came since. Nothing may use them any more, and nothing may have been said of
 // them: then what is remembered under their numbers is as true of the next that get these.
 func (f *Fleet) ForgetSince(then Names) {

@@ -54,7 +54,7 @@ type cache struct {
 
 // UsePolicy makes the placer go by a policy's score.
 func (p *Placer) UsePolicy(policy *Policy) {
-	s := &scored{fleet: p.fleet, policy: policy, kinds: map[string]*kind{}, caches: map[string]*cache{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
+	s := &scored{fleet: p.fleet, policy: policy, epoch: p.epoch, kinds: map[string]*kind{}, caches: map[string]*cache{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
 	p.scored = s
 	for i := range policy.Workload {
 		k := p.kindOf(&policy.Workload[i])
@@ -66,6 +66,9 @@ func (p *Placer) UsePolicy(policy *Policy) {
 // one goes on with, where both learn.
 func (p *Placer) ChangePolicy(policy *Policy) {
 	old := p.scored
+	if old != nil {
+		p.epoch = old.epoch
+	}
 	if policy == nil {
 		p.scored = nil
 	} else {
@@ -75,12 +78,9 @@ func (p *Placer) ChangePolicy(policy *Policy) {
 		return
 	}
 	learned := len(old.policy.Workload) == 0
-	if s := p.scored; s != nil {
-		s.epoch = old.epoch // no scores of the old policy pass for the new one's
-		if learned && len(policy.Workload) == 0 {
-			s.kinds, s.seen, s.nextLook = old.kinds, old.seen, old.nextLook
-			return
-		}
+	if s := p.scored; s != nil && learned && len(policy.Workload) == 0 {
+		s.kinds, s.seen, s.nextLook = old.kinds, old.seen, old.nextLook
+		return
 	}
 	for _, k := range old.kinds { // requests may still point to them
 		k.count, k.known = 0, 0
@@ -207,7 +207,7 @@ func (s *scored) drawn(p *Placer, r *Request) (Spot, bool) {
 	v := fit[s.draw(len(fit))]
 	var at []int
 	for i := range v.units {
-		if p.fits(r, v.units[i].device) {
+		if d := v.units[i].device; p.fits(r, d) && !r.bars(d) {
 			at = append(at, i)
 		}
 	}
@@ -229,6 +229,9 @@ func (s *scored) cacheOf(r *Request) *cache {
 		return r.cache
 	}
 	key := keyOf(r)
+	if r.Fence != nil {
+		key += " within " + r.Fence.Name
+	}
 	c, ok := s.caches[key]
 	if !ok {
 		if len(s.caches) >= maxCaches {
@@ -309,7 +312,7 @@ func (s *scored) share() {
 	now := s.recent.clock
 	for _, p := range s.pages {
 		for _, c := range p.kinds {
-			if c.epoch != s.epoch || c.at < s.shared || now-c.asked > dormant {
+			if c.epoch != s.epoch || c.at < s.shared || now-c.asked > dormant || !s.fleet.HasClass(c.want.class) {
 				continue
 			}
 			for _, rank := range s.touched {

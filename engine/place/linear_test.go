@@ -33,7 +33,7 @@ func linear(f *fleet.Fleet, policy *Policy, seen *Seen, r *Request) (Spot, bool)
 }
 
 // TestFastIsLinear holds what is kept of scores, bounds and touched nodes against the linear search, on fleets of more nodes than one
-// fan has, over placements, departures, plans taken back, changes of nodes, and so many touches that the fleet forgot some.
+// fan has, over placements, departures, plans taken back, changes of nodes and of fences, and so many touches that the fleet forgot some.
 func TestFastIsLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fleet.New()
@@ -57,9 +57,10 @@ func TestFastIsLinear(t *testing.T) {
 		p := New(f)
 		p.UsePolicy(&policy)
 		var requests []*Request
+		shift := 0
 		for range rapid.IntRange(1, 20).Draw(t, "kinds") { // more than one page has
 			r := drawRequest(t, f)
-			r.Tasks = 1
+			r.Tasks, r.Fence = 1, drawFence(t, &shift)
 			requests = append(requests, r)
 		}
 		type placed struct {
@@ -84,6 +85,10 @@ func TestFastIsLinear(t *testing.T) {
 				p.Place(&many)
 				f.Rollback(mark)
 				continue
+			case what == 6:
+				shift++
+				p.Refence()
+				continue
 			case what == 5:
 				d := f.DevicesOf(0)[0]
 				for range 9000 { // more touches than the fleet remembers
@@ -94,7 +99,7 @@ func TestFastIsLinear(t *testing.T) {
 			}
 			r := rapid.SampledFrom(requests).Draw(t, "request")
 			p.Saw(r)
-			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources}
+			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence}
 			want, ok := linear(f, &policy, p.Seen(), &bare)
 			got, found := p.Place(r)
 			if ok != found || found && (want.Node != got[0].Node || !slices.Equal(want.Devices, got[0].Devices)) {

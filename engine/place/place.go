@@ -23,12 +23,34 @@ type Request struct {
 	Class     fleet.ClassID
 	Devices   int // per task, distinct, on one node
 	Tasks     int
-	Resources []fleet.Amount // of the node, per task
-	// Avoid, where it is set, rules devices out that are too much for its queue now, and Fence those of pools that are not for it.
-	Avoid, Fence func(fleet.DeviceID) bool
+	Resources []fleet.Amount            // of the node, per task
+	Avoid     func(fleet.DeviceID) bool // rules devices out that are too much for its queue now; nil: none
+	Fence     *Fence                    // rules devices out of pools that are not for it; nil: none
 
 	kind  *kind  // of the workload seen lately
 	cache *cache // of its scores
+}
+
+// Fence rules devices out for good, not by what is taken of them.
+type Fence struct {
+	Name string // of what it rules out: fences of one name rule out the same, until Refence
+	Bars func(fleet.DeviceID) bool
+}
+
+// Within is a request with another fence.
+func (r Request) Within(f *Fence) *Request {
+	r.Fence, r.cache = f, nil
+	return &r
+}
+
+// bars says that the request's fence rules a device out.
+func (r *Request) bars(d fleet.DeviceID) bool { return r.Fence != nil && r.Fence.Bars(d) }
+
+// Refence has what fences rule out looked up again, after that changed.
+func (p *Placer) Refence() {
+	if p.scored != nil {
+		p.scored.stale = true
+	}
 }
 
 // Spot is where one task goes.
@@ -49,6 +71,7 @@ type Placer struct {
 	counts []int
 
 	scored *scored // nil: best fit
+	epoch  uint64  // of the policies before: no scores of theirs pass for those of the one now
 }
 
 // New returns a placer for a fleet.
@@ -104,7 +127,7 @@ func (p *Placer) take(r *Request, s Spot, sign int32) {
 
 // one finds the best spot for one task.
 func (p *Placer) one(r *Request) (spot Spot, ok bool) {
-	if p.scored != nil && r.Avoid == nil && r.Fence == nil && r.Bound.IsZero() {
+	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}
 	whole := r.Compute == api.WholeDevice
@@ -235,7 +258,7 @@ func (p *Placer) nodeOK(r *Request, n fleet.NodeID) bool {
 }
 
 func (p *Placer) deviceOK(r *Request, d fleet.DeviceID) bool {
-	return (r.Avoid == nil || !r.Avoid(d)) && (r.Fence == nil || !r.Fence(d)) && r.inBound(p.fleet.Memory(d))
+	return (r.Avoid == nil || !r.Avoid(d)) && !r.bars(d) && r.inBound(p.fleet.Memory(d))
 }
 
 // Suits says that a device with so much memory has what is asked for, and that it is within its bound there.

@@ -29,7 +29,7 @@ func search(f *fleet.Fleet, r *Request, p *Placer, tasks int) bool {
 				if set>>i&1 == 1 {
 					chosen = append(chosen, d)
 					c, m := f.Free(d)
-					ok = ok && f.Placeable(d) && c >= r.Compute && m >= r.Memory.Of(f.Memory(d)) &&
+					ok = ok && f.Placeable(d) && !r.bars(d) && c >= r.Compute && m >= r.Memory.Of(f.Memory(d)) &&
 						(r.Bound.IsZero() || r.Memory.Of(f.Memory(d)) <= r.Bound.Of(f.Memory(d))) && (r.Model == "" || f.Device(d).Model == r.Model)
 				}
 			}
@@ -109,4 +109,29 @@ func TestFindsWhatThereIs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What was found for a request by one policy is not taken for another's, either where best fit came between.
+func TestScoresOfAnotherPolicy(t *testing.T) {
+	f := fleet.New()
+	for i := range 2 {
+		device := []fleet.Device{{UUID: fmt.Sprint("d", i), Memory: 8 * gi, Health: api.Healthy}}
+		if _, err := f.SetNode(fmt.Sprint("n", i), device, []fleet.Resource{{Name: "cpu", Amount: int64(4 + i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most, least := Policy{Name: "most", Weights: Weights{NodeCPU: -1}}, Policy{Name: "least", Weights: Weights{NodeCPU: 1}}
+	r, p := &Request{Compute: 500, Devices: 1, Tasks: 1}, New(f)
+	for i, policy := range []*Policy{&most, &least, nil, &most, nil, &least} {
+		p.ChangePolicy(policy)
+		want := 0
+		if policy == &most {
+			want = 1
+		}
+		spots, ok := p.Place(r)
+		if !ok || f.NodeName(spots[0].Node) != fmt.Sprint("n", want) {
+			t.Errorf("policy %d places at %v, not on n%d", i, spots, want)
+		}
+		p.Give(r, spots[0])
+	}
 }

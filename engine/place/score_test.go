@@ -53,6 +53,15 @@ func drawRequest(t *rapid.T, f *fleet.Fleet) *Request {
 	return r
 }
 
+// drawFence rules out every other device, which ones by a number that may change; or nothing.
+func drawFence(t *rapid.T, shift *int) *Fence {
+	which := rapid.IntRange(0, 3).Draw(t, "fence")
+	if which > 1 {
+		return nil
+	}
+	return &Fence{Name: fmt.Sprint(which), Bars: func(d fleet.DeviceID) bool { return (int(d)+which+*shift)%2 == 0 }}
+}
+
 // TestScoresKeptAreScoresNow holds the node that the kept scores choose against one that knows nothing yet, over random
 // placements, departures and plans taken back.
 func TestScoresKeptAreScoresNow(t *testing.T) {
@@ -63,7 +72,9 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 		p.UsePolicy(&policy)
 		var requests []*Request
 		for range rapid.IntRange(1, 4).Draw(t, "kinds") {
-			requests = append(requests, drawRequest(t, f))
+			r := drawRequest(t, f)
+			r.Fence = drawFence(t, new(int))
+			requests = append(requests, r)
 		}
 		type placed struct {
 			r     *Request
@@ -83,7 +94,7 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 			fresh := New(f)
 			fresh.UsePolicy(&policy)
 			fresh.SetSeen(p.Seen())
-			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources}
+			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources, Fence: r.Fence}
 			mark := f.Begin()
 			want, ok := fresh.Place(&copied)
 			f.Rollback(mark)
@@ -114,6 +125,7 @@ func TestScoredFindsWhatThereIs(t *testing.T) {
 				p := New(f)
 				p.UsePolicy(&policy)
 				r := drawRequest(t, f)
+				r.Fence = drawFence(t, new(int))
 				p.Saw(r)
 				want := search(f, r, New(f), r.Tasks)
 				spots, got := p.Place(r)

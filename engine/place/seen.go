@@ -61,7 +61,7 @@ func (p *Placer) Saw(r *Request) {
 		key := keyOf(r)
 		r.kind = s.kinds[key]
 		if r.kind == nil {
-			r.kind = &kind{Request: *r, key: key}
+			r.kind = &kind{Request: *r.Within(nil), key: key}
 			r.kind.as = p.export(r.kind)
 			s.kinds[key] = r.kind
 		}

@@ -109,7 +109,7 @@ func (p *Placer) Serves(r *Request, d fleet.DeviceID) bool {
 
 // suits says that a device is of the model and size wanted.
 func (p *Placer) suits(r *Request, d fleet.DeviceID) bool {
-	return r.Suits(p.fleet.Memory(d)) && (r.Model == "" || p.fleet.Device(d).Model == r.Model) && (r.Fence == nil || !r.Fence(d))
+	return r.Suits(p.fleet.Memory(d)) && (r.Model == "" || p.fleet.Device(d).Model == r.Model) && !r.bars(d)
 }
 
 // NodeServes is how many tasks a node could hold if nothing else were on it, but no more than limit.

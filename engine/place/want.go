@@ -23,6 +23,7 @@ type want struct {
 	devices     int
 	model       string
 	of          api.Amount // memory
+	fence       *Fence
 
 	// What that means for the devices of one group, the last looked at.
 	group       int32
@@ -32,7 +33,7 @@ type want struct {
 
 func (s *scored) wantOf(r *Request) want {
 	w := want{
-		compute: int16(r.Compute), light: r.Memory.IsZero(), anywhere: r.Memory.IsZero() && r.Model == "",
+		compute: int16(r.Compute), light: r.Memory.IsZero(), anywhere: r.Memory.IsZero() && r.Model == "" && r.Fence == nil, fence: r.Fence,
 		// Of what is not wanted a node may have less than nothing free.
 		cpu: math.MinInt64, memory: math.MinInt64,
 		total: int64(r.Compute) * int64(r.Devices), class: r.Class, devices: r.Devices, model: r.Model, of: r.Memory, group: fleet.None,
@@ -58,10 +59,10 @@ func (w *want) may(v *view) bool {
 	return v.most >= w.compute && v.cpu >= w.cpu && v.memory >= w.memory
 }
 
-// serves says that a device is of the model and has the memory wanted.
+// serves says that a device is of the model, has the memory wanted, and is within the fence.
 func (s *scored) serves(w *want, u *unit) bool {
 	s.regroup(w, u)
-	return w.suits && u.memory >= w.floor
+	return w.suits && u.memory >= w.floor && (w.fence == nil || !w.fence.Bars(u.device))
 }
 
 func (s *scored) regroup(w *want, u *unit) {

@@ -193,6 +193,33 @@ func TestSkippedWeek(t *testing.T) {
 	}
 }
 
+// TestComing: days that meet are one time, from the first to the last; a window that never ends has no end.
+func TestComing(t *testing.T) {
+	for _, c := range []struct{ window, at, begin, end string }{
+		{"days=sat,sun", "2026-01-08 12:00", "2026-01-10 00:00", "2026-01-12 00:00"},
+		{"days=sat,sun", "2026-01-10 12:00", "2026-01-10 00:00", "2026-01-12 00:00"},
+		{"days=sat,sun", "2026-01-12 00:00", "2026-01-17 00:00", "2026-01-19 00:00"},
+		{"days=mon-fri", "2026-01-09 23:59", "2026-01-05 00:00", "2026-01-10 00:00"},
+		{"days=sun,mon from=18:00 to=18:00", "2026-01-12 20:00", "2026-01-11 18:00", "2026-01-13 18:00"},
+		{"days=mon-fri from=22:00 to=06:00", "2026-01-05 23:00", "2026-01-05 22:00", "2026-01-06 06:00"},
+		{"days=sat,sun", "2026-03-28 12:00", "2026-03-28 00:00", "2026-03-30 00:00"}, // clocks are set forward
+		{"days=mon-sun", "2026-01-08 12:00", "", ""},
+	} {
+		p := parsed(t, FormatLine+"\nzone Europe/Berlin\nqueue a\nwindow w "+c.window+"\nqueue a limit=1\n")
+		begin, end := p.Coming(p.Windows[0], local(t, "Europe/Berlin", c.at))
+		for _, one := range []struct {
+			got  *time.Time
+			want string
+		}{{begin, c.begin}, {end, c.end}} {
+			switch {
+			case one.want == "" && one.got == nil:
+			case one.want == "" || one.got == nil || !one.got.Equal(local(t, "Europe/Berlin", one.want)):
+				t.Errorf("%s at %s: from %v to %v, want from %s to %s", c.window, c.at, begin, end, c.begin, c.end)
+			}
+		}
+	}
+}
+
 // TestErrors: each is one sentence with its place.
 func TestErrors(t *testing.T) {
 	head := FormatLine + "\n"

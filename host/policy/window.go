@@ -144,14 +144,31 @@ func (p *Policy) First(t time.Time, so func(*Window) bool) (*Window, time.Time, 
 	return nil, time.Time{}, false
 }
 
-// Coming is when a window of the policy begins and ends that holds at a moment, or else when it next does; nil: it never does again.
+// Coming is when a window of the policy begins and ends that holds at a moment, or else when it next does: days that meet are one time. Nil: it
+// has held for so long, or goes on for so long, that it does so each week; both nil where it does not hold: it never does again.
 func (p *Policy) Coming(w *Window, t time.Time) (begin, end *time.Time) {
-	for _, i := range w.between(t, t.Add(Ahead)) {
-		if i.end.After(t) && (begin == nil || i.begin.Before(*begin)) {
-			begin, end = new(i.begin.In(w.zone)), new(i.end.In(w.zone))
+	from, to := t.Add(-Ahead), t.Add(Ahead)
+	all := w.between(from, to)
+	slices.SortFunc(all, func(a, b interval) int { return a.begin.Compare(b.begin) })
+	for i := 0; i < len(all); {
+		one := all[i]
+		for i++; i < len(all) && !all[i].begin.After(one.end); i++ {
+			if all[i].end.After(one.end) {
+				one.end = all[i].end
+			}
 		}
+		if !one.end.After(t) {
+			continue
+		}
+		if one.begin.After(from) {
+			begin = new(one.begin.In(w.zone))
+		}
+		if one.end.Before(to) {
+			end = new(one.end.In(w.zone))
+		}
+		return begin, end
 	}
-	return begin, end
+	return nil, nil
 }
 
 // overlapAhead is for how long windows must not overlap: over all settings of clocks that a year has.
