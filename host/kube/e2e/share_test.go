@@ -62,6 +62,7 @@ func TestShares(t *testing.T) {
 	}
 	w.hog()
 	w.around()
+	w.endless()
 	w.remove("quarter")
 	w.empty()
 	w.fails()
