@@ -313,10 +313,12 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	if queue == "" {
 		oneLine = n.oneLine
 	}
-	return slices.MinFunc(rivals, func(a, b rival) int { return n.compareRivals(a, b, oneLine) }).first
+	above := n.ruler(queue).Order // at the top, the zero order
+	ranks := !above.NoPriority && above.PriorityWorth == 0
+	return slices.MinFunc(rivals, func(a, b rival) int { return n.compareRivals(a, b, oneLine, ranks) }).first
 }
 
-func (n *naive) compareRivals(a, b rival, oneLine bool) int {
+func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 	of := func(first bool) int {
 		if first {
 			return -1
@@ -329,7 +331,7 @@ func (n *naive) compareRivals(a, b rival, oneLine bool) int {
 	if (a.first.plan != nil) != (b.first.plan != nil) {
 		return of(a.first.plan != nil)
 	}
-	if x, y := n.rank(a.first), n.rank(b.first); x != y {
+	if x, y := n.rank(a.first), n.rank(b.first); x != y && ranks {
 		return of(x > y)
 	}
 	if oneLine {

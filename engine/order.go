@@ -7,7 +7,7 @@ import (
 )
 
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
-// whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals the one with the higher priority in front; then the one furthest below its
+// whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals, where the order of the queue that they are under counts priorities, and at the top, the one with the higher priority in front; then the one furthest below its
 // fair share, by decayed use where that is the same (queue.Key); then by turn (before). Inside one queue it is priority, then
 // the turn. A queue's order may say that those in it stand in one line: then quotas and fair shares say nothing about their turn, and priority and turn
 // are by that order in all that is under it (queue.Ruler). What is in a queue with others under it stands beside these as if it were one more.
@@ -20,6 +20,7 @@ type branch struct {
 	key   queue.Key
 	keyed bool // keys decide something
 	aside bool // but not where this one stands among those beside it: they are in one line
+	ranks bool // priorities decide among those beside it
 }
 
 // newOrder puts groups in order. Neither their order in the slice nor their members but the first matter.
@@ -63,7 +64,7 @@ func (b *branch) build(keyed, oneLine bool) {
 		oneLine = b.node.Order().OneLine
 	}
 	for _, k := range b.kids {
-		k.aside = oneLine
+		k.aside, k.ranks = oneLine, b.node == nil || ranked(b.node)
 		k.build(keyed, oneLine)
 	}
 	for i := len(b.lane)/2 - 1; i >= 0; i-- {
@@ -153,11 +154,14 @@ func comesFirst(a, b *branch) bool {
 		if a.first.plan != 0 != (b.first.plan != 0) {
 			return a.first.plan != 0 // what comes free by its plan is for it
 		}
-		if a.first.rank == b.first.rank && !a.aside {
+		if (a.first.rank == b.first.rank || !a.ranks) && !a.aside {
 			if c := a.key.Compare(b.key); c != 0 {
 				return c < 0
 			}
 		}
+	}
+	if !a.ranks {
+		return sooner(a.first, b.first)
 	}
 	return before(a.first, b.first)
 }

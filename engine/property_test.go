@@ -92,7 +92,7 @@ func (g *generator) spec(name string) api.QueueSpec {
 		Name: name, Quota: *g.quota(),
 		Weight: api.QueueWeight{All: int32(g.int("weight", 0, 3)), Memory: int32(g.int("memory weight", 0, 5) / 3)},
 	}
-	if q.Name == "team" {
+	if q.Name == "team" || q.Name == "other" && g.int("under", 0, 1) == 0 {
 		q.Parent = "org"
 	}
 	if g.int("shortest first", 0, 2) == 0 {

@@ -107,6 +107,11 @@ func before(a, b *workload) bool {
 	if a.rank != b.rank {
 		return a.rank > b.rank
 	}
+	return sooner(a, b)
+}
+
+// sooner is the order of the line among equals in rank.
+func sooner(a, b *workload) bool {
 	if a.turn != b.turn {
 		return a.turn < b.turn
 	}
