@@ -57,6 +57,9 @@ type WorkloadSpec struct {
 	Queue    string `json:"queue,omitempty"`
 	Class    Class  `json:"class,omitempty"`
 	Priority int32  `json:"priority,omitempty"`
+	// PriorityUntil is when Priority is over: from then on PriorityAfter counts instead. nil: it holds as long as the workload is there.
+	PriorityUntil *time.Time `json:"priorityUntil,omitempty"`
+	PriorityAfter int32      `json:"priorityAfter,omitempty"`
 	// Preemptible lets it hold what others are guaranteed and do not use; it is evicted when they want it, or when work of a higher
 	// priority in its queue does not fit otherwise.
 	Preemptible bool `json:"preemptible,omitempty"`
@@ -131,6 +134,8 @@ type WorkloadStatus struct {
 	LogPath   string     `json:"logPath,omitempty"`
 	Notes     []string   `json:"notes,omitempty"` // enforcement off, limits that the machine does not allow
 	Usage     []Usage    `json:"usage,omitempty"` // of each grant, now; once it has ended, in all
+	// PriorityOver says that Spec.PriorityUntil has come: Spec.PriorityAfter counts.
+	PriorityOver bool `json:"priorityOver,omitempty"`
 }
 
 // Grant is a share placed on a device.
@@ -243,6 +248,12 @@ type QueueSpec struct {
 	// MaxPriority, 0 to 1000, is the highest priority that users may give their work in it. Root, and the user that the server runs
 	// as, may give any.
 	MaxPriority int32 `json:"maxPriority,omitempty"`
+	// Priority, -1000 to 1000, is added to the priorities of all work in it and in the queues under it, where these count in line. It ends
+	// nothing that runs: work is preempted for what is in the same queue, and has the same added to it.
+	Priority int32 `json:"priority,omitempty"`
+	// PriorityUntil is when Priority is over: from then on PriorityAfter is added instead. nil: it always is.
+	PriorityUntil *time.Time `json:"priorityUntil,omitempty"`
+	PriorityAfter int32      `json:"priorityAfter,omitempty"`
 	// ShortestFirst, 0 to 1000, lets work that is predicted to run shorter go first among that of one priority: it goes before what came
 	// up to so many times the difference earlier. With 2 an hour less makes up for having come two hours later; so nothing waits behind
 	// what came later than so many times what it is predicted to take itself. 0: first come.

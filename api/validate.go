@@ -127,12 +127,13 @@ func (s WorkloadSpec) Validate() error {
 	if err := s.Share.Validate(); err != nil {
 		return err
 	}
+	if err := validDated("", s.Priority, s.PriorityUntil, s.PriorityAfter); err != nil {
+		return err
+	}
 	classes := []Class{Interactive, Inference, Training, Batch}
 	switch {
 	case !slices.Contains(classes, s.Class):
 		return Invalid("unknown class %s; the classes are interactive, inference, training and batch", quoted(string(s.Class)))
-	case s.Priority < MinPriority || s.Priority > MaxPriority:
-		return Invalid("the priority %d is out of range; give %d to %d", s.Priority, MinPriority, MaxPriority)
 	case s.Devices < 1 || s.Devices > MaxDevices:
 		return Invalid("%d devices were asked for; a task has 1 to %d", s.Devices, MaxDevices)
 	case s.TimeLimit < 0:
@@ -191,6 +192,9 @@ func (q QueueSpec) Validate() error {
 		if err := validName("queue", q.Parent); err != nil {
 			return err
 		}
+	}
+	if err := validDated(" of queue "+q.Name, q.Priority, q.PriorityUntil, q.PriorityAfter); err != nil {
+		return err
 	}
 	switch {
 	case q.Parent == q.Name:

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -136,6 +137,10 @@ func TestInvalidWorkloads(t *testing.T) {
 		{func(s *api.WorkloadSpec) { s.Queue = "a b" }, `the queue name "a b" cannot have ' ' as character 2`},
 		{func(s *api.WorkloadSpec) { s.Class = "gold" }, `unknown class "gold"`},
 		{func(s *api.WorkloadSpec) { s.Priority = 1001 }, `the priority 1001 is out of range`},
+		{func(s *api.WorkloadSpec) { s.PriorityAfter = 1 }, `a priority of 1 after a date was asked for, and no date until which another holds`},
+		{func(s *api.WorkloadSpec) { s.PriorityUntil, s.PriorityAfter = &time.Time{}, -1001 }, `the priority -1001 after the date is out of range`},
+		{func(s *api.WorkloadSpec) { s.PriorityUntil = &time.Time{} }, `the priority is 0 until a date and after it`},
+		{func(s *api.WorkloadSpec) { s.Priority, s.PriorityUntil = 1, &time.Time{} }, `the priority holds until the year 1; give a date from 1970 to 9999`},
 		{func(s *api.WorkloadSpec) { s.Devices = 17 }, `17 devices`},
 		{func(s *api.WorkloadSpec) { s.Devices = -1 }, `-1 devices`},
 		{func(s *api.WorkloadSpec) { s.TimeLimit = 1 }, `a time limit of 1ns is less than any program takes to start (1ms)`},
@@ -181,6 +186,8 @@ func TestValidateQueue(t *testing.T) {
 	}
 	for says, q := range map[string]api.QueueSpec{
 		`the highest priority of queue x is 1001, out of range; give 0 to 1000`: {Name: "x", MaxPriority: 1001},
+		`the priority -1001 of queue x is out of range; give -1000 to 1000`:     {Name: "x", Priority: -1001},
+		`the priority of queue x is 2 until a date and after it`:                {Name: "x", Priority: 2, PriorityAfter: 2, PriorityUntil: &time.Time{}},
 		`the highest priority of queue x is -1, out of range`:                   {Name: "x", MaxPriority: -1},
 		"a queue needs a name":             {},
 		"the queue name \"a/b\"":           {Name: "a/b"},

@@ -295,7 +295,7 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 			row = append(row, text(ended))
 		}
 		if wide {
-			row = append(row, text(orUnknown(string(work.Spec.Class))), text(strconv.Itoa(int(work.Spec.Priority))))
+			row = append(row, text(orUnknown(string(work.Spec.Class))), text(strconv.Itoa(int(work.Priority()))))
 			if weights {
 				row = append(row, text(weightText(work.Spec.Share)))
 			}

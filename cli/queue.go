@@ -30,7 +30,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "The queues with quota, what they hold and who waits",
-		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight, the highest priority that users may give, and what counts in its line.",
+		Long:  "The queues with quota, what they hold and who waits; with -o wide also limit, weight, the highest priority that users may give, what is added to that of all its work, and what counts in its line.",
 		Args:  none,
 	}
 	format := outputFlag(cmd)
@@ -52,7 +52,7 @@ func (c *invocation) queueListCommand() *cobra.Command {
 func queueTable(queues []api.Queue, wide bool) table {
 	out := table{head: []string{"NAME", "PARENT", ">QUOTA", ">HELD", ">RUNNING", ">WAITING"}, empty: "No queues."}
 	if wide {
-		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY", "ORDER")
+		out.head = append(out.head, ">LIMIT", ">WEIGHT", ">MAX PRIORITY", ">PRIORITY", "ORDER")
 	}
 	for _, one := range queues {
 		held := text(part(one.Held))
@@ -69,7 +69,7 @@ func queueTable(queues []api.Queue, wide bool) table {
 			if one.Limit.Compute != nil {
 				limit = *one.Limit.Compute
 			}
-			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(api.FormatOrder(one.Order, one.ShortestFirst)))
+			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(queuePriority(one.QueueSpec)), text(api.FormatOrder(one.Order, one.ShortestFirst)))
 		}
 		out.rows = append(out.rows, row)
 	}
@@ -133,6 +133,9 @@ func queueUses(queue api.Queue) table {
 	use("borrowed", queue.Borrowed)
 	use("could be taken back", queue.AtRisk)
 	use("lent", queue.Lent)
+	if queue.Priority != 0 || queue.PriorityUntil != nil {
+		add("priority", queuePriority(queue.QueueSpec), "", "")
+	}
 	return out
 }
 
@@ -142,6 +145,7 @@ type queueFlags struct {
 	shortest, order      string
 	longest              string
 	weight, maxPriority  int32
+	dateFlags
 }
 
 // apply changes what was given in a queue's specification; the rest stays.
@@ -163,6 +167,11 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 	}
 	if given("max-priority") {
 		spec.MaxPriority = f.maxPriority
+	}
+	if until, err := f.date(given); err != nil {
+		return err
+	} else if given("priority") {
+		spec.Priority, spec.PriorityUntil, spec.PriorityAfter = f.priority, until, f.after
 	}
 	if given("parent") {
 		spec.Parent = f.parent
@@ -190,7 +199,8 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 
 const queueSetLong = `Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold
 together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. What is over all quotas goes by
-weight. A priority above --max-priority only root may give, and the user that the server runs as.`
+weight. A priority above --max-priority only root may give, and the user that the server runs as. What --priority adds to the priority of
+all its work counts for whose turn it is, beside other queues that have what they are guaranteed; it ends nothing that runs.`
 
 func (c *invocation) queueSetCommand() *cobra.Command {
 	var flags queueFlags
@@ -206,6 +216,8 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	cmd.Flags().StringVar(&flags.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
 	cmd.Flags().Int32Var(&flags.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
+	cmd.Flags().Int32Var(&flags.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
+	flags.dateFlags.define(cmd.Flags(), "what is added")
 	cmd.Flags().StringVar(&flags.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
 	cmd.Flags().StringVar(&flags.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, shortest:2, fifo (default: fair+priority)")
 	cmd.Flags().StringVar(&flags.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
@@ -213,13 +225,15 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		for _, one := range [][2]string{{"quota", flags.quota}, {"limit", flags.limit}} {
+		for _, one := range [][3]string{
+			{"quota", flags.quota, "2, 0.5 or none, or leave it out to keep what it has"},
+			{"limit", flags.limit, "2, 0.5 or none, or leave it out to keep what it has"},
+			{"shortest-first", flags.shortest, "2, or 0 for first come, or leave it out to keep what it has"},
+			{"priority-until", flags.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
+		} {
 			if one[1] == "" && cmd.Flags().Changed(one[0]) {
-				return emptyFlag(one[0], "2, 0.5 or none, or leave it out to keep what it has")
+				return emptyFlag(one[0], one[2])
 			}
-		}
-		if flags.shortest == "" && cmd.Flags().Changed("shortest-first") {
-			return emptyFlag("shortest-first", "2, or 0 for first come, or leave it out to keep what it has")
 		}
 		server := c.client()
 		defer server.Close()

@@ -51,7 +51,7 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 	out.add("User", fmt.Sprintf("%s (%d)", orUnknown(work.User), work.UserID))
 	out.add("Queue", spec.Queue)
 	out.add("Class", string(spec.Class))
-	out.add("Priority", strconv.Itoa(int(spec.Priority)))
+	out.add("Priority", workPriority(work))
 	if spec.Preemptible {
 		out.add("Preemptible", "yes: it is ended when others want what they are guaranteed")
 	}

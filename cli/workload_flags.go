@@ -20,9 +20,10 @@ type workloadFlags struct {
 	gpu, memory, timeLimit, cpu, hostMemory string
 	name, model, queue, class               string
 	devices                                 int
-	priority, weight                        int32
-	preemptible, requeue                    bool
-	given                                   func(flag string) bool
+	weight                                  int32
+	dateFlags
+	preemptible, requeue bool
+	given                func(flag string) bool
 }
 
 func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
@@ -37,6 +38,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
 	flags.Int32Var(&f.priority, "priority", 0, "higher goes first; above 0 as far as its queue lets users")
+	f.dateFlags.define(flags, "its priority")
 	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it, or when work of a higher priority in its queue does")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
@@ -76,7 +78,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, Preemptible: f.preemptible, Requeue: f.requeue, Devices: f.devices, Model: f.model,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, Devices: f.devices, Model: f.model,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
@@ -100,6 +102,9 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return out, err
 	}
 	var err error
+	if out.PriorityUntil, err = f.date(f.given); err != nil {
+		return out, err
+	}
 	if out.CPU, err = cores(f.cpu); err != nil {
 		return out, err
 	}
@@ -127,6 +132,7 @@ func (f *workloadFlags) empty() error {
 		{"name", f.name, "night, or leave it out to have one made up"},
 		{"queue", f.queue, "one that `aliquot queue list` names, or leave it out for " + api.DefaultQueue},
 		{"class", f.class, "batch, or leave it out for training"},
+		{"priority-until", f.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
 		{"time-limit", f.timeLimit, "2h30m, or leave it out for no limit"},
 		{"cpu", f.cpu, "2 or 0.5, or leave it out for no limit"},
 		{"host-memory", f.hostMemory, "8Gi, or leave it out for no limit"},

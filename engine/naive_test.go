@@ -173,11 +173,15 @@ func (n *naive) setQueues(out *strings.Builder, specs ...api.QueueSpec) bool {
 }
 
 // rank is what counts of a workload's priority before all else.
-func (n *naive) rank(w *naiveWork) int32 {
+func (n *naive) rank(w *naiveWork) int64 {
 	if o := n.ruler(w.Queue).Order; o.NoPriority || o.PriorityWorth > 0 {
 		return 0
 	}
-	return w.Priority
+	sum := int64(w.Priority)
+	for _, q := range n.above(w.Queue) {
+		sum += int64(n.queues[q].Priority)
+	}
+	return sum
 }
 
 // ruler is the topmost of a queue and those above it that is one line; without any it is the queue.

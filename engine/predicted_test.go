@@ -279,7 +279,7 @@ func TestTurnInOneLine(t *testing.T) {
 		}
 		w.step(QueueSet{w.at(), q})
 	}
-	turn := func(rank int32, want Time) {
+	turn := func(rank int64, want Time) {
 		t.Helper()
 		if one := w.engine.work["one"]; one.rank != rank || one.turn != want {
 			t.Errorf("its rank is %d and its turn %d, want %d and %d", one.rank, one.turn, rank, want)

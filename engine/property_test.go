@@ -95,6 +95,9 @@ func (g *generator) spec(name string) api.QueueSpec {
 	if q.Name == "team" || q.Name == "other" && g.int("under", 0, 1) == 0 {
 		q.Parent = "org"
 	}
+	if g.int("has priority", 0, 2) == 0 {
+		q.Priority = int32(g.int("priority of queue", -1, 2))
+	}
 	if g.int("shortest first", 0, 2) == 0 {
 		q.ShortestFirst = 1500
 	}

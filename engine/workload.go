@@ -16,7 +16,7 @@ type workload struct {
 	Workload
 	seq       uint64
 	came      Time  // it was submitted
-	rank      int32 // its priority, where its line has the higher ones first; else 0
+	rank      int64 // its priority with what its queue adds, where its line has the higher ones first; else 0
 	turn      Time  // by which it stands in line among those of its rank: see setTurn
 	queue     *queue.Node
 	shape     *shape
@@ -127,7 +127,7 @@ func ranked(q *queue.Node) bool {
 // setRank gives a workload the rank that its priority has in its line.
 func (w *workload) setRank() {
 	if w.rank = 0; ranked(w.queue) {
-		w.rank = w.Priority
+		w.rank = w.priority()
 	}
 }
 
@@ -139,6 +139,9 @@ func (w *workload) counted() int32 {
 	return w.Priority
 }
 
+// priority is what counts in line: its own, and what its queue and those above add to it.
+func (w *workload) priority() int64 { return int64(w.Priority) + w.queue.Priority() }
+
 // setTurn gives a workload that comes into the line its rank and its turn: when it came; where the order that rules it says what a step of
 // priority is worth, so much earlier for each; and where that lets the shortest go first, as many times later as it says as the workload is
 // predicted to run. All age alike, so their order stands while they wait. What nothing is predicted of counts by its time limit, and without one as
@@ -149,7 +152,7 @@ func (e *Engine) setTurn(w *workload) {
 	ruler := w.queue.Ruler()
 	if o := ruler.Order(); o.PriorityWorth > 0 && !o.NoPriority {
 		worth := Time(o.PriorityWorth / 1000) // ns to µs
-		steps := min(max(Time(w.Priority), -maxPast/max(worth, 1)), maxPast/max(worth, 1))
+		steps := min(max(Time(w.priority()), -maxPast/max(worth, 1)), maxPast/max(worth, 1))
 		w.turn = after(w.came, -steps*worth) // what came last came less than 2^62 before the earliest time
 	}
 	factor := Time(ruler.ShortestFirst())

@@ -40,6 +40,9 @@ func validate(spec api.QueueSpec) error {
 	if w := spec.Order.PriorityWorth; w < 0 || w > api.MaxPriorityWorth {
 		return fmt.Errorf("queue %s: a step of priority is worth %s, out of range: give 0s to %s", spec.Name, w, api.MaxPriorityWorth)
 	}
+	if spec.Priority < api.MinPriority || spec.Priority > api.MaxPriority {
+		return fmt.Errorf("queue %s: a priority of %d is out of range: give %d to %d", spec.Name, spec.Priority, api.MinPriority, api.MaxPriority)
+	}
 	if spec.LongestRun < 0 {
 		return fmt.Errorf("queue %s: work may run for %s, less than nothing: give more, or 0s for no bound", spec.Name, spec.LongestRun)
 	}

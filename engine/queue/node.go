@@ -64,6 +64,14 @@ func (n *Node) Ruler() *Node {
 	return ruler
 }
 
+// Priority is what is added to the priorities of its work: what it says, and what each of those above it does.
+func (n *Node) Priority() (sum int64) {
+	for q := n; q != nil; q = q.parent {
+		sum += int64(q.spec.Priority)
+	}
+	return sum
+}
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {

@@ -115,6 +115,7 @@ func (n *Node) setBounds(spec api.QueueSpec) {
 func cloned(spec api.QueueSpec) api.QueueSpec {
 	spec.QuotaMemory, spec.QuotaDevices = clone(spec.QuotaMemory), clone(spec.QuotaDevices)
 	spec.Limit = cloneAmounts(spec.Limit)
+	spec.PriorityUntil = clone(spec.PriorityUntil)
 	spec.Models = slices.Clone(spec.Models)
 	slices.SortFunc(spec.Models, func(a, b api.QueueModel) int { return strings.Compare(a.Model, b.Model) })
 	for i := range spec.Models {

@@ -267,6 +267,7 @@ func (h *Host) conclude(w *work, how verdict) {
 		return
 	}
 	w.over = true
+	delete(h.dates.work, w)
 	w.dropStreams() // nobody will take them
 	how = how.underOrder(w.keep.Stop)
 	if how.at.IsZero() {
@@ -337,10 +338,11 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 	h.seq++
 	w := newWork(h.seq, api.Workload{
 		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
-		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1},
+		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1, PriorityOver: old.now.Status.PriorityOver},
 	}, keep{Program: old.keep.Program, User: old.keep.User})
 	h.work[w.now.UID], h.names[spec.Name] = w, w
 	h.touch(w)
+	h.awaitDate(w)
 	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
 	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w)}); rejected != nil { // its queue may be gone
 		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})

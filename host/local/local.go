@@ -105,6 +105,7 @@ type Host struct {
 	failed   []*work         // lately, with grants: see faulted
 	machine  machine
 	ruling   rules
+	dates    dates
 }
 
 // Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those

@@ -151,6 +151,7 @@ func (h *Host) takeIn(batch []message) {
 		}
 		w.shown, one.intake.taken = w.now, w.now
 		h.work[w.now.UID] = w
+		h.awaitDate(w)
 		one.reply <- nil
 		h.say("workload", w, "submitted")
 		if w.now.Spec.Attach {

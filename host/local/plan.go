@@ -61,6 +61,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 		why := api.Why{}
 		h.nameWhy(&plan.Why, &why)
 		h.awaitWindow(w, &why)
+		h.explainPriority(w, &why)
 		out = api.Plan{
 			Phase: api.Waiting, Message: why.Message, Place: why.Place, Code: why.Code, Counts: why.Counts, Unblock: why.Unblock, Ahead: why.Ahead,
 			Start: h.shownStart(plan.Estimate), Behind: plan.Behind,
@@ -99,7 +100,7 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 		reason := "queue " + owner.now.Spec.Queue + " would take back what it is guaranteed"
 		switch known, ok := h.engine.Workload(one.Workload); {
 		case one.Code == engine.EvictPreempt:
-			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Spec.Priority, owner.now.Spec.Queue, known.Priority)
+			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Priority(), owner.now.Spec.Queue, known.Priority)
 		case one.Code == engine.EvictPool:
 			reason = "it has borrowed devices of a pool that is for work of class " + string(owner.now.Spec.Class)
 		case ok:

@@ -13,6 +13,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/store"
@@ -55,6 +56,7 @@ func (h *Host) recover(ctx context.Context) error {
 		}
 		w := newWork(row.Seq, row.Workload, kept)
 		h.work[row.UID], h.names[row.Spec.Name], known[row.UID] = w, w, true
+		h.awaitDate(w)
 	}
 	// What runs, runs: it is entered before anything that waits may be placed.
 	var waiting []*work
@@ -89,11 +91,14 @@ func (h *Host) recoverQueues(ctx context.Context) error {
 	for _, queue := range queues {
 		h.ruling.own = with(h.ruling.own, queue)
 	}
+	now := h.Now()
+	h.reckon(now)
 	// A parent comes before its children, whatever their names.
 	for len(queues) > 0 {
 		before := len(queues)
 		queues = slices.DeleteFunc(queues, func(queue api.QueueSpec) bool {
-			return h.step(engine.QueueSet{At: h.time(), Queue: queue}) == nil
+			told, _ := policy.Holding([]api.QueueSpec{queue}, now)
+			return h.step(engine.QueueSet{At: h.time(), Queue: told[0]}) == nil
 		})
 		if len(queues) == before {
 			return fmt.Errorf("%w: queue %s cannot be restored, its parent %q is not there", store.ErrDamaged, queues[0].Name, queues[0].Parent)

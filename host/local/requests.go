@@ -185,6 +185,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 	h.nameWhy(&engines, why)
 	if w := h.work[uid]; w != nil && engines.Phase == api.Waiting {
 		h.awaitWindow(w, why)
+		h.explainPriority(w, why)
 		why.Start = h.expectedOf(w)
 		why.Estimate = why.Start.Latest
 	}
@@ -287,7 +288,7 @@ func (h *Host) Signal(ctx context.Context, who server.Caller, name string, sig s
 // Queues lists the queues with what they hold.
 func (h *Host) Queues(ctx context.Context) ([]api.Queue, error) {
 	var queues []api.Queue
-	err := h.look(ctx, func() { queues = h.engine.Queues() })
+	err := h.look(ctx, func() { queues = h.withDates(h.engine.Queues()) })
 	return queues, err
 }
 
@@ -299,7 +300,13 @@ func (h *Host) SetQueue(ctx context.Context, who server.Caller, spec api.QueueSp
 	if err := spec.Validate(); err != nil {
 		return api.Queue{}, refusal(err)
 	}
+	if spec.PriorityUntil != nil {
+		spec.PriorityUntil = new(spec.PriorityUntil.UTC())
+	}
 	err := h.request(ctx, func() error {
+		if err := checkDate(spec.PriorityUntil, h.Now()); err != nil {
+			return err
+		}
 		if err := h.setQueue(spec); err != nil {
 			return err
 		}
@@ -338,6 +345,7 @@ func (h *Host) RemoveQueue(ctx context.Context, who server.Caller, name string) 
 		h.pending.Queues = slices.DeleteFunc(h.pending.Queues, func(set api.QueueSpec) bool { return set.Name == name })
 		h.pending.QueuesGone = append(h.pending.QueuesGone, name)
 		h.ruling.set(slices.DeleteFunc(slices.Clone(h.ruling.own), func(q api.QueueSpec) bool { return q.Name == name }))
+		delete(h.dates.queues, name)
 		h.say("queue", nil, "queue "+name+" is removed")
 		return nil
 	})

@@ -35,12 +35,14 @@ type rules struct {
 	doubt  string                            // what is wrong by now with a policy that holds since before the server started
 }
 
-// under is what the engine is told where a policy holds, with queues that are so by themselves.
-func (r *rules) under(own []api.QueueSpec) engine.Policy {
-	if r.policy == nil {
-		return engine.Policy{Queues: own}
+// under is what the engine is told at a moment, with queues that are so by themselves.
+func (r *rules) under(own []api.QueueSpec, now time.Time) engine.Policy {
+	told := engine.Policy{Queues: own}
+	if r.policy != nil {
+		told = r.policy.During(r.holds, own)
 	}
-	return r.policy.During(r.holds, own)
+	told.Queues, _ = policy.Holding(told.Queues, now)
+	return told
 }
 
 // quotasIn are the quotas and limits while a window holds, nil: while none does. They are kept until the queues change.
@@ -130,7 +132,8 @@ func (h *Host) usePolicy(file api.Policy, again bool) error {
 	if err != nil {
 		return err
 	}
-	next := rules{file: file, policy: parsed, holds: parsed.At(h.Now())}
+	now := h.Now()
+	next := rules{file: file, policy: parsed, holds: parsed.At(now)}
 	if doubts != nil {
 		next.doubt = "the policy holds, but by now something in it is wrong: " + strings.ReplaceAll(doubts.Error(), "\n", "; ")
 		h.Log.Warn("something is wrong with the policy that holds", "policy", file.Name, "error", doubts)
@@ -140,50 +143,65 @@ func (h *Host) usePolicy(file api.Policy, again bool) error {
 	if err := next.checks(next.own); err != nil {
 		return err
 	}
-	if rejected := h.step(engine.PolicySet{At: h.time(), Policy: next.under(next.own)}); rejected != nil {
+	if rejected := h.step(engine.PolicySet{At: h.time(), Policy: next.under(next.own, now)}); rejected != nil {
 		return errors.New(rejected.Reason)
 	}
 	h.ruling = next
-	h.ruling.reckon(h.Now())
+	h.reckon(now)
 	h.pending.Queues = append(h.pending.Queues, made...)
 	return nil
 }
 
-// reckon finds out when it is to be looked again which window holds.
-func (r *rules) reckon(now time.Time) {
+// reckon finds out when it is to be looked again which window holds and whose priority is over, and notes those of queues that hold.
+func (h *Host) reckon(now time.Time) {
+	r := &h.ruling
 	r.looked, r.next = now.Round(0), time.Time{}
-	if r.policy == nil {
+	queues := r.queuesNow()
+	h.dates.queues = dated(queues, now)
+	if _, at := policy.Holding(queues, now); !at.IsZero() {
+		r.sooner(r.looked, at)
+	}
+	for w := range h.dates.work {
+		r.sooner(r.looked, *w.now.Spec.PriorityUntil)
+	}
+	if r.policy == nil || len(r.policy.Windows) == 0 {
 		return
 	}
-	if len(r.policy.Windows) > 0 {
-		r.next = r.looked.Add(windowPace)
+	at, ok := r.policy.Next(now)
+	if !ok {
+		at = r.looked.Add(windowPace)
 	}
-	if at, ok := r.policy.Next(now); ok && at.Before(r.next) {
-		r.next = at
-	}
+	r.sooner(r.looked, at)
 }
 
-// turn has another window hold where one begins or ends by now, by the clock of the machine.
+// turn has another window hold where one begins or ends by now, and priorities be over that held until now, by the clock of the machine.
 func (h *Host) turn() {
 	now := h.Now().Round(0)
 	r := &h.ruling
 	if r.next.IsZero() || now.Before(r.next) && !now.Before(r.looked) {
 		return
 	}
+	h.endPriorities(now)
 	was := r.holds
-	if r.holds = r.policy.At(now); r.holds != was {
-		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: r.under(r.own)}); rejected != nil {
+	if r.policy != nil {
+		r.holds = r.policy.At(now)
+	}
+	if priorities := dated(r.queuesNow(), now); r.holds != was || !samePriorities(priorities, h.dates.queues) {
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: r.under(r.own, now)}); rejected != nil {
 			r.failed = "what holds from now on by the policy could not be set: " + rejected.Reason
 			h.Log.Error("a window cannot begin or end", "policy", r.file.Name, "error", rejected.Reason)
 			r.holds = was
 		} else {
 			r.failed = ""
-			h.say("queue", nil, windowSentence(r.holds))
+			if r.holds != was {
+				h.say("queue", nil, windowSentence(r.holds))
+			}
+			h.sayPriorities(priorities)
 		}
 	} else { // what could not begin is over
 		r.failed = ""
 	}
-	r.reckon(now)
+	h.reckon(now)
 }
 
 func windowSentence(w *policy.Window) string {
@@ -196,26 +214,33 @@ func windowSentence(w *policy.Window) string {
 // setQueue makes or changes a queue, under the policy where one is set.
 func (h *Host) setQueue(spec api.QueueSpec) error {
 	own := spec
-	var event engine.Event = engine.QueueSet{At: h.time(), Queue: spec}
+	now := h.Now()
+	told, _ := policy.Holding([]api.QueueSpec{spec}, now)
+	var event engine.Event = engine.QueueSet{At: h.time(), Queue: told[0]}
 	if r := &h.ruling; r.policy != nil {
 		old := api.QueueSpec{Name: spec.Name, Quota: api.Unlimited}
 		if i := slices.IndexFunc(r.own, func(q api.QueueSpec) bool { return q.Name == spec.Name }); i >= 0 {
 			old = r.own[i]
 		}
 		var err error
-		if own, err = r.policy.Own(r.holds, old, spec); err != nil {
+		if own, err = r.policy.Own(r.holds, old, spec, now); err != nil {
 			return refuse(api.CodeConflict, "%v", err)
 		}
 		all := with(r.own, own)
 		if err := r.checks(all); err != nil {
 			return refuse(api.CodeConflict, "%v", err)
 		}
-		event = engine.PolicySet{At: h.time(), Policy: r.under(all)}
+		event = engine.PolicySet{At: h.time(), Policy: r.under(all, now)}
 	}
 	if rejected := h.step(event); rejected != nil {
 		return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
 	}
 	h.ruling.set(with(h.ruling.own, own))
+	if h.ruling.policy != nil {
+		h.reckon(now)
+	} else {
+		h.setDated(own, now)
+	}
 	h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == own.Name })
 	h.pending.Queues = append(h.pending.Queues, own)
 	return nil
@@ -314,10 +339,12 @@ func (h *Host) RemovePolicy(ctx context.Context, who server.Caller) error {
 		if h.ruling.file.Name == "" && h.ruling.failed == "" {
 			return refuse(api.CodeNotFound, "no policy is set: there is none to remove")
 		}
-		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: engine.Policy{Queues: h.ruling.own}}); rejected != nil {
+		now := h.Now()
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: (&rules{}).under(h.ruling.own, now)}); rejected != nil {
 			return refuse(api.CodeConflict, "%s", rejected.Reason)
 		}
 		h.ruling = rules{own: h.ruling.own}
+		h.reckon(now)
 		h.set(map[string]string{policySetting: ""})
 		h.say("queue", nil, "the policy is removed")
 		return nil

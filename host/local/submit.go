@@ -130,9 +130,12 @@ func (h *Host) checkFit(w *work) error {
 	if at < 0 {
 		return refuse(api.CodeNotFound, "there is no queue %s: see `aliquot queue list`, or make it with `aliquot queue set %s`", spec.Queue, spec.Queue)
 	}
-	if most := queues[at].MaxPriority; spec.Priority > most && !h.rules(w.now.UserID) {
+	if err := checkDate(spec.PriorityUntil, h.Now()); err != nil {
+		return err
+	}
+	if most, asked := queues[at].MaxPriority, max(spec.Priority, spec.PriorityAfter); asked > most && !h.rules(w.now.UserID) {
 		return refuse(api.CodeForbidden, "priority %d was asked for, and in queue %s users may give at most %d: ask for that or less, or have root raise it with `aliquot queue set %s --max-priority %d`",
-			spec.Priority, spec.Queue, most, spec.Queue, spec.Priority)
+			asked, spec.Queue, most, spec.Queue, asked)
 	}
 	if err := boundRun(w, queues); err != nil {
 		return err

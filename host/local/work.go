@@ -138,7 +138,7 @@ func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
 func engineWorkload(w *work) engine.Workload {
 	spec := w.now.Spec
 	return engine.Workload{
-		ID: w.now.UID, User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: spec.Priority, Tasks: 1, Devices: spec.Devices,
+		ID: w.now.UID, User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(), Tasks: 1, Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
 		Preemptible: spec.Preemptible,
 	}

@@ -6,13 +6,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// Own is what a queue is by itself once a user has set it to what was asked while a window holds, nil: while none does; old is what it was by
+// Own is what a queue is by itself once a user has set it now to what was asked while a window holds, nil: while none does; old is what it was by
 // itself before. What the policy says of it now stays the policy's, and cannot be asked to be otherwise.
-func (p *Policy) Own(w *Window, old, asked api.QueueSpec) (api.QueueSpec, error) {
+func (p *Policy) Own(w *Window, old, asked api.QueueSpec, now time.Time) (api.QueueSpec, error) {
 	type word struct {
 		change
 		line int
@@ -33,7 +34,7 @@ func (p *Policy) Own(w *Window, old, asked api.QueueSpec) (api.QueueSpec, error)
 	for _, key := range slices.Sorted(maps.Keys(said)) {
 		c := said[key]
 		with := asked
-		if c.apply(&with); !reflect.DeepEqual(with, asked) {
+		if c.apply(&with); !reflect.DeepEqual(with.At(now), asked.At(now)) {
 			return own, fmt.Errorf("%s of queue %s is what the policy says, %s (%s:%d): change it there and set the policy again", key, asked.Name, c.value, p.Name, c.line)
 		}
 		keep(key, old, &own)
@@ -50,6 +51,8 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		*weightOf(to, key) = *weightOf(&from, key)
 	case "max-priority":
 		to.MaxPriority = from.MaxPriority
+	case "priority":
+		to.Priority, to.PriorityUntil, to.PriorityAfter = from.Priority, from.PriorityUntil, from.PriorityAfter
 	case "longest-run":
 		to.LongestRun = from.LongestRun
 	case "order":

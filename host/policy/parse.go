@@ -88,6 +88,7 @@ type parser struct {
 	line    int
 	zone    *time.Location
 	zoned   int       // line that names the zone
+	dated   int       // last line with a date, which is in that zone
 	section *Settings // that lines belong to
 	window  *Window   // nil: before the first
 	words   map[string]string
@@ -162,6 +163,9 @@ func (p *parser) takeZone(name string) error {
 	}
 	if p.zoned > 0 {
 		return fmt.Errorf("the zone is named twice, in line %d and here: name it once", p.zoned)
+	}
+	if p.dated > 0 {
+		return fmt.Errorf("the zone is named after line %d, whose date is in it: move this line up", p.dated)
 	}
 	zone, err := loadZone(name)
 	if err != nil {

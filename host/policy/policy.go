@@ -43,6 +43,7 @@ type Queue struct {
 // change is one word of a queue's line.
 type change struct {
 	key, value string
+	more       []string // words that belong to it
 	apply      func(*api.QueueSpec)
 }
 
@@ -58,9 +59,9 @@ type Window struct {
 
 // Says are the words that are said of a queue, as they are written.
 func (q *Queue) Says() []string {
-	all := make([]string, len(q.changes))
-	for i, c := range q.changes {
-		all[i] = written(c.key, c.value)
+	var all []string
+	for _, c := range q.changes {
+		all = append(append(all, written(c.key, c.value)), c.more...)
 	}
 	return all
 }

@@ -337,12 +337,12 @@ func TestOwn(t *testing.T) {
 	for _, w := range []*Window{nil, p.Windows[0]} {
 		asked := p.During(w, []api.QueueSpec{old}).Queues[0]
 		asked.Limit.Compute = new(api.Quota(5000))
-		own, err := p.Own(w, old, asked)
+		own, err := p.Own(w, old, asked, monday)
 		if err != nil || own.Quota != 9000 || own.Weight.All != 7 || own.Parent != "" || own.Order != old.Order || *own.Limit.Compute != 5000 {
 			t.Errorf("%+v %v", own, err)
 		}
 		asked.Quota = 2000
-		if _, err := p.Own(w, old, asked); err == nil || !strings.Contains(err.Error(), "quota of queue vision is what the policy says") {
+		if _, err := p.Own(w, old, asked, monday); err == nil || !strings.Contains(err.Error(), "quota of queue vision is what the policy says") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -350,7 +350,7 @@ func TestOwn(t *testing.T) {
 	asked := p.During(p.Windows[0], []api.QueueSpec{old}).Queues[0]
 	asked.Weight.All, asked.Quota, asked.MaxPriority = 5, 2000, 1
 	for _, want := range []string{"max-priority of queue vision is what the policy says, 10 (a.policy:7)", "quota of queue vision is what the policy says, 1 (a.policy:11)", "weight of queue vision is what the policy says, 2 (a.policy:7)"} {
-		if _, err := p.Own(p.Windows[0], old, asked); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := p.Own(p.Windows[0], old, asked, monday); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("told %v, want %s", err, want)
 		}
 		if asked.MaxPriority != 10 {
@@ -360,7 +360,7 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	batch := api.QueueSpec{Name: "batch", Quota: 500, QuotaDevices: new(int64(3)), Models: []api.QueueModel{{Model: "H200", Limit: api.QueueAmounts{Compute: new(api.Quota(250))}}}}
-	own, err := p.Own(p.Windows[0], batch, p.During(p.Windows[0], []api.QueueSpec{batch}).Queues[0])
+	own, err := p.Own(p.Windows[0], batch, p.During(p.Windows[0], []api.QueueSpec{batch}).Queues[0], monday)
 	if err != nil || own.Quota != 500 || *own.QuotaDevices != 3 || own.QuotaMemory != nil || own.Limit.Compute != nil || *own.Models[0].Limit.Compute != 250 {
 		t.Errorf("%+v %v", own, err)
 	}

@@ -28,6 +28,12 @@ func (p *parser) takeQueue(name string) error {
 		return fmt.Errorf("there are more than %d queues %s: name fewer", maxQueues, p.where())
 	}
 	q := &Queue{Name: name, Line: p.line}
+	switch c, err := p.priority(); {
+	case err != nil:
+		return err
+	case c != nil:
+		q.changes = append(q.changes, *c)
+	}
 	for _, key := range slices.Sorted(maps.Keys(p.words)) {
 		value, _ := p.word(key)
 		if bound, model, of := strings.Cut(key, "@"); of && model != "" {
@@ -40,7 +46,7 @@ func (p *parser) takeQueue(name string) error {
 		if err != nil {
 			return fmt.Errorf("%s=%s: %w", shortened(key), shortened(value), err)
 		}
-		q.changes = append(q.changes, change{key, value, apply})
+		q.changes = append(q.changes, change{key: key, value: value, apply: apply})
 	}
 	p.section.Queues = append(p.section.Queues, q)
 	return nil
@@ -80,7 +86,7 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	}
 	kind, resource, _ := strings.Cut(bound, "-")
 	if kind != "quota" && kind != "limit" {
-		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, longest-run or max-priority")
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, longest-run, max-priority or priority (also -until, -after)")
 	}
 	set, err := amount(resource, value)
 	if err != nil {

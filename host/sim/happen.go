@@ -5,9 +5,30 @@ import (
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
-// turn has another window hold where one begins or ends by now.
+// next is when something happens next, the next job coming at a time; Never: nothing does any more.
+func (r *jobRun) next(submit engine.Time) engine.Time {
+	next := submit
+	if r.skipStale(); len(r.ends) > 0 {
+		next = min(next, r.ends[0].at)
+	}
+	if len(r.events) > 0 {
+		next = min(next, r.events[0].When())
+	}
+	if next != engine.Never {
+		r.moved = r.now
+	}
+	if r.rules != nil {
+		next = min(next, r.rules.soonest(r.now-r.moved))
+	}
+	if len(r.dated) > 0 {
+		next = min(next, r.dated[0].job.PriorityUntil)
+	}
+	return min(next, r.crossing(), r.engine.Next())
+}
+
+// turn has another window hold where one begins or ends by now, and the priority of a queue be over that held until now.
 func (r *jobRun) turn() error {
-	if r.rules == nil || r.rules.next > r.now {
+	if r.rules == nil || min(r.rules.next, r.rules.date) > r.now {
 		return nil
 	}
 	return r.step(r.rules.turn(r.now))

@@ -9,7 +9,6 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
-	"github.com/aliquot-dev/aliquot/host/policy"
 )
 
 // JobOptions are how the jobs of a trace are run.
@@ -63,6 +62,7 @@ type jobRun struct {
 	byID     map[string]*member // all that came and have not ended
 	running  map[*member]bool
 	waiting  line             // under an order that the simulator chooses by
+	dated    []*member        // whose priority holds until a date that has not come, by that
 	there    map[string]int64 // thousandths of a device by node
 	room     int64            // the sum of these
 	stopping bool             // the eviction is the simulator's own, which puts the job in line itself
@@ -104,7 +104,7 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.rules = &ruling{Rules: rules, next: engine.Never}
+		r.rules = &ruling{Rules: rules, next: engine.Never, date: engine.Never}
 	}
 	if err := r.prepare(t); err != nil {
 		return nil, err
@@ -113,27 +113,19 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		next := engine.Never
+		submit := engine.Never
 		if i < len(t.Jobs) {
-			next = t.Jobs[i].Submit
+			submit = t.Jobs[i].Submit
 		}
-		if r.skipStale(); len(r.ends) > 0 {
-			next = min(next, r.ends[0].at)
-		}
-		if len(r.events) > 0 {
-			next = min(next, r.events[0].When())
-		}
-		if next != engine.Never {
-			r.moved = r.now
-		}
-		if r.rules != nil && r.now-r.moved <= engine.Time(policy.Ahead.Microseconds()) {
-			next = min(next, r.rules.next) // each of its windows has held by then
-		}
-		if next = min(next, r.crossing(), r.engine.Next()); next == engine.Never {
+		next := r.next(submit)
+		if next == engine.Never {
 			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have, or than its queue may ever hold", len(r.byID), r.firstWaiting())
 		}
 		r.advance(next)
 		if err := r.endDue(); err != nil {
+			return nil, err
+		}
+		if err := r.endPriorities(); err != nil {
 			return nil, err
 		}
 		if err := r.turn(); err != nil {
@@ -243,6 +235,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 	}
 	r.wanted += j.Compute()
 	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy}
+	r.awaitDate(m)
 	if !r.order.chooses() {
 		return r.submit(m)
 	}
@@ -257,6 +250,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 func (r *jobRun) submit(m *member) error {
 	delete(r.byID, m.id)
 	w := m.job.Workload
+	w.Priority = m.job.PriorityAt(r.now)
 	if m.starts++; m.starts > 1 {
 		w.ID += "~" + strconv.Itoa(m.starts)
 	}

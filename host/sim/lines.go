@@ -232,7 +232,7 @@ func (p *lineReader) failure(node string) {
 func (p *lineReader) job(name string) {
 	j := Job{Workload: engine.Workload{ID: name, Class: api.Batch, Preemptible: true}}
 	j.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
-	tasks, devices, priority := int64(1), int64(1), int64(0)
+	tasks, devices, priority, after := int64(1), int64(1), int64(0), int64(0)
 	var preemptible string
 	read(p, "at", moment, &j.Submit)
 	read(p, "run", moment, &j.Duration)
@@ -246,14 +246,18 @@ func (p *lineReader) job(name string) {
 	read(p, "user", word, &j.User)
 	read(p, "name", word, &j.Name)
 	read(p, "priority", between(-1<<31, 1<<31-1), &priority)
+	read(p, "priority-until", moment, &j.PriorityUntil)
+	read(p, "priority-after", between(-1<<31, 1<<31-1), &after)
 	read(p, "preemptible", word, &preemptible)
 	j.Resources = named(p.resources())
-	j.Tasks, j.Devices, j.Priority = int(tasks), int(devices), int32(priority)
+	j.Tasks, j.Devices, j.Priority, j.PriorityAfter = int(tasks), int(devices), int32(priority), int32(after)
 	switch {
 	case p.jobs[name]:
 		p.fail("job %s comes twice: give each a name of its own", name)
 	case j.Duration < 1:
 		p.fail("job %s does not say how long it runs: write for example run=90m", name)
+	case j.PriorityUntil == 0 && after != 0:
+		p.fail("priority-after=%d: it is not said after what: write priority-until=2d beside it, as at= is written", after)
 	case preemptible != "" && preemptible != "no" && preemptible != "yes":
 		p.fail("preemptible=%s: write yes or no", preemptible)
 	case len(p.trace.Jobs) == maxJobs:

@@ -317,7 +317,8 @@ func (l *listener) over(id string) {
 	l.run.end(&h.member)
 }
 
-// change gives a workload another share, priority or queue; what might have been is run with the last ones.
+// change gives a workload another share, priority or queue; what might have been is run with the last share and queue, and with the first priority until
+// it was changed and the last one after that.
 func (l *listener) change(e engine.Change) {
 	h := l.known[e.ID]
 	if h == nil {
@@ -328,7 +329,10 @@ func (l *listener) change(e engine.Change) {
 		h.job.Share = *e.Share
 	}
 	if e.Priority != nil {
-		h.job.Priority = *e.Priority
+		if h.job.PriorityUntil == 0 { // max: at the very beginning it is no date
+			h.job.PriorityUntil = max(1, l.run.now)
+		}
+		h.job.PriorityAfter = *e.Priority
 	}
 	if e.Queue != nil {
 		h.job.Queue = *e.Queue

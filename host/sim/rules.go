@@ -48,6 +48,7 @@ type ruling struct {
 	own  []api.QueueSpec          // the queues by themselves
 	says map[string]api.QueueSpec // what they are now, by name
 	next engine.Time              // when another window holds
+	date engine.Time              // when the priority of a queue is over
 }
 
 // moment is when a time of the run is.
@@ -58,16 +59,30 @@ func (r *ruling) moment(at engine.Time) time.Time {
 // turn is what the engine is told at a time; it finds out when to tell it more.
 func (r *ruling) turn(at engine.Time) engine.PolicySet {
 	now := r.moment(at)
-	r.next = engine.Never
+	r.next, r.date = engine.Never, engine.Never
+	from := func(t time.Time) engine.Time { return at + engine.Time((t.Sub(now)-1)/time.Microsecond) + 1 }
 	if next, ok := r.Policy.Next(now); ok {
-		r.next = at + engine.Time((next.Sub(now)+time.Microsecond-1)/time.Microsecond)
+		r.next = from(next)
 	}
 	set := engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
+	var date time.Time
+	if set.Policy.Queues, date = policy.Holding(set.Policy.Queues, now); !date.IsZero() {
+		r.date = from(date)
+	}
 	r.says = make(map[string]api.QueueSpec, len(set.Policy.Queues))
 	for _, q := range set.Policy.Queues {
 		r.says[q.Name] = q
 	}
 	return set
+}
+
+// soonest is when the engine is to be told more, nothing else having come for so long: each window has held by then once nothing has for
+// policy.Ahead, and each date comes once.
+func (r *ruling) soonest(still engine.Time) engine.Time {
+	if still <= engine.Time(policy.Ahead.Microseconds()) {
+		return min(r.next, r.date)
+	}
+	return r.date
 }
 
 // bounded is a job as its queue, and those above that, let it run when it comes: no longer than the shortest of them says.

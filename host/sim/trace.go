@@ -23,6 +23,9 @@ type Job struct {
 	engine.Workload
 	Submit   engine.Time // µs
 	Duration engine.Time // µs of running; 0: it never ends
+	// PriorityUntil is when its priority is over, in µs of the trace, and PriorityAfter counts instead; 0: it always holds.
+	PriorityUntil engine.Time
+	PriorityAfter int32
 }
 
 // Compute is what the job takes while it runs, in thousandths of a device.
