@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +43,7 @@ func (w *world) bounded() {
 			return err
 		})
 	}
+	w.unbound(dry)
 	// One of another driver, which is there: it is neither changed nor removed.
 	name := testcluster.NodeName
 	slices := w.client.ResourceV1().ResourceSlices()
@@ -69,6 +72,37 @@ func (w *world) bounded() {
 			_, err := agent.CoreV1().Events("default").Create(w.ctx, event, dry)
 			return err
 		})
+	}
+}
+
+// unbound checks that a token of the account that says no node writes nothing, and that the API server has no doubts about the policies.
+func (w *world) unbound(dry metav1.CreateOptions) {
+	w.Helper()
+	token, err := w.client.CoreV1().ServiceAccounts("aliquot").CreateToken(w.ctx, "aliquot-agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	w.no(err)
+	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	w.no(err)
+	config.BearerToken = token.Status.Token
+	anywhere, err := kubernetes.NewForConfig(config)
+	w.no(err)
+	everywhere := true
+	w.refused("a slice of all nodes", "its token is bound to none", func() error {
+		_, err := anywhere.ResourceV1().ResourceSlices().Create(w.ctx, &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "tried"},
+			Spec:       resourceapi.ResourceSliceSpec{Driver: driver.Name, AllNodes: &everywhere, Pool: resourceapi.ResourcePool{Name: "tried", Generation: 1, ResourceSliceCount: 1}},
+		}, dry)
+		return err
+	})
+	for _, name := range []string{"aliquot-agent-slices", "aliquot-agent-events"} {
+		_, err := testcluster.AwaitObject(w.ctx, w.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), name, "a policy without doubts",
+			func(policy *admissionv1.ValidatingAdmissionPolicy) (bool, error) {
+				checked := policy.Status.TypeChecking
+				if checked != nil && len(checked.ExpressionWarnings) > 0 {
+					return false, fmt.Errorf("the API server warns: %v", checked.ExpressionWarnings)
+				}
+				return checked != nil && policy.Status.ObservedGeneration == policy.Generation, nil
+			})
+		w.no(err)
 	}
 }
 
