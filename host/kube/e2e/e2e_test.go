@@ -182,23 +182,72 @@ func (w *world) submit(one work) {
 		ObjectMeta: metav1.ObjectMeta{Name: one.name}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec},
 	}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	w.no(err)
+	pod := w.pod(one)
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimTemplateName: &one.name}}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "share"}}
+	w.create(pod)
+}
+
+// wholes is how containers ask for whole devices, by number.
+const wholes = "deviceclass.resource.kubernetes.io/" + driver.Name
+
+// submitWhole makes a pod that has a limit of one whole device, as it would with a device plugin.
+func (w *world) submitWhole(one work) {
+	w.Helper()
+	pod := w.pod(one)
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wholes: resource.MustParse("1")}
+	w.create(pod)
+}
+
+// pod is one with a single container and no device.
+func (w *world) pod(one work) *corev1.Pod {
 	none := int64(0)
 	var environment []corev1.EnvVar
 	if one.libraries != "" {
 		environment = append(environment, corev1.EnvVar{Name: "LD_LIBRARY_PATH", Value: one.libraries})
 	}
-	_, err = w.client.CoreV1().Pods("default").Create(w.ctx, &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: one.name},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &none,
-			ResourceClaims: []corev1.PodResourceClaim{{Name: "share", ResourceClaimTemplateName: &one.name}},
 			Containers: []corev1.Container{{
 				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
-				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
 			}},
 		},
-	}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	}
+}
+
+func (w *world) create(pod *corev1.Pod) {
+	w.Helper()
+	_, err := w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	w.no(err)
+}
+
+// claim is the only one of a pod.
+func (w *world) claim(name string) *resourceapi.ResourceClaim {
+	w.Helper()
+	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	names := claimsOf(pod)
+	if len(names) != 1 {
+		w.Fatalf("pod %s has the claims %v, want one", name, names)
+	}
+	claim, err := w.client.ResourceV1().ResourceClaims("default").Get(w.ctx, names[0], metav1.GetOptions{})
+	w.no(err)
+	return claim
+}
+
+// claimsOf are the names of a pod's claims: those it asks for, and the one that the scheduler made for its limits of whole devices.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.ResourceClaimName != nil {
+			names = append(names, *status.ResourceClaimName)
+		}
+	}
+	if made := pod.Status.ExtendedResourceClaimStatus; made != nil {
+		names = append(names, made.ResourceClaimName)
+	}
+	return names
 }
 
 // remove deletes a pod and waits until it and its claim are gone.
@@ -209,9 +258,7 @@ func (w *world) remove(name string) {
 	w.no(err)
 	w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
 	w.no(testcluster.AwaitGone(w.ctx, pods, name))
-	for _, status := range pod.Status.ResourceClaimStatuses {
-		if status.ResourceClaimName != nil {
-			w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), *status.ResourceClaimName))
-		}
+	for _, claim := range claimsOf(pod) {
+		w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
 	}
 }

@@ -98,13 +98,18 @@ func (w *world) used(names ...string) map[string]int64 {
 	last := w.read()
 	used := map[string]int64{}
 	for _, name := range names {
-		var busy time.Duration
-		for pid := range w.pids(name) {
-			busy += last.busy[pid] - first.busy[pid]
-		}
-		used[name] = int64(1000 * busy / (last.at - first.at))
+		used[name] = int64(1000 * (w.busy(name, last) - w.busy(name, first)) / (last.at - first.at))
 	}
 	return used
+}
+
+// busy is what the processes of a pod have used of the device at a reading.
+func (w *world) busy(name string, at reading) (sum time.Duration) {
+	w.Helper()
+	for pid := range w.pids(name) {
+		sum += at.busy[pid]
+	}
+	return sum
 }
 
 // trains waits until a pod runs and its program has used the device.
@@ -114,10 +119,8 @@ func (w *world) trains(name string) {
 	w.no(err)
 	w.eventually(name+" uses the device", func() (bool, string) {
 		now := w.read()
-		for pid := range w.pids(name) {
-			if now.busy[pid] > 0 {
-				return true, ""
-			}
+		if w.busy(name, now) > 0 {
+			return true, ""
 		}
 		said, err := w.PodLog(w.ctx, "default", name)
 		instead := fmt.Sprint(now.busy, w.pids(name), said, err)

@@ -96,11 +96,7 @@ func (w *world) offers() {
 // told checks what the claim of a pod says in its status of the share that its containers are held to.
 func (w *world) told(name, want string) {
 	w.Helper()
-	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
-	w.no(err)
-	claim, err := w.client.ResourceV1().ResourceClaims("default").Get(w.ctx, *pod.Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
-	w.no(err)
-	devices := claim.Status.Devices
+	devices := w.claim(name).Status.Devices
 	if len(devices) != 1 || devices[0].Data == nil || !strings.Contains(string(devices[0].Data.Raw), want) || len(devices[0].Conditions) != 1 {
 		w.Errorf("%s has the status %+v, want %s", name, devices, want)
 	}
