@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed agent.yaml
 var Agent []byte
+
+// Shares is the kind Share: its definition, who may do what with it, and what the agent may write of it. A YAML stream.
+//
+//go:embed share.yaml
+var Shares []byte

@@ -13,6 +13,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
 
 // crashFolder is the environment variable that makes this test binary the process that is killed.
@@ -27,20 +29,23 @@ func TestKilledAtEachPoint(t *testing.T) {
 		if err != nil || results["a"].Err != nil {
 			t.Fatal(err, results)
 		}
+		if _, refused, err := p.hold(t.Context(), "a", raised); refused != nil || err != nil {
+			t.Fatal(refused, err)
+		}
 		if err := p.unprepare(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		return // nobody killed it, which the parent finds
 	}
 	// A driver that starts passes these for each claim that is prepared: later times are for the claim that kubelet asks for, whose files are a
-	// checkpoint, the CDI file, the checkpoint again, and a last one when it is taken back.
-	for _, point := range append(points(t), "kube.prepare.granted:2", "kube.file.written:2", "kube.file.written:3", "kube.file.written:4", "kube.file.written:5") {
+	// checkpoint, the CDI file, the checkpoint again, once more with its new ceiling, and a last one when it is taken back.
+	for _, point := range append(points(t), "kube.prepare.granted:2", "kube.file.written:2", "kube.file.written:3", "kube.file.written:4", "kube.file.written:5", "kube.file.written:6") {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
 			s := newSite(t, folder)
 			s.prepare(s.open(), claims("keep")...)
-			killed(t, folder, point)
+			killedIn(t, "TestKilledAtEachPoint", folder, point)
 			a, err := s.config.Client.ResourceV1().ResourceClaims("default").Create(t.Context(), claims("a")[0], metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -69,6 +74,9 @@ func TestKilledAtEachPoint(t *testing.T) {
 	}
 }
 
+// raised is the ceiling that the claim is held to before it is taken back.
+var raised = v1alpha1.ShareSpec{Floor: v1alpha1.Limits{Compute: 250, Memory: 1 << 30}, Ceiling: v1alpha1.Limits{Compute: 600, Memory: 1 << 30}}
+
 func claims(uids ...string) []*resourceapi.ResourceClaim {
 	var all []*resourceapi.ResourceClaim
 	for _, uid := range uids {
@@ -77,11 +85,11 @@ func claims(uids ...string) []*resourceapi.ResourceClaim {
 	return all
 }
 
-// killed runs this test in another process that is killed at the point, and makes sure that it was.
-func killed(t *testing.T, folder, point string) {
+// killedIn runs a test in another process that is killed at the point, and makes sure that it was.
+func killedIn(t *testing.T, test, folder, point string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "killed")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAtEachPoint$")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
 	child.Env = append(os.Environ(), crashFolder+"="+folder, "ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+log)
 	said, err := child.CombinedOutput()
 	var exit *exec.ExitError

@@ -7,13 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -27,6 +26,7 @@ import (
 type Config struct {
 	Node    string               // the node's name, and its pool's
 	Client  kubernetes.Interface // reads claims and pods, writes slices
+	Shares  dynamic.Interface    // makes and watches Shares; nil: ceilings are fixed
 	Agent   Agent
 	Run     string // the agent's run folder
 	State   string // keeps the checkpoints over a reboot; made if it is not there
@@ -53,7 +53,8 @@ type Driver struct {
 	telling sync.WaitGroup // of limits, into claims
 	failed  chan error     // why kubelet is not served any more
 	end     context.CancelFunc
-	working sync.WaitGroup // until the end: looks for claims that nobody has any more, tells what is wrong with those that somebody has
+	working sync.WaitGroup // until the end: looks for claims that nobody has any more, tells what is wrong with those that somebody has, changes ceilings
+	live    *live          // nil: ceilings are fixed
 }
 
 // Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
@@ -81,6 +82,9 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	ctx, d.end = context.WithCancel(ctx)
 	d.working.Go(func() { d.reconcileUntil(ctx) })
 	d.working.Go(func() { d.reportUntil(ctx) })
+	if d.live != nil {
+		d.working.Go(func() { d.live.run(ctx) })
+	}
 	return d, nil
 }
 
@@ -94,6 +98,12 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 	d.checkpoints = checkpoints(claims)
 	if err := errors.Join(os.MkdirAll(claims, 0o700), os.MkdirAll(config.CDI, 0o755)); err != nil {
 		return nil, fmt.Errorf("make the driver's folders: %w", err)
+	}
+	if config.Shares != nil {
+		var err error
+		if d.live, err = newLive(d, config.Shares); err != nil {
+			return nil, err
+		}
 	}
 	return d, d.recover(ctx)
 }
@@ -174,7 +184,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	switch {
 	case err != nil:
 		return refuse(err)
-	case found && before.Phase == prepared && reflect.DeepEqual(before.Task.Grants, task.Grants):
+	case found && before.Phase == prepared && sameFloors(before.Task.Grants, task.Grants):
 		if err := d.realise(ctx, before.Task); err != nil {
 			return refuse(err)
 		}
@@ -185,6 +195,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			}
 		}
 		d.tell(ctx, claim, before.Task)
+		d.live.prepared(claim.Namespace, claim.Name)
 		return answer(claim), nil
 	case found: // an attempt that failed to take itself back, or the claim was allocated anew while kubelet was away
 		if err := d.unprepare(ctx, task.UID); err != nil {
@@ -207,6 +218,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	}
 	point.Here("kube.prepare.recorded")
 	d.tell(ctx, claim, task)
+	d.live.prepared(claim.Namespace, claim.Name)
 	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
 	return answer(claim), nil
 }
@@ -253,9 +265,9 @@ func (d *Driver) others(claim *resourceapi.ResourceClaim, beside []*resourceapi.
 	return slices.DeleteFunc(names, func(name string) bool { return name == claim.Name }), nil
 }
 
-// realise prepares a task and writes its CDI file; both may be there already.
+// realise prepares a task and writes its CDI file; both may be there already, with ceilings that were changed since.
 func (d *Driver) realise(ctx context.Context, task node.Task) error {
-	launch, err := d.config.Agent.Prepare(ctx, task)
+	launch, err := d.config.Agent.Prepare(ctx, d.held(task))
 	if err != nil {
 		return err
 	}
@@ -293,83 +305,6 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	d.troubles.forget(uid)
 	if found {
 		d.log.Info("taken back", "uid", uid)
-	}
-	return nil
-}
-
-// recover makes everything as the checkpoints say: what is prepared is made again where a reboot took it, what was half done is taken back, as
-// is what node or the CDI folder has and no checkpoint knows. A claim that cannot be made again stays prepared, since its pod may
-// run, and kubelet asks for it again before any other container gets it.
-func (d *Driver) recover(ctx context.Context) error {
-	known, err := d.checkpoints.list()
-	if err != nil {
-		return err
-	}
-	if there := len(d.config.Agent.Prepared()); len(known) == 0 && there > 0 {
-		return fmt.Errorf("the state folder %s knows of no claim, and %d are prepared in the run folder %s: taken back, their containers would run without their shares; start with the --state that they were prepared with, or, if that is lost, drain the node and reboot it",
-			d.config.State, there, d.config.Run)
-	}
-	for _, uid := range known {
-		one, _, err := d.checkpoints.read(uid)
-		switch {
-		case errors.Is(err, errDamaged):
-			if err := d.mend(uid, err); err != nil {
-				return err
-			}
-		case err != nil:
-			return err
-		case one.Phase == prepared:
-			if err := d.realise(ctx, one.Task); err != nil {
-				d.log.Error("a prepared claim could not be made again", "claim", one.Namespace+"/"+one.Name, "uid", uid, "error", err)
-				if errors.Is(err, node.ErrBroken) {
-					d.breaks(uid, strings.TrimPrefix(err.Error(), "prepare task "+uid+": "))
-				}
-			}
-		default:
-			if err := d.unprepare(ctx, uid); err != nil {
-				return fmt.Errorf("take back claim %s/%s: %w", one.Namespace, one.Name, err)
-			}
-		}
-	}
-	return d.removeUnknown(ctx)
-}
-
-// mend writes a damaged checkpoint anew from node's own record of the task. Without one nothing runs of the claim, and kubelet asks for it
-// again if it is needed.
-func (d *Driver) mend(uid string, damage error) error {
-	d.log.Error("a checkpoint cannot be read; what node knows of the claim counts", "error", damage)
-	for _, task := range d.config.Agent.Prepared() {
-		if task.UID == uid {
-			return d.checkpoints.write(checkpoint{Phase: prepared, Task: task})
-		}
-	}
-	return errors.Join(d.container.remove(uid), d.checkpoints.remove(uid))
-}
-
-// removeUnknown takes back what is there of claims without a checkpoint.
-func (d *Driver) removeUnknown(ctx context.Context) error {
-	known, err := d.checkpoints.list()
-	if err != nil {
-		return err
-	}
-	files, err := d.container.list()
-	if err != nil {
-		return err
-	}
-	for _, uid := range files {
-		if !slices.Contains(known, uid) {
-			if err := d.container.remove(uid); err != nil {
-				return err
-			}
-		}
-	}
-	for _, task := range d.config.Agent.Prepared() {
-		if !slices.Contains(known, task.UID) {
-			d.log.Warn("a task that no claim is known for is taken back", "uid", task.UID)
-			if err := d.config.Agent.Unprepare(ctx, task.UID); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

@@ -52,10 +52,14 @@ func (d *Driver) write(ctx context.Context, claim *resourceapi.ResourceClaim, ta
 				return err
 			}
 		}
+		// Its ceilings may have been changed since. As what is wrong, they are asked after the claim was read: who writes something older meets a
+		// conflict, and asks again.
+		if one, found, err := d.checkpoints.read(task.UID); err == nil && found {
+			task = one.Task
+		}
 		if !isOf(current, task) {
 			return nil // another claim of the same name, or allocated anew: what it is held to then is told when it is prepared
 		}
-		// What is wrong is asked after the claim was read: who writes something older meets a conflict, and asks again.
 		changed, err := d.setDevices(current, task)
 		if err == nil && changed {
 			_, err = claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})

@@ -23,7 +23,7 @@ func (s *site) told(p plugin, name string, floor int) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	want := map[int]string{250: `"compute":"0.25"`, 500: `"compute":"0.50"`}[floor]
+	want := map[int]string{250: `"compute":"0.25`, 500: `"compute":"0.50`}[floor]
 	if len(claim.Status.Devices) != 1 || !strings.Contains(string(claim.Status.Devices[0].Data.Raw), want) {
 		s.Errorf("the claim's status says %+v, want one share with %s", claim.Status.Devices, want)
 	}

@@ -75,6 +75,7 @@ func begin(t *testing.T, devices string) *world {
 		t.Fatalf("build the agent: %v\n%s", err, said)
 	}
 	w.no(cluster.Create(ctx, deploy.Agent))
+	w.no(cluster.Create(ctx, deploy.Shares))
 	w.kubeconfig, err = cluster.KubeconfigOf(ctx, "aliquot", "aliquot-agent")
 	w.no(err)
 	w.loadExamples()

@@ -23,8 +23,8 @@ import (
 const tolerated = 20
 
 // Two pods of different users share one simulated device, placed by the stock scheduler: both get their floors, what nobody reserved is divided
-// by weight, the ceiling holds when the neighbour is gone. The agent is killed meanwhile and nobody notices. A memory hog gets what its
-// ceiling says. What is deleted leaves nothing behind.
+// by weight, the ceiling holds when the neighbour is gone, and another one once its Share says so. The agent is killed meanwhile and nobody
+// notices. A memory hog gets what its ceiling says. What is deleted leaves nothing behind.
 func TestShares(t *testing.T) {
 	w := begin(t, "h200x1")
 	w.offers()
@@ -60,6 +60,7 @@ func TestShares(t *testing.T) {
 	if alone > 800+tolerated || alone < 800-2*tolerated {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
+	w.resizes()
 	w.hog()
 	w.around()
 	w.endless()
@@ -143,6 +144,11 @@ func (w *world) empty() {
 	if len(claims.Items) > 0 {
 		w.Errorf("claims are left: %+v", claims.Items)
 	}
+	w.eventually("the claims' Shares are gone with them", func() (bool, string) {
+		left, err := w.sharesAs(w.Kubeconfig()).List(w.ctx, metav1.ListOptions{})
+		w.no(err)
+		return len(left.Items) == 0, fmt.Sprint(left.Items)
+	})
 	select {
 	case <-w.agent.Ended():
 		w.Error("the agent has ended")

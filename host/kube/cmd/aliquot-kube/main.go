@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -75,12 +76,16 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	shares, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
 	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Unenforced: api.UnenforcedRule(*rule), Log: log})
 	if err != nil {
 		return err
 	}
 	defer found.Close()
-	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log})
+	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Shares: shares, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log})
 	if err != nil {
 		return err
 	}

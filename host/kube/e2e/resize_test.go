@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
+	"github.com/aliquot-dev/aliquot/node/page"
+)
+
+// resizes lowers the ceiling of a pod that runs, from 0.80 to 0.60: that is in its page within a second and its device time follows, and the
+// container runs on. What cannot be is refused with why.
+func (w *world) resizes() {
+	w.Helper()
+	claim, before := w.claim("quarter"), w.pids("quarter")
+	shares := w.sharesAs(w.Kubeconfig())
+	w.applied(shares, claim.Name, "0.25..0.80")
+	asked := time.Now()
+	w.no(change(w.ctx, shares, claim.Name, `{"ceiling":{"compute":"0.60"}}`))
+	written := time.Since(asked)
+	w.untilCeiling(string(claim.UID), 600)
+	took := time.Since(asked)
+	w.Logf("a ceiling was written in %v and in the page after %v", written, took)
+	if took > time.Second {
+		w.Errorf("the new ceiling was in the page after %v, want a second at most", took)
+	}
+	w.applied(shares, claim.Name, "0.25..0.60")
+	w.told("quarter", `"compute":"0.25..0.60","memory":"4Gi..8Gi"`)
+	used := w.used("quarter")["quarter"]
+	w.Logf("alone with another ceiling: %d", used)
+	if used > 600+tolerated || used < 600-2*tolerated {
+		w.Errorf("alone it used %d thousandths of the device, its ceiling is 600 by now", used)
+	}
+	if after := w.pids("quarter"); !maps.Equal(before, after) {
+		w.Errorf("it had the processes %v and has %v: it was started anew", before, after)
+	}
+	w.refuses(shares, claim.Name)
+}
+
+// refuses checks what the API server does not take of a Share.
+func (w *world) refuses(shares dynamic.ResourceInterface, name string) {
+	w.Helper()
+	asAgent := w.sharesAs(w.kubeconfig)
+	for _, test := range []struct {
+		by         dynamic.ResourceInterface
+		spec, want string
+	}{
+		{shares, `{"floor":{"compute":"0.50"}}`, "fixed for the claim's life"},
+		{shares, `{"ceiling":{"compute":"0.20"}}`, "a compute ceiling of 0.20 is below the floor of 0.25"},
+		{shares, `{"ceiling":{"memory":"2Gi"}}`, "a memory ceiling of 2Gi is below the floor of 4Gi"},
+		{shares, `{"ceiling":{"compute":"1.5"}}`, "should match"},
+		{shares, `{"ceiling":{"memory":"50%"}}`, "should match"},
+		{asAgent, `{"ceiling":{"compute":"0.90"}}`, "a node agent changes no ceiling"},
+		{asAgent, `{"nodeName":"another"}`, "of its own node alone"},
+	} {
+		// The policies come into force a moment after they were made, which is long ago here.
+		if err := change(w.ctx, test.by, name, test.spec); err == nil || !strings.Contains(err.Error(), test.want) {
+			w.Errorf("%s: got %v, want it to be refused with %q", test.spec, err, test.want)
+		}
+	}
+}
+
+// sharesAs are the Shares as an account sees them.
+func (w *world) sharesAs(kubeconfig string) dynamic.ResourceInterface {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	w.no(err)
+	client, err := dynamic.NewForConfig(config)
+	w.no(err)
+	return client.Resource(schema.GroupVersionResource{Group: "aliquot.dev", Version: "v1alpha1", Resource: "shares"}).Namespace("default")
+}
+
+// change changes the spec of a Share, as kubectl patch does.
+func change(ctx context.Context, shares dynamic.ResourceInterface, name, spec string) error {
+	_, err := shares.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":%s}`, spec), metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// applied waits until a Share says that containers are held to what it asks for, and checks what that is.
+func (w *world) applied(shares dynamic.ResourceInterface, name, want string) {
+	w.Helper()
+	var share v1alpha1.Share
+	w.eventually("the Share says that it is applied", func() (bool, string) {
+		object, err := shares.Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		share = v1alpha1.Share{}
+		w.no(parse(object, &share))
+		return share.Status.ObservedGeneration == share.Generation && meta.IsStatusConditionTrue(share.Status.Conditions, v1alpha1.ShareApplied), fmt.Sprintf("%+v", share)
+	})
+	if got := share.Status.Compute.String(); got != want {
+		w.Errorf("by its Share it is held to %s, want %s", got, want)
+	}
+}
+
+func parse(object *unstructured.Unstructured, share *v1alpha1.Share) error {
+	raw, err := object.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, share)
+}
+
+// untilCeiling waits until a task's page has a ceiling, and no longer.
+func (w *world) untilCeiling(uid string, want uint32) {
+	w.Helper()
+	ctl, err := page.Open[page.Ctl](filepath.Join(w.run, "tasks", uid, "ctl"), false)
+	w.no(err)
+	defer ctl.Close()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	within := time.After(time.Minute)
+	for {
+		var policy page.Policy
+		var whole bool
+		w.no(ctl.View(func(c *page.Ctl) error {
+			policy, whole = c.Grant[0].Policy()
+			return nil
+		}))
+		if whole && policy.Ceiling == want {
+			return
+		}
+		select {
+		case <-within:
+			w.Fatalf("waited a minute for a ceiling of %d in the page; it has %+v", want, policy)
+		case <-look.C:
+		}
+	}
+}
