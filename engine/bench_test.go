@@ -144,6 +144,44 @@ func BenchmarkBacklog(b *testing.B) {
 	}
 }
 
+// BenchmarkPools is BenchmarkSteady and BenchmarkBacklog where a third of the fleet is a pool for inference and the rest one for training, with
+// work of both, and both lend.
+func BenchmarkPools(b *testing.B) {
+	for name, waiting := range map[string]int{"steady": 0, "backlog": 1000} {
+		b.Run(name, func(b *testing.B) {
+			x := newBench(b, 127)
+			x.e.Step(PolicySet{At{}, Policy{Pools: []Pool{
+				{Name: "serving", Models: []string{"a100"}, Classes: []api.Class{api.Inference}, Lends: true},
+				{Name: "training", Models: []string{"h100"}, Classes: []api.Class{api.Training}, Lends: true},
+			}}})
+			submit := func() {
+				w := x.work()
+				if x.rand(3) == 0 {
+					w.Class = api.Inference
+				}
+				x.step(Submit{At: At{x.now}, Workload: w})
+			}
+			for x.e.line.Len() <= waiting {
+				submit()
+			}
+			if waiting == 0 {
+				for range len(x.running) / 10 {
+					x.endOne()
+				}
+			}
+			x.places = 0
+			for b.Loop() {
+				x.now += 1000
+				x.endOne()
+				for submit(); x.e.line.Len() < waiting; {
+					submit()
+				}
+			}
+			x.report()
+		})
+	}
+}
+
 // BenchmarkGangCannotFit finds that a gang of 1,000 tasks of 8 whole devices does not fit on a fleet that is in use, after one
 // workload came and went.
 func BenchmarkGangCannotFit(b *testing.B) {

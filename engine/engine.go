@@ -50,6 +50,7 @@ type Engine struct {
 	shapes  map[shapeKey]*shape
 	tallies map[shapeKey]*tally
 	pooled  pooling
+	guests  map[*workload]bool         // that hold something of a pool that is not for them, or did
 	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
 	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
 	above   map[fleet.DeviceID]int     // how many grants there hold memory above their floors; none: no entry
@@ -95,6 +96,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		}),
 		shapes:  map[shapeKey]*shape{},
 		tallies: map[shapeKey]*tally{},
+		guests:  map[*workload]bool{},
 		ends: ordered.New(func(a, b *task) bool {
 			if x, y := a.end(), b.end(); x != y {
 				return x < y

@@ -13,7 +13,7 @@ import (
 // quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
 // state: tests call it after every step, a host now and then.
 func (e *Engine) CheckInvariants() error {
-	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.fleet.CheckIndex} {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.fleet.CheckIndex} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -215,6 +215,21 @@ func (e *Engine) checkLine() error {
 	for key, s := range e.shapes {
 		if users[s] != s.users || s.users == 0 {
 			return fmt.Errorf("shape %+v counts %d workloads and has %d", key, s.users, users[s])
+		}
+	}
+	return nil
+}
+
+// checkGuests: whoever holds something of a pool that is not for it is listed, and nobody who is gone.
+func (e *Engine) checkGuests() error {
+	for _, w := range e.byID() {
+		if slices.ContainsFunc(w.tasks, e.isGuest) && !e.guests[w] {
+			return fmt.Errorf("workload %s holds devices of a pool that is not for it and is not listed as a guest", w.ID)
+		}
+	}
+	for w := range e.guests {
+		if e.work[w.ID] != w {
+			return fmt.Errorf("workload %s is listed as a guest and is not there", w.ID)
 		}
 	}
 	return nil

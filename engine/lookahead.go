@@ -47,6 +47,7 @@ func (a *ahead) submitted(w *workload) {
 	a.later(func() {
 		a.e.dequeue(w)
 		a.e.dropShape(w)
+		delete(a.e.guests, w)
 		delete(a.e.work, w.ID)
 	})
 }

@@ -173,7 +173,7 @@ func (e *Engine) parts() [][]*group {
 // they are for and that one of their devices suits. It takes no device that the first in any line could have.
 // It says whether anything started.
 func (p *pass) lend() (started bool) {
-	if len(p.policy.Pools) == 0 || p.config.NoBackfill {
+	if p.config.NoBackfill || !slices.ContainsFunc(p.policy.Pools, func(pool Pool) bool { return pool.Lends }) {
 		return false
 	}
 	for p.lendOne() {
@@ -258,6 +258,33 @@ func (e *Engine) guest(v, w *workload) bool {
 	})
 }
 
+// isGuest says that a task of preemptible work holds something of a pool that is not for it.
+func (e *Engine) isGuest(t *task) bool {
+	return len(e.policy.Pools) > 0 && t.w.Preemptible && slices.ContainsFunc(t.grants, func(g grant) bool {
+		p := e.poolOf(g.device)
+		return p != nil && !slices.Contains(p.Classes, t.w.Class)
+	})
+}
+
+// noteGuests enters workloads whose tasks hold something of a pool that is not for them. Whatever makes one a guest comes here.
+func (e *Engine) noteGuests(tasks ...*task) {
+	for _, t := range tasks {
+		if e.isGuest(t) {
+			e.guests[t.w] = true
+		}
+	}
+}
+
+// hasGuest says that somebody has something of a pool that is for a workload, and not for that one.
+func (e *Engine) hasGuest(w *workload) bool {
+	for v := range e.guests {
+		if e.guest(v, w) {
+			return true
+		}
+	}
+	return false
+}
+
 // reshape finds the shapes of all workloads anew, after the pools changed. What was found out about the old ones is forgotten.
 func (e *Engine) reshape() {
 	clear(e.tallies)
@@ -275,6 +302,7 @@ func (e *Engine) reshape() {
 		}
 		e.dropShape(w)
 		w.shape = e.shapeOf(&w.Workload)
+		e.noteGuests(w.tasks...)
 		if grouped {
 			e.regroup(w)
 		}

@@ -100,7 +100,7 @@ func plain(r *queue.Refusal, amount int64) string {
 	return api.Quota(amount).String() + on
 }
 
-// remodel books grants anew whose devices are said to be of another model.
+// remodel books grants anew whose devices are said to be of another model, and notes who is a guest there by what is said.
 func (e *Engine) remodel(n fleet.NodeID) {
 	for _, d := range e.fleet.DevicesOf(n) {
 		model := e.fleet.Device(d).Model
@@ -115,6 +115,7 @@ func (e *Engine) remodel(n fleet.NodeID) {
 				t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
 			}
 		}
+		e.noteGuests(e.held[d]...)
 	}
 }
 

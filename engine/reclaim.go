@@ -32,7 +32,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && len(p.policy.Pools) == 0 && len(entitled(w)) == 0 && w.Priority <= p.lowest {
+	if len(p.plans) == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest {
 		return
 	}
 	t := trial{pass: p, w: w}

@@ -356,6 +356,7 @@ func (e *Engine) forget(w *workload) {
 	delete(e.pending, w.placing)
 	w.plan = 0
 	e.dropShape(w)
+	delete(e.guests, w)
 	delete(e.work, w.ID)
 }
 
@@ -396,4 +397,5 @@ func (e *Engine) settle(t *task) {
 		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
 	}
 	e.list(t)
+	e.noteGuests(t)
 }
