@@ -232,6 +232,28 @@ func TestLiveTakenOver(t *testing.T) {
 	}
 }
 
+// Whoever tells a claim of its limits tells those that hold by then, also when they were others as it began.
+func TestTellAfterACeilingChanged(t *testing.T) {
+	s := newSite(t, t.TempDir())
+	p := s.open()
+	claims := s.config.Client.ResourceV1().ResourceClaims("default")
+	claim, err := claims.Create(t.Context(), claimOf("a", 250, 4*gi, share(`,"ceiling":{"compute":"0.80"}`)), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.prepare(p, claim)
+	p.telling.Wait()
+	before := s.agent.tasks()["a"]
+	if _, refused, err := p.hold(t.Context(), "a", lowered); err != nil || refused != nil {
+		t.Fatal(refused, err)
+	}
+	p.tellNow(t.Context(), claim, before)
+	now, err := claims.Get(t.Context(), claim.Name, metav1.GetOptions{})
+	if err != nil || len(now.Status.Devices) != 1 || !strings.Contains(string(now.Status.Devices[0].Data.Raw), `"compute":"0.25..0.60"`) {
+		t.Errorf("the claim says that it is held to %+v (%v)", now.Status.Devices, err)
+	}
+}
+
 // What the API server knows of a Share is what we write of it, each with a description.
 func TestShareSchema(t *testing.T) {
 	first, _, _ := strings.Cut(string(deploy.Shares), "\n---\n")
