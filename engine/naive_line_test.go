@@ -51,6 +51,9 @@ func (n *naive) pass(out *strings.Builder) (again bool) {
 		p.head, p.reserve = nil, nil
 		mine := slices.DeleteFunc(slices.Clone(line), func(w *naiveWork) bool { return n.part(w.Class) != part })
 		again = p.walk(mine) || again
+		if p.head != nil {
+			p.heads = append(p.heads, p.head)
+		}
 	}
 	for p.lend() {
 	}
@@ -111,8 +114,9 @@ func (p *naivePass) lend() bool {
 			slices.ContainsFunc(p.closed, func(b *naiveBound) bool { return n.concerns(b, w) }) {
 			continue
 		}
+		crowded, kept := p.crowded(w), n.kept(w, nil)
 		n.lending = true
-		spots, ok := n.full().fit(&w.Workload, n.kept(w, nil))
+		spots, ok := n.full().fit(&w.Workload, func(node string, d Device, l left) bool { return crowded[node] || kept != nil && kept(node, d, l) })
 		n.lending = false
 		if ok {
 			n.start(p.out, w, spots)
@@ -143,6 +147,25 @@ type naivePass struct {
 	head    *naiveWork
 	reserve *reserved
 	closed  []*naiveBound
+	heads   []*naiveWork // of the parts of the line
+}
+
+// crowded are the nodes on which a first in line could run that wants CPU as a workload does.
+func (p *naivePass) crowded(w *naiveWork) map[string]bool {
+	nodes := map[string]bool{}
+	for _, h := range p.heads {
+		if h == w || h.tasks != nil || len(h.Resources) == 0 || len(w.Resources) == 0 {
+			continue
+		}
+		one := h.Workload
+		one.Tasks = 1
+		for node := range p.nodes {
+			if _, ok := p.empty().fit(&one, func(other string, _ Device, _ left) bool { return other != node }); ok {
+				nodes[node] = true
+			}
+		}
+	}
+	return nodes
 }
 
 func (n *naivePass) try(w *naiveWork) bool {

@@ -170,7 +170,7 @@ func (e *Engine) parts() [][]*group {
 }
 
 // lend starts preemptible work, in the order of the line, on what is free of pools that are not for it, lend, and have nobody waiting for room that
-// they are for and that one of their devices suits. It takes no device that the first in any line could have.
+// they are for and that one of their devices suits. It takes nothing that the first in any line could have.
 // It says whether anything started.
 func (p *pass) lend() (started bool) {
 	if p.config.NoBackfill || !slices.ContainsFunc(p.policy.Pools, func(pool Pool) bool { return pool.Lends }) {
@@ -200,12 +200,33 @@ func (p *pass) lendOne() bool {
 			pool := &p.policy.Pools[i]
 			return pool.Lends && !slices.Contains(pool.Classes, w.Class) && (p.wanted == nil || !p.wanted[i])
 		})
-		if spots, ok := p.placer.Place(p.request(w).Within(lent)); ok {
+		request := p.request(w).Within(lent)
+		if over, crowds := request.Avoid, p.crowds(w); crowds != nil {
+			request.Avoid = func(d fleet.DeviceID) bool { return crowds(d) || over != nil && over(d) }
+		}
+		if spots, ok := p.placer.Place(request); ok {
 			p.start(w, spots)
 			return true
 		}
 	}
 	return false
+}
+
+// crowds rules out the nodes on which a first in line could run that waits for a resource of the node which a workload would take some of; nil:
+// there are none.
+func (p *pass) crowds(w *workload) func(fleet.DeviceID) bool {
+	var heads []*workload
+	for _, h := range p.heads {
+		if h != w && h.waiting() && sharesResource(h, w) {
+			heads = append(heads, h)
+		}
+	}
+	if len(heads) == 0 {
+		return nil
+	}
+	return func(d fleet.DeviceID) bool {
+		return slices.ContainsFunc(heads, func(h *workload) bool { return p.nodeServes(h.shape, p.fleet.NodeOf(d)) })
+	}
 }
 
 // wants notes which pools a workload that waits for room keeps from lending: those that are for it, with a device that suits it.

@@ -19,9 +19,10 @@ type pass struct {
 	*Engine
 	head    *workload
 	reserve *reservation
-	closed  []closure // the quotas and limits that someone in front waits for
-	timely  bool      // whether more starts may hang on the time alone
-	wanted  []bool    // by pool: one waits for room there whom it is for; nil: none does
+	closed  []closure   // the quotas and limits that someone in front waits for
+	timely  bool        // whether more starts may hang on the time alone
+	wanted  []bool      // by pool: one waits for room there whom it is for; nil: none does
+	heads   []*workload // where there are pools: the first of each part of the line that waits for room
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -49,6 +50,9 @@ func (e *Engine) pass() bool {
 		p.head, p.reserve = nil, nil
 		order := e.newOrder(groups)
 		started := p.walk(order)
+		if p.head != nil {
+			p.heads = append(p.heads, p.head)
+		}
 		began, keyed, again = began || started, keyed || order.keyed, again || started && order.keyed
 	}
 	began = p.lend() || began
