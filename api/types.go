@@ -261,6 +261,11 @@ type QueueSpec struct {
 	// LongestRun is how long work in it, and in the queues under it, may run; 0: no bound. Work that asks for no time limit gets it as one when
 	// it is submitted, and ends by it.
 	LongestRun Duration `json:"longestRun,omitempty"`
+	// Hours is how many device-hours work in it, and in the queues under it, may use of each day, week or month.
+	Hours HoursQuota `json:"hours,omitzero"`
+	// HoursSpent is told the engine by its host, and says that these are used up: nothing with a compute floor is started. What users set it to
+	// says nothing.
+	HoursSpent bool `json:"hoursSpent,omitempty"`
 	// Order is what else counts in its line.
 	Order QueueOrder `json:"order,omitzero"`
 }
@@ -334,6 +339,8 @@ type Queue struct {
 	Borrowed QueueUse `json:"borrowed"` // held over its quota; without a quota, all
 	AtRisk   QueueUse `json:"atRisk"`   // of Borrowed, by preemptible work: the owners of quotas may take it back
 	Lent     QueueUse `json:"lent"`     // left of its quota and borrowed by the queues beside it
+	// HoursUsed is what was used of Hours; nil: these are no bound.
+	HoursUsed *HoursUsed `json:"hoursUsed,omitempty"`
 }
 
 // QueueUse is an amount of each resource of a queue.

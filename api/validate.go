@@ -203,6 +203,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("the quota of queue %s is negative; give a number of devices, for example 2 or 0.5, or none", q.Name)
 	case q.MaxPriority < 0 || q.MaxPriority > MaxPriority:
 		return Invalid("the highest priority of queue %s is %d, out of range; give 0 to %d", q.Name, q.MaxPriority, MaxPriority)
+	case !q.Hours.Valid():
+		return Invalid("queue %s may use %s device-hours; give 0 to %s of a day, week or month, for example 100/week, or none", q.Name, q.Hours, MaxHours)
 	case q.ShortestFirst < 0 || q.ShortestFirst > MaxShortestFirst:
 		return Invalid("queue %s lets the shortest go first by %s, out of range; give 0 to %s", q.Name, q.ShortestFirst, MaxShortestFirst)
 	case q.LongestRun < 0 || q.LongestRun > 0 && q.LongestRun < LeastTimeLimit:

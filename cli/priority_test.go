@@ -35,7 +35,19 @@ func TestPriorityUntil(t *testing.T) {
 		!f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"},"priority":5,"priorityUntil":"`+stamp+`"}`) {
 		t.Errorf("queue set: %q %q %q", got.out, got.err, f.calls)
 	}
+	if got := f.command("queue", "set", "vision", "--hours", "100/week"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"},"hours":"100/week"}`) {
+		t.Errorf("queue set --hours: %q %q", got.err, f.calls)
+	}
+	shown := api.Queue{HoursUsed: &api.HoursUsed{Amount: 37_500, End: until}, QueueSpec: api.QueueSpec{Name: "vision", Hours: api.HoursQuota{Amount: 100_000, Per: api.Week}, Priority: 5, PriorityUntil: &until}}
+	var lines []string
+	for _, row := range queueUses(shown).rows[7:] {
+		lines = append(lines, row[0].text+": "+row[1].text+" "+row[2].text)
+	}
+	if got := strings.Join(lines, "; "); got != "device-hours: 37.5 of 100 this week until 2026-12-01 18:00; priority: 5 until 2026-12-01 18:00, then 0 " {
+		t.Errorf("queue show says %q", got)
+	}
 	for command, want := range map[string]string{
+		"queue set vision --hours 100":                            "--hours: device-hours",
 		"submit --priority-until 2026-12-01 -- true":              "--priority-until 2026-12-01: it is not said which priority holds until then",
 		"submit --priority 5 --priority-until soon -- true":       `--priority-until "soon": this is no date: write 2026-12-01T18:00`,
 		"submit --priority 5 --priority-after 1 -- true":          "--priority-after 1: it is not said after what",

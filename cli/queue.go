@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
@@ -133,6 +134,10 @@ func queueUses(queue api.Queue) table {
 	use("borrowed", queue.Borrowed)
 	use("could be taken back", queue.AtRisk)
 	use("lent", queue.Lent)
+	if used := queue.HoursUsed; used != nil {
+		hours := queue.Hours
+		add("device-hours", fmt.Sprintf("%s of %s this %s", used.Amount, hours.Amount, hours.Per), "until "+dateText(used.End), "")
+	}
 	if queue.Priority != 0 || queue.PriorityUntil != nil {
 		add("priority", queuePriority(queue.QueueSpec), "", "")
 	}
@@ -143,9 +148,24 @@ func queueUses(queue api.Queue) table {
 type queueFlags struct {
 	quota, limit, parent string
 	shortest, order      string
-	longest              string
+	longest, hours       string
 	weight, maxPriority  int32
 	dateFlags
+}
+
+// define defines them.
+func (f *queueFlags) define(flags *pflag.FlagSet) {
+	flags.StringVar(&f.quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
+	flags.StringVar(&f.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
+	flags.Int32Var(&f.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
+	flags.Int32Var(&f.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
+	flags.Int32Var(&f.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
+	f.dateFlags.define(flags, "what is added")
+	flags.StringVar(&f.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
+	flags.StringVar(&f.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, shortest:2, fifo (default: fair+priority)")
+	flags.StringVar(&f.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
+	flags.StringVar(&f.hours, "hours", "", "device-hours that its work may use of each day, week or month: 100/week, 0.5/day or none (default); nothing is started once they are used up")
+	flags.StringVar(&f.parent, "parent", "", "the queue that it is a part of")
 }
 
 // apply changes what was given in a queue's specification; the rest stays.
@@ -182,6 +202,12 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 			return usagef("--longest-run: %w", err)
 		}
 	}
+	if given("hours") {
+		var err error
+		if spec.Hours, err = api.ParseHours(f.hours); err != nil {
+			return usagef("--hours: %w", err)
+		}
+	}
 	if given("order") {
 		if given("shortest-first") {
 			return usagef("--order and --shortest-first say the same: write --order fair+priority+shortest:%s", f.shortest)
@@ -212,16 +238,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
 	}
-	cmd.Flags().StringVar(&flags.quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
-	cmd.Flags().StringVar(&flags.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
-	cmd.Flags().Int32Var(&flags.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
-	cmd.Flags().Int32Var(&flags.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
-	cmd.Flags().Int32Var(&flags.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
-	flags.dateFlags.define(cmd.Flags(), "what is added")
-	cmd.Flags().StringVar(&flags.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
-	cmd.Flags().StringVar(&flags.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, shortest:2, fifo (default: fair+priority)")
-	cmd.Flags().StringVar(&flags.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
-	cmd.Flags().StringVar(&flags.parent, "parent", "", "the queue that it is a part of")
+	flags.define(cmd.Flags())
 	must(cmd.RegisterFlagCompletionFunc("parent", c.completion(queueNames)))
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {

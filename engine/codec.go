@@ -138,6 +138,9 @@ func exactQueue(q api.QueueSpec) error {
 			return fmt.Errorf("queue %s has a quota or limit of less than nothing", q.Name)
 		}
 	}
+	if !q.Hours.Valid() {
+		return fmt.Errorf("queue %s may use %q device-hours, which is none of a day, week or month", q.Name, q.Hours)
+	}
 	if q.Order.PriorityWorth < 0 || q.LongestRun < 0 {
 		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run for less", q.Name)
 	}

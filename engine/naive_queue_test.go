@@ -46,12 +46,21 @@ func (n *naive) bounds(queue, model string) []naiveBound {
 	for _, q := range n.above(queue) {
 		spec := n.queues[q]
 		overall := naiveSet(api.QueueAmounts{Compute: &spec.Quota, Memory: spec.QuotaMemory, Devices: spec.QuotaDevices})
-		add(q, "", overall, naiveSet(spec.Limit))
+		add(q, "", overall, naiveLimit(spec))
 		for _, m := range spec.Models {
 			if m.Model == model {
 				add(q, m.Model, naiveSet(m.Quota), naiveSet(m.Limit))
 			}
 		}
+	}
+	return all
+}
+
+// naiveLimit is the limit of a queue, which is nothing more of compute once its device-hours are spent.
+func naiveLimit(spec api.QueueSpec) naiveAmounts {
+	all := naiveSet(spec.Limit)
+	if spec.HoursSpent {
+		all[0] = 0
 	}
 	return all
 }
@@ -241,7 +250,7 @@ func (n *naive) fair(queue string, due naiveAmounts, to map[string]naiveAmounts)
 		var claims []divide.Share
 		for _, c := range names {
 			spec, limit := n.queues[c], int64(1)<<61
-			if l := naiveSet(n.queues[c].Limit)[r]; l >= 0 {
+			if l := naiveLimit(spec)[r]; l >= 0 {
 				limit = l
 			}
 			weight := max(1, int64(cmp.Or([]int32{spec.Weight.Compute, spec.Weight.Memory, spec.Weight.Devices}[r], spec.Weight.All)))

@@ -95,6 +95,7 @@ func (g *generator) spec(name string) api.QueueSpec {
 	if q.Name == "team" || q.Name == "other" && g.int("under", 0, 1) == 0 {
 		q.Parent = "org"
 	}
+	q.HoursSpent = g.int("hours spent", 0, 7) == 0
 	if g.int("has priority", 0, 2) == 0 {
 		q.Priority = int32(g.int("priority of queue", -1, 2))
 	}

@@ -218,7 +218,31 @@ func (e *Engine) Check(w Workload) error {
 }
 
 // CheckQuota says why a workload could never hold its floors in its queue, whatever ended there. It changes nothing.
-func (e *Engine) CheckQuota(w Workload) error { return checkQuota(e.queues, w) }
+// A queue that has used its device-hours up will have some again.
+func (e *Engine) CheckQuota(w Workload) error {
+	err := checkQuota(e.queues, w)
+	specs := slices.Clone(e.queues.Specs())
+	if err == nil || !slices.ContainsFunc(specs, func(q api.QueueSpec) bool { return q.HoursSpent }) {
+		return err
+	}
+	for i := range specs {
+		specs[i].HoursSpent = false
+	}
+	quotas, err := QuotasOf(Policy{Queues: specs})
+	if err != nil {
+		return err
+	}
+	return quotas.Check(w)
+}
+
+// Held is the compute that a queue and those under it hold as floors, in thousandths of a device; 0 for one that is not there.
+func (e *Engine) Held(name string) api.Milli {
+	q, ok := e.queues.Get(name)
+	if !ok {
+		return 0
+	}
+	return api.Milli(q.All.Held[queue.Compute])
+}
 
 // Quotas are the quotas and limits of queues under a policy that may hold at another time.
 type Quotas struct{ queues *queue.Tree }

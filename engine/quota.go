@@ -68,6 +68,9 @@ func (e *Engine) checkQuota(w *workload, q *queue.Node, plan *resize) error {
 		r, over := q.Over(d)
 		more := u.amounts[r.Resource] > held[i].amounts[r.Resource]
 		if over && (more || !w.queue.Within(r.Queue)) { // else nothing more is held under that bound than before
+			if r.Spent() {
+				return fmt.Errorf("workload %s cannot hold more in queue %s, which has used its device-hours up: ask again when the next period begins", w.ID, r.Queue.Name)
+			}
 			kind := boundName(&r)
 			return fmt.Errorf("workload %s would hold %s in queue %s, which has a %s of %s and %s held by others: ask for less or raise the %s",
 				w.ID, queue.Format(r.Resource, u.amounts[r.Resource]), r.Queue.Name, kind, plain(&r, r.Bound()), plain(&r, r.Held()), kind)

@@ -18,7 +18,7 @@ import (
 //
 //	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N]
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
 //	policy [window=W] [one-line=yes] [placement=default|best_fit]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
@@ -255,7 +255,7 @@ func (a args) queue() api.QueueSpec {
 			All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")),
 			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
 		},
-		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")), Priority: int32(a.number("prio", "0")),
+		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")), Priority: int32(a.number("prio", "0")), HoursSpent: a.text("spent", "") == "yes",
 	}
 	if text := a.text("order", ""); text != "" {
 		var err error

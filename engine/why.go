@@ -16,6 +16,7 @@ const (
 	WhyNever     = "impossible"      // nothing that may be used could hold it, even empty
 	WhyOverQuota = "more_than_quota" // it alone is more than its queue may hold
 	WhyQuota     = "quota"           // its queue holds as much as it may
+	WhyHours     = "hours"           // its queue has used its device-hours up
 	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
 	WhyNoRoom    = "no_room"         // first in line, and not enough is free
 	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it, or work of a lower priority there is being ended for it
@@ -233,6 +234,12 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 		demand = p.demandUnder(w, &r)
 	}
 	asks := queue.Format(r.Resource, demand.Amounts[r.Resource])
+	if r.Spent() {
+		why.Code = WhyHours
+		why.Message = "queue " + name + " has used its device-hours up: what runs goes on, and nothing with a compute floor is started"
+		why.Unblock = "the next period of queue " + name + ", more device-hours for it, or another queue"
+		return
+	}
 	switch v {
 	case largerThanQuota:
 		why.Code = WhyOverQuota

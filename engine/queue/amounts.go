@@ -102,6 +102,11 @@ func (r *Refusal) Held() int64 {
 	return b.firm[r.Resource]
 }
 
+// Spent says that it is the end of the queue's device-hours, whatever else its limit is.
+func (r *Refusal) Spent() bool {
+	return r.Limit && r.Resource == Compute && r.Model == "" && r.Queue.spec.HoursSpent
+}
+
 // Uncounted is what its queue holds of preemptible work, which a quota does not count; 0 for a limit, which counts it.
 func (r *Refusal) Uncounted() int64 {
 	return r.Queue.bound(r.Model).held[r.Resource] - r.Held()

@@ -43,6 +43,9 @@ func validate(spec api.QueueSpec) error {
 	if spec.Priority < api.MinPriority || spec.Priority > api.MaxPriority {
 		return fmt.Errorf("queue %s: a priority of %d is out of range: give %d to %d", spec.Name, spec.Priority, api.MinPriority, api.MaxPriority)
 	}
+	if !spec.Hours.Valid() {
+		return fmt.Errorf("queue %s: %s device-hours are none: give 0 to %s of a day, week or month, or none", spec.Name, spec.Hours, api.MaxHours)
+	}
 	if spec.LongestRun < 0 {
 		return fmt.Errorf("queue %s: work may run for %s, less than nothing: give more, or 0s for no bound", spec.Name, spec.LongestRun)
 	}

@@ -109,6 +109,9 @@ func (n *Node) setBounds(spec api.QueueSpec) {
 		to := n.bound(b.model)
 		to.quota, to.limit = b.quota, b.limit
 	}
+	if spec.HoursSpent {
+		n.bounds[0].limit[Compute] = 0 // what holds more already keeps it
+	}
 }
 
 // cloned is a specification that shares nothing with the caller's.

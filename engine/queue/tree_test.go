@@ -240,10 +240,12 @@ func TestErrors(t *testing.T) {
 		"queue x: its quota of 2 devices is over its limit of 1 device":                         {Name: "x", Quota: 2000, Limit: api.QueueAmounts{Compute: new(api.Quota(1000))}},
 		"queue x: its quotas for single models add up to 2 devices, over its quota of 1 device": {Name: "x", Quota: 1000, Models: h200(2000)},
 		"queue x: model \"h200\" is without a name or comes twice":                              {Name: "x", Models: append(h200(0), h200(0)...)},
+		"queue x: a priority of 1001 is out of range: give -1000 to 1000":                       {Name: "x", Priority: 1001},
+		"queue x: 1/year device-hours are none: give 0 to":                                      {Name: "x", Hours: api.HoursQuota{Amount: 1000, Per: "year"}},
 		"queue x: a weight of -1 is out of range":                                               {Name: "x", Weight: api.QueueWeight{Memory: -1}},
 		"queue org cannot be under low, which is under it or is itself":                         {Name: "org", Parent: "low"},
 		"queue x: there is no queue nowhere to be its parent":                                   {Name: "x", Parent: "nowhere"},
-		"more than any fleet has": {Name: "x", Quota: math.MaxInt64},
+		"more than any fleet has":                                                               {Name: "x", Quota: math.MaxInt64},
 	} {
 		before := fmt.Sprint(tree.Specs())
 		if err := set(spec); err == nil || !strings.Contains(err.Error(), want) {

@@ -19,6 +19,7 @@ func (h *Host) step(event engine.Event) *engine.Reject {
 	if _, told := event.(engine.Usage); !told && !h.memory.fresh {
 		h.measure()
 	}
+	h.hours.Count(h.time().At, h.engine.Held)
 	actions := h.engine.Step(event)
 	h.starts.forecast = nil
 	h.journal.append(event, actions)

@@ -132,13 +132,14 @@ func (h *Host) sayPriorities(now map[string]api.QueueSpec) {
 	}
 }
 
-// withDates are queues as the engine has them, with the dates until which their priorities hold.
+// withDates are queues as the engine has them, with the dates until which their priorities hold and what they used of their device-hours.
 func (h *Host) withDates(queues []api.Queue) []api.Queue {
 	for i := range queues {
 		q := &queues[i]
 		if of, ok := h.dates.queues[q.Name]; ok {
 			q.PriorityUntil, q.PriorityAfter = of.PriorityUntil, of.PriorityAfter
 		}
+		q.HoursUsed = h.hours.Used(q.Name)
 	}
 	return queues
 }
@@ -166,11 +167,7 @@ func (h *Host) explainPriority(w *work, why *api.Why) {
 		all = append(all, fmt.Sprintf("its priority of %d holds until %s, then it is %d", spec.Priority, moment(*spec.PriorityUntil), spec.PriorityAfter))
 	}
 	if len(h.dates.queues) > 0 {
-		parents := map[string]string{}
-		for _, q := range h.engine.Queues() {
-			parents[q.Name] = q.Parent
-		}
-		for name := spec.Queue; name != ""; name = parents[name] {
+		for _, name := range h.above(spec.Queue) {
 			if q, ok := h.dates.queues[name]; ok {
 				all = append(all, "queue "+name+" adds to its priority "+policy.Dated(q, time.Local))
 			}

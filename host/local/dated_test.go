@@ -11,17 +11,24 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// datedSite is a site whose clock begins on 23 November 2026 at 11:00 UTC and can be set ahead; its devices are taken.
+// datedSite is a site whose clock begins on Monday, 23 November 2026, at 11:00 UTC and can be set ahead; its devices are taken.
 func datedSite(t *testing.T) (*site, *atomic.Int64) {
+	t.Helper()
+	s, ahead := clockedSite(t)
+	for range 2 {
+		s.running(s.submit(spec("1", "sleep 1000")).UID)
+	}
+	return s, ahead
+}
+
+// clockedSite is one on which nothing runs.
+func clockedSite(t *testing.T) (*site, *atomic.Int64) {
 	t.Helper()
 	ahead, start := new(atomic.Int64), time.Now()
 	began := time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC)
 	s := newSite(t, func(config *Config) {
 		config.Now = func() time.Time { return began.Add(time.Since(start) + time.Duration(ahead.Load())) }
 	})
-	for range 2 {
-		s.running(s.submit(spec("1", "sleep 1000")).UID)
-	}
 	return s, ahead
 }
 

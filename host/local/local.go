@@ -25,6 +25,7 @@ import (
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/cgroup"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/store"
 )
@@ -106,6 +107,8 @@ type Host struct {
 	machine  machine
 	ruling   rules
 	dates    dates
+	hours    policy.Hours
+	counting bool // hours are counted: all that ran when the host started is in the books
 }
 
 // Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those

@@ -236,6 +236,7 @@ func (h *Host) save() error {
 	for _, w := range h.dirty {
 		h.pending.Workloads = append(h.pending.Workloads, w.row())
 	}
+	h.keepHours()
 	actions := h.actions
 	if h.engine.NextAction()+actionsAtOnce/2 > actions {
 		actions = h.engine.NextAction() + actionsAtOnce
@@ -273,6 +274,16 @@ func (h *Host) setTick() {
 	}
 	if at := h.ruling.next; h.broken == nil && !at.IsZero() && (next.IsZero() || at.Before(next)) {
 		next = at
+	}
+	if h.broken == nil && !h.hours.None() {
+		now := h.Now().Round(0)
+		at := h.hours.Next(now, h.engine.Held)
+		if pace := now.Add(windowPace); pace.Before(at) {
+			at = pace
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
 	}
 	if next.IsZero() {
 		h.tick.Stop()

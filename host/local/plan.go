@@ -61,6 +61,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 		why := api.Why{}
 		h.nameWhy(&plan.Why, &why)
 		h.awaitWindow(w, &why)
+		h.explainHours(w, &why)
 		h.explainPriority(w, &why)
 		out = api.Plan{
 			Phase: api.Waiting, Message: why.Message, Place: why.Place, Code: why.Code, Counts: why.Counts, Unblock: why.Unblock, Ahead: why.Ahead,

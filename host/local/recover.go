@@ -58,13 +58,9 @@ func (h *Host) recover(ctx context.Context) error {
 		h.work[row.UID], h.names[row.Spec.Name], known[row.UID] = w, w, true
 		h.awaitDate(w)
 	}
-	// What runs, runs: it is entered before anything that waits may be placed.
-	var waiting []*work
-	for _, row := range live {
-		w := h.work[row.UID]
-		if w.keep.Placing == nil || !h.takeUp(w) {
-			waiting = append(waiting, w)
-		}
+	waiting, err := h.enterRunning(ctx, live)
+	if err != nil {
+		return err
 	}
 	if err := h.cleanOrphans(ctx, known); err != nil {
 		return err
@@ -80,6 +76,20 @@ func (h *Host) recover(ctx context.Context) error {
 	}
 	h.forgetOld(ctx)
 	return nil
+}
+
+// enterRunning enters what runs, and what was held since the last server, and gives what waits. What runs, runs: that comes before anything that
+// waits may be placed.
+func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting []*work, err error) {
+	ended := map[*work]supervise.Exit{}
+	for _, row := range live {
+		w := h.work[row.UID]
+		if w.keep.Placing == nil || !h.takeUp(w, ended) {
+			delete(ended, w)
+			waiting = append(waiting, w)
+		}
+	}
+	return waiting, h.resumeHours(ctx, ended)
 }
 
 func (h *Host) recoverQueues(ctx context.Context) error {
@@ -121,10 +131,13 @@ func (h *Host) learnDevices() {
 	h.step(set)
 }
 
-// takeUp finds out what became of a workload that had been placed. False: it never ran, and waits again.
-func (h *Host) takeUp(w *work) bool {
+// takeUp finds out what became of a workload that had been placed, and notes how it ended if it did. False: it never ran, and waits again.
+func (h *Host) takeUp(w *work, exits map[*work]supervise.Exit) bool {
 	uid := w.now.UID
 	found, err := h.folder(uid).Look()
+	if found.Exit != nil {
+		exits[w] = *found.Exit
+	}
 	if never := found.Exit == nil && !found.Begun || found.Exit != nil && found.Exit.NotStarted; err == nil && !found.Supervised && never {
 		// Nothing of it can have run. It takes its place in line again; its order of submission is kept.
 		if w.keep.Stop == nil || w.keep.Stop.Outcome == api.Evicted {

@@ -185,6 +185,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 	h.nameWhy(&engines, why)
 	if w := h.work[uid]; w != nil && engines.Phase == api.Waiting {
 		h.awaitWindow(w, why)
+		h.explainHours(w, why)
 		h.explainPriority(w, why)
 		why.Start = h.expectedOf(w)
 		why.Estimate = why.Start.Latest
@@ -300,6 +301,7 @@ func (h *Host) SetQueue(ctx context.Context, who server.Caller, spec api.QueueSp
 	if err := spec.Validate(); err != nil {
 		return api.Queue{}, refusal(err)
 	}
+	spec.HoursSpent = false // is the host's to find
 	if spec.PriorityUntil != nil {
 		spec.PriorityUntil = new(spec.PriorityUntil.UTC())
 	}

@@ -143,11 +143,12 @@ func (h *Host) usePolicy(file api.Policy, again bool) error {
 	if err := next.checks(next.own); err != nil {
 		return err
 	}
-	if rejected := h.step(engine.PolicySet{At: h.time(), Policy: next.under(next.own, now)}); rejected != nil {
+	if rejected := h.step(engine.PolicySet{At: h.time(), Policy: h.marked(next.under(next.own, now))}); rejected != nil {
 		return errors.New(rejected.Reason)
 	}
 	h.ruling = next
 	h.reckon(now)
+	h.setHours(now)
 	h.pending.Queues = append(h.pending.Queues, made...)
 	return nil
 }
@@ -177,6 +178,7 @@ func (h *Host) reckon(now time.Time) {
 // turn has another window hold where one begins or ends by now, and priorities be over that held until now, by the clock of the machine.
 func (h *Host) turn() {
 	now := h.Now().Round(0)
+	h.turnHours(now)
 	r := &h.ruling
 	if r.next.IsZero() || now.Before(r.next) && !now.Before(r.looked) {
 		return
@@ -187,7 +189,7 @@ func (h *Host) turn() {
 		r.holds = r.policy.At(now)
 	}
 	if priorities := dated(r.queuesNow(), now); r.holds != was || !samePriorities(priorities, h.dates.queues) {
-		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: r.under(r.own, now)}); rejected != nil {
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: h.marked(r.under(r.own, now))}); rejected != nil {
 			r.failed = "what holds from now on by the policy could not be set: " + rejected.Reason
 			h.Log.Error("a window cannot begin or end", "policy", r.file.Name, "error", rejected.Reason)
 			r.holds = was
@@ -216,6 +218,7 @@ func (h *Host) setQueue(spec api.QueueSpec) error {
 	own := spec
 	now := h.Now()
 	told, _ := policy.Holding([]api.QueueSpec{spec}, now)
+	h.hours.Mark(told)
 	var event engine.Event = engine.QueueSet{At: h.time(), Queue: told[0]}
 	if r := &h.ruling; r.policy != nil {
 		old := api.QueueSpec{Name: spec.Name, Quota: api.Unlimited}
@@ -230,7 +233,7 @@ func (h *Host) setQueue(spec api.QueueSpec) error {
 		if err := r.checks(all); err != nil {
 			return refuse(api.CodeConflict, "%v", err)
 		}
-		event = engine.PolicySet{At: h.time(), Policy: r.under(all, now)}
+		event = engine.PolicySet{At: h.time(), Policy: h.marked(r.under(all, now))}
 	}
 	if rejected := h.step(event); rejected != nil {
 		return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
@@ -241,6 +244,7 @@ func (h *Host) setQueue(spec api.QueueSpec) error {
 	} else {
 		h.setDated(own, now)
 	}
+	h.setHours(now)
 	h.pending.QueuesGone = slices.DeleteFunc(h.pending.QueuesGone, func(gone string) bool { return gone == own.Name })
 	h.pending.Queues = append(h.pending.Queues, own)
 	return nil
@@ -340,11 +344,12 @@ func (h *Host) RemovePolicy(ctx context.Context, who server.Caller) error {
 			return refuse(api.CodeNotFound, "no policy is set: there is none to remove")
 		}
 		now := h.Now()
-		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: (&rules{}).under(h.ruling.own, now)}); rejected != nil {
+		if rejected := h.step(engine.PolicySet{At: h.time(), Policy: h.marked((&rules{}).under(h.ruling.own, now))}); rejected != nil {
 			return refuse(api.CodeConflict, "%s", rejected.Reason)
 		}
 		h.ruling = rules{own: h.ruling.own}
 		h.reckon(now)
+		h.setHours(now)
 		h.set(map[string]string{policySetting: ""})
 		h.say("queue", nil, "the policy is removed")
 		return nil

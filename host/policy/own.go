@@ -53,6 +53,8 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		to.MaxPriority = from.MaxPriority
 	case "priority":
 		to.Priority, to.PriorityUntil, to.PriorityAfter = from.Priority, from.PriorityUntil, from.PriorityAfter
+	case "hours":
+		to.Hours = from.Hours
 	case "longest-run":
 		to.LongestRun = from.LongestRun
 	case "order":

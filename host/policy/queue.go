@@ -76,6 +76,12 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 		}
 		long, err := api.ParseDuration(value)
 		return func(q *api.QueueSpec) { q.LongestRun = long }, err
+	case "hours":
+		if p.window != nil {
+			return nil, fmt.Errorf("device-hours are of a day, week or month, whichever window holds: write this word before the first window")
+		}
+		hours, err := api.ParseHours(value)
+		return func(q *api.QueueSpec) { q.Hours = hours }, err
 	case "order":
 		order, shortest, err := api.ParseOrder(value)
 		return func(q *api.QueueSpec) { q.Order, q.ShortestFirst = order, shortest }, err
@@ -86,7 +92,7 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	}
 	kind, resource, _ := strings.Cut(bound, "-")
 	if kind != "quota" && kind != "limit" {
-		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, longest-run, max-priority or priority (also -until, -after)")
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, hours, longest-run, max-priority or priority (also -until, -after)")
 	}
 	set, err := amount(resource, value)
 	if err != nil {

@@ -72,13 +72,18 @@ func reads(t time.Time, zone *time.Location) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
+// Location is the zone of the policy.
+func (p *Policy) Location() *time.Location {
+	zone, err := loadZone(p.Zone)
+	if err != nil { // it was when the policy was read
+		return time.UTC
+	}
+	return zone
+}
+
 // Moment reads a time in the zone of the policy: 2026-01-05T08:00.
 func (p *Policy) Moment(text string) (time.Time, error) {
-	zone, err := loadZone(p.Zone)
-	if err != nil {
-		return time.Time{}, err
-	}
-	at, err := time.ParseInLocation("2006-01-02T15:04", text, zone)
+	at, err := time.ParseInLocation("2006-01-02T15:04", text, p.Location())
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%q is no time: write it as 2026-01-05T08:00", shortened(text))
 	}
@@ -138,8 +143,7 @@ func (p *Policy) First(t time.Time, so func(*Window) bool) (*Window, time.Time, 
 		if w != nil {
 			return w, next.In(w.zone), true
 		}
-		zone, err := loadZone(p.Zone)
-		return nil, next.In(zone), err == nil
+		return nil, next.In(p.Location()), true
 	}
 	return nil, time.Time{}, false
 }

@@ -18,7 +18,7 @@ func (r *jobRun) next(submit engine.Time) engine.Time {
 		r.moved = r.now
 	}
 	if r.rules != nil {
-		next = min(next, r.rules.soonest(r.now-r.moved))
+		next = min(next, r.rules.soonest(r.now-r.moved, r.now, r.engine.Held))
 	}
 	if len(r.dated) > 0 {
 		next = min(next, r.dated[0].job.PriorityUntil)
@@ -28,7 +28,7 @@ func (r *jobRun) next(submit engine.Time) engine.Time {
 
 // turn has another window hold where one begins or ends by now, and the priority of a queue be over that held until now.
 func (r *jobRun) turn() error {
-	if r.rules == nil || min(r.rules.next, r.rules.date) > r.now {
+	if r.rules == nil || !r.rules.turnHours(r.now, r.engine.Held) && min(r.rules.next, r.rules.date) > r.now {
 		return nil
 	}
 	return r.step(r.rules.turn(r.now))

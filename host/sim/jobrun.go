@@ -313,6 +313,9 @@ func (r *jobRun) release(m *member) {
 
 // step feeds the engine an event and carries out what it proposes.
 func (r *jobRun) step(event engine.Event) error {
+	if r.rules != nil {
+		r.rules.hours.Count(r.now, r.engine.Held)
+	}
 	actions := r.engine.Step(event)
 	if r.log != nil {
 		if err := r.log.Append(event, actions); err != nil {

@@ -49,6 +49,8 @@ type ruling struct {
 	says map[string]api.QueueSpec // what they are now, by name
 	next engine.Time              // when another window holds
 	date engine.Time              // when the priority of a queue is over
+
+	hours policy.Hours
 }
 
 // moment is when a time of the run is.
@@ -65,6 +67,8 @@ func (r *ruling) turn(at engine.Time) engine.PolicySet {
 		r.next = from(next)
 	}
 	set := engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
+	r.hours.Set(set.Policy.Queues, r.Policy.Location(), now, at)
+	r.hours.Mark(set.Policy.Queues)
 	var date time.Time
 	if set.Policy.Queues, date = policy.Holding(set.Policy.Queues, now); !date.IsZero() {
 		r.date = from(date)
@@ -77,12 +81,27 @@ func (r *ruling) turn(at engine.Time) engine.PolicySet {
 }
 
 // soonest is when the engine is to be told more, nothing else having come for so long: each window has held by then once nothing has for
-// policy.Ahead, and each date comes once.
-func (r *ruling) soonest(still engine.Time) engine.Time {
+// policy.Ahead, each period of device-hours has begun in longestPeriod, and each date comes once.
+func (r *ruling) soonest(still, now engine.Time, held func(queue string) api.Milli) engine.Time {
+	next := r.date
 	if still <= engine.Time(policy.Ahead.Microseconds()) {
-		return min(r.next, r.date)
+		next = min(next, r.next)
 	}
-	return r.date
+	if !r.hours.None() && still <= engine.Time(longestPeriod.Microseconds()) {
+		at := r.moment(now)
+		next = min(next, now+engine.Time((r.hours.Next(at, held).Sub(at)-1)/time.Microsecond)+1)
+	}
+	return next
+}
+
+// longestPeriod is longer than any period of device-hours: what waits for the next one starts within it, if it ever does.
+const longestPeriod = 32 * 24 * time.Hour
+
+// turnHours counts what is held until a time, and says whether device-hours are used up by then, or there are some again.
+func (r *ruling) turnHours(now engine.Time, held func(queue string) api.Milli) bool {
+	r.hours.Count(now, held)
+	r.hours.Turn(r.moment(now))
+	return len(r.hours.Changed()) > 0
 }
 
 // bounded is a job as its queue, and those above that, let it run when it comes: no longer than the shortest of them says.
