@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,9 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/internal/until"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/host/policy"
+	"github.com/aliquot-dev/aliquot/store"
 )
 
 // used is what a queue used of its device-hours, in device-hours.
@@ -123,5 +127,41 @@ func TestHoursByHand(t *testing.T) {
 	queues, err := s.Queues(ctx)
 	if i := slices.IndexFunc(queues, func(q api.Queue) bool { return q.Name == "team" }); err != nil || queues[i].HoursUsed != nil || queues[i].HoursSpent {
 		t.Errorf("without a bound it is shown as %+v (%v)", queues[i], err)
+	}
+}
+
+// What ended while no server ran counts until it ended, for its queue and for those above; what ran on counts until now.
+func TestHoursOfWhatEndedMeanwhile(t *testing.T) {
+	ctx := context.Background()
+	s, _ := clockedSite(t)
+	for _, q := range []api.QueueSpec{
+		{Name: "org", Quota: api.Unlimited, Hours: api.HoursQuota{Amount: 100_000, Per: api.Week}},
+		{Name: "team", Parent: "org", Quota: api.Unlimited, Hours: api.HoursQuota{Amount: 100_000, Per: api.Month}},
+	} {
+		if _, err := s.SetQueue(ctx, me, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := spec("0.5", "sleep 1000")
+	asked.Queue = "team"
+	ended := s.running(s.submit(asked).UID)
+	s.running(s.submit(asked).UID)
+	var failed error
+	err := s.look(ctx, func() {
+		now := s.Now()
+		kept, err := json.Marshal(s.hours.Keep(now.Add(-4 * time.Hour)))
+		if failed = err; failed == nil {
+			failed = s.store.Write(ctx, &store.Batch{Settings: map[string]string{hoursSetting: string(kept)}})
+		}
+		if failed == nil {
+			s.hours = policy.Hours{}
+			failed = s.resumeHours(ctx, map[*work]supervise.Exit{s.work[ended.UID]: {At: now.Add(-3 * time.Hour)}})
+		}
+	})
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	for _, q := range []string{"org", "team"} {
+		s.about("half a device for 4 hours and one for 1, in queue "+q, s.used(q), 2.5)
 	}
 }
