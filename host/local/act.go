@@ -39,6 +39,9 @@ func (h *Host) step(event engine.Event) *engine.Reject {
 			}
 		}
 	}
+	if rejected == nil {
+		h.toldHours(event)
+	}
 	return rejected
 }
 

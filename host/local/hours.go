@@ -29,6 +29,16 @@ func (h *Host) marked(told engine.Policy) engine.Policy {
 	return told
 }
 
+// toldHours notes what an event that was taken told the engine of device-hours.
+func (h *Host) toldHours(event engine.Event) {
+	switch event := event.(type) {
+	case engine.PolicySet:
+		h.hours.Told(event.Policy.Queues)
+	case engine.QueueSet:
+		h.hours.Told([]api.QueueSpec{event.Queue})
+	}
+}
+
 // setHours has the device-hours counted that queues have from now on.
 func (h *Host) setHours(now time.Time) {
 	if h.counting {

@@ -112,16 +112,22 @@ func (h *Hours) Next(now time.Time, held func(queue string) api.Milli) (next tim
 	return next
 }
 
-// Mark says of queues whether their device-hours are used up, as the engine is then told.
+// Mark says of queues that the engine is to be told whether their device-hours are used up.
 func (h *Hours) Mark(queues []api.QueueSpec) {
-	if h.told == nil {
-		h.told = map[string]bool{}
-	}
 	for i := range queues {
 		q := &queues[i]
 		c := h.counts[q.Name]
 		q.HoursSpent = c != nil && !q.Hours.IsZero() && c.left() == 0
-		h.told[q.Name] = q.HoursSpent
+	}
+}
+
+// Told notes what the engine was told of queues.
+func (h *Hours) Told(queues []api.QueueSpec) {
+	if h.told == nil {
+		h.told = map[string]bool{}
+	}
+	for i := range queues {
+		h.told[queues[i].Name] = queues[i].HoursSpent
 	}
 }
 

@@ -67,6 +67,7 @@ func TestHours(t *testing.T) {
 	queues := []api.QueueSpec{{Name: "a", Hours: api.HoursQuota{Amount: 10_000, Per: api.Week}}, {Name: "b", Hours: api.HoursQuota{Amount: 0, Per: api.Day}}, {Name: "c"}}
 	c.Set(queues, time.UTC, c.now, c.at())
 	c.Mark(queues)
+	c.Told(queues)
 	if queues[0].HoursSpent || !queues[1].HoursSpent || queues[2].HoursSpent || len(c.Changed()) > 0 {
 		t.Errorf("at the begin %+v is told", queues)
 	}
@@ -90,6 +91,10 @@ func TestHours(t *testing.T) {
 		t.Errorf("said %q, %q", text, next)
 	}
 	c.Mark(queues)
+	if got := fmt.Sprint(c.Changed()); got != "[a]" {
+		t.Errorf("what was marked and is not told yet: %s", got)
+	}
+	c.Told(queues)
 	if !queues[0].HoursSpent || len(c.Changed()) > 0 {
 		t.Errorf("it is told twice: %+v", queues)
 	}

@@ -69,6 +69,7 @@ func (r *ruling) turn(at engine.Time) engine.PolicySet {
 	set := engine.PolicySet{At: engine.At{At: at}, Policy: r.Policy.During(r.Policy.At(now), r.own)}
 	r.hours.Set(set.Policy.Queues, r.Policy.Location(), now, at)
 	r.hours.Mark(set.Policy.Queues)
+	r.hours.Told(set.Policy.Queues)
 	var date time.Time
 	if set.Policy.Queues, date = policy.Holding(set.Policy.Queues, now); !date.IsZero() {
 		r.date = from(date)
