@@ -61,8 +61,8 @@ func TestShimOnSimulatedDevices(t *testing.T) {
 			}
 		}
 	}
-	// A quarter of the device at most: so much work at once has to wait at the gate. A graph that runs while the arbiter has no CPU for tens of ms
-	// may be charged in part only, as may happen on a busy machine: seldom, so not time after time.
+	// A quarter of the device at most: so much work at once has to wait at the gate. On a machine whose CPUs were taken by ten loops 126 ms of
+	// 160 were charged once; why is not known. So not time after time.
 	const done = 2 * 2 * kernels * time.Millisecond
 	charged := func() (Sample, bool) {
 		before := sample(t, a)
