@@ -64,9 +64,13 @@ type WorkloadSpec struct {
 	// priority in its queue does not fit otherwise.
 	Preemptible bool `json:"preemptible,omitempty"`
 	// Requeue puts it back into the line when it is evicted, as a new workload of the same name that starts from the beginning.
-	Requeue   bool              `json:"requeue,omitempty"`
-	Share     Share             `json:"share"`
-	Devices   int               `json:"devices,omitempty"`   // distinct devices, each with Share; default 1
+	Requeue bool `json:"requeue,omitempty"`
+	// OnReclaim says what is done with memory that it holds above its floor and that others have reserved; empty: it borrows none of that.
+	OnReclaim ReclaimRule `json:"onReclaim,omitempty"`
+	Share     Share       `json:"share"`
+	Devices   int         `json:"devices,omitempty"` // distinct devices, each with Share; default 1
+	// Replicas is how many processes of it run, each with Share on Devices, and between what bounds it grows and shrinks.
+	Replicas  Replicas          `json:"replicas,omitzero"`
 	Model     string            `json:"model,omitempty"`     // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
 	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
 	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
@@ -78,6 +82,15 @@ type WorkloadSpec struct {
 	// Exact is in JSON alone: what of Command, Dir and Env is not UTF-8. It is filled in and read by the methods for JSON.
 	Exact *Exact `json:"exact,omitempty"`
 }
+
+// ReclaimRule says how memory that a workload borrowed comes back to those who have reserved it.
+type ReclaimRule string
+
+// The rules. Without one a workload borrows only memory that nobody has reserved, and keeps it for as long as it uses it.
+const (
+	ReclaimStop ReclaimRule = "stop" // it borrows idle memory floors, too, and is evicted when their owners want them
+	ReclaimPark ReclaimRule = "park" // its memory is copied out instead; refused, since it is not built yet
+)
 
 // Duration is a time.Duration that reads and prints as text, `2h30m`.
 type Duration time.Duration
@@ -136,6 +149,17 @@ type WorkloadStatus struct {
 	Usage     []Usage    `json:"usage,omitempty"` // of each grant, now; once it has ended, in all
 	// PriorityOver says that Spec.PriorityUntil has come: Spec.PriorityAfter counts.
 	PriorityOver bool `json:"priorityOver,omitempty"`
+	// Replica is which one it is, of a workload of several; nil: there is one, or none was placed.
+	Replica *Replica `json:"replica,omitempty"`
+	// Replicas is how many of them hold grants now; 0: it is one of one, or waits, or has ended.
+	Replicas int `json:"replicas,omitempty"`
+}
+
+// Replica is one of several of a workload. Each is listed as a workload of its own; the first has the name of the workload, the others the same
+// with their number.
+type Replica struct {
+	Of     string `json:"of"`     // the UID of the first
+	Number int    `json:"number"` // from 0; a number comes again when the one that had it has ended
 }
 
 // Grant is a share placed on a device.
@@ -319,6 +343,15 @@ type Policy struct {
 	Window  string     `json:"window,omitempty"`  // that holds now; empty: none
 	Until   *time.Time `json:"until,omitempty"`   // when another holds, or none any more; nil: that never comes
 	Warning string     `json:"warning,omitempty"` // why it does not hold as it says
+	Moved   []Moved    `json:"moved,omitempty"`   // in the last hour, the earliest first
+}
+
+// Moved is a workload that a policy had moved: ended, to run again elsewhere.
+type Moved struct {
+	At       time.Time `json:"at"`
+	Workload string    `json:"workload"` // the UID that it had until then
+	Frees    string    `json:"frees"`    // what for, half a sentence
+	Plan     uint64    `json:"plan"`     // those of one plan were moved for one purpose
 }
 
 // Quota is a limit in thousandths of a device, or Unlimited. Its text form is a number of devices (`2`, `0.5`) or `none`.
@@ -334,11 +367,12 @@ type Queue struct {
 	Running int   `json:"running"`
 	Waiting int   `json:"waiting"`
 
-	Use      QueueUse `json:"use"`      // Held, and the other resources
-	Fair     QueueUse `json:"fair"`     // its fair share now, of what it holds and wants
-	Borrowed QueueUse `json:"borrowed"` // held over its quota; without a quota, all
-	AtRisk   QueueUse `json:"atRisk"`   // of Borrowed, by preemptible work: the owners of quotas may take it back
-	Lent     QueueUse `json:"lent"`     // left of its quota and borrowed by the queues beside it
+	Use      QueueUse `json:"use"`            // Held, and the other resources
+	Fair     QueueUse `json:"fair"`           // its fair share now, of what it holds and wants
+	Borrowed QueueUse `json:"borrowed"`       // held over its quota, and Burst; without a quota, all
+	Burst    QueueUse `json:"burst,omitzero"` // of Borrowed, by replicas above those that their workloads are sure of: whoever waits may have it
+	AtRisk   QueueUse `json:"atRisk"`         // of Borrowed, by preemptible work: the owners of quotas may take it back
+	Lent     QueueUse `json:"lent"`           // left of its quota and borrowed by the queues beside it
 	// HoursUsed is what was used of Hours; nil: these are no bound.
 	HoursUsed *HoursUsed `json:"hoursUsed,omitempty"`
 }

@@ -148,10 +148,19 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("a memory limit of %s is less than any program takes (%s); give for example 8Gi, or leave it out for none", s.Memory, LeastHostMemory)
 	case s.Share.Memory.Ceiling.Part == 0 && s.Share.Memory.Ceiling.Bytes < LeastMemory:
 		return Invalid("%s of memory is less than any context takes (%s); give for example --mem 1Gi", s.Share.Memory.Ceiling, LeastMemory)
+	case s.OnReclaim == ReclaimPark:
+		return Invalid("on-reclaim park cannot be had yet; give stop, or leave it out for memory that is never taken back")
+	case s.OnReclaim != "" && s.OnReclaim != ReclaimStop:
+		return Invalid("unknown on-reclaim %s; give stop, or leave it out for memory that is never taken back", quoted(string(s.OnReclaim)))
+	case s.OnReclaim != "" && s.Share.Memory.Floor == s.Share.Memory.Ceiling:
+		return Invalid("on-reclaim %s is of memory above the floor, and %s is both floor and ceiling; give --mem a higher ceiling, for example 4Gi..16Gi, or leave it out", s.OnReclaim, s.Share.Memory)
 	case s.Requeue && s.Attach:
 		return Invalid("a program whose streams are a client's own cannot be put back into the line; submit it, or leave requeue out")
 	case len(s.Model) > MaxModelLength || !printable(s.Model):
 		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
+	}
+	if err := s.validReplicas(); err != nil {
+		return err
 	}
 	return s.validProgram()
 }

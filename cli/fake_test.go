@@ -46,6 +46,7 @@ type fakeServer struct {
 	why      api.Why
 	plan     api.Plan
 	log      string
+	record   string   // of the engine
 	calls    []string // METHOD PATH BODY
 	events   []api.Event
 	refuse   *api.Error // the next call that changes something gets this
@@ -222,6 +223,14 @@ func (f *fakeServer) routes() http.Handler {
 	handle("DELETE /v1/policy", func(*http.Request) (any, *api.Error) {
 		f.policy = api.Policy{}
 		return nil, nil
+	})
+	mux.HandleFunc("GET /v1/record", func(w http.ResponseWriter, r *http.Request) { // then it is silent
+		f.mu.Lock()
+		text := f.record
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	})
 	handle("GET /v1/workloads", f.list)
 	handle("POST /v1/workloads", f.submit)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -283,7 +284,7 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 		compute, memory := usedNow(work)
 		row := []cell{
 			{work.Spec.Name, bold},
-			{word, colour},
+			{word + replicasText(work), colour},
 			text(shareText(work.Spec)), text(percent(compute)), text(memoryText(work)),
 			text(maybeSize(memory)), text(devicesText(work.Status.Grants)), text(work.Spec.Queue), text(work.User), text(c.workloadAge(work)),
 		}
@@ -311,6 +312,31 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 		out.rows = append(out.rows, row)
 	}
 	return out
+}
+
+// replicasText is how many replicas a workload has, behind the state of the first.
+func replicasText(work api.Workload) string {
+	r := work.Spec.Replicas
+	switch one := work.Status.Replica; {
+	case r.Most() == 1 || work.Status.Phase == api.Ended || one != nil && one.Number > 0:
+		return ""
+	case work.Status.Replicas == 0:
+		return ", " + r.String() + " replicas"
+	default:
+		return fmt.Sprintf(", %d of %s", work.Status.Replicas, r)
+	}
+}
+
+// replicasOf is how many replicas a workload has, and which one of them this is.
+func replicasOf(work api.Workload) string {
+	text := work.Spec.Replicas.String()
+	if now := work.Status.Replicas; now > 0 {
+		text = fmt.Sprintf("%d of %s", now, work.Spec.Replicas)
+	}
+	if one := work.Status.Replica; one != nil {
+		text += fmt.Sprintf("; this is number %d", one.Number)
+	}
+	return text
 }
 
 // weightText is by what a share is given of what is over the floors: its floor in thousandths where nothing else was asked for.
@@ -358,13 +384,33 @@ func (c *invocation) workloadAge(work api.Workload) string {
 	return age(to.Sub(from))
 }
 
+// escaped is a word as it stands between $' and ' in a shell, in whatever locale: bytes that a terminal would act upon by their numbers.
+func escaped(word string) string {
+	var out strings.Builder
+	for len(word) > 0 {
+		_, size := utf8.DecodeRuneInString(word)
+		switch one := word[:size]; {
+		case one == `\` || one == "'":
+			out.WriteString(`\` + one)
+		case safe.Is(one):
+			out.WriteString(one)
+		default:
+			for _, b := range []byte(one) {
+				fmt.Fprintf(&out, `\x%02x`, b)
+			}
+		}
+		word = word[size:]
+	}
+	return out.String()
+}
+
 // commandText prints a command in one line, so that a shell would read it back.
 func commandText(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
 		switch {
 		case !safe.Is(word):
-			word = "$'" + strings.ReplaceAll(safe.Line(strings.ReplaceAll(word, `\`, `\\`)), "'", `\'`) + "'"
+			word = "$'" + escaped(word) + "'"
 		case word == "" || strings.ContainsAny(word, " \t\n\"'\\$`|&;<>()*?[]{}~#"):
 			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}

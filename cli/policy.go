@@ -20,7 +20,7 @@ func (c *invocation) policyCommand() *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.policyCheckCommand(), c.policyExplainCommand(), c.policySetCommand(), c.policyShowCommand(), c.policyRemoveCommand())
+	cmd.AddCommand(c.policyCheckCommand(), c.policyExplainCommand(), c.policyShadowCommand(), c.policySetCommand(), c.policyShowCommand(), c.policyRemoveCommand())
 	return cmd
 }
 
@@ -140,6 +140,9 @@ func said(s *policy.Settings) []string {
 			weights = append(weights, fmt.Sprintf("%s=%d", f, weight))
 		}
 		all = append(all, "places by "+strings.Join(weights, " "))
+	}
+	if s.Defragment != nil {
+		all = append(all, "defragment "+strings.Join(s.Defragment.Says(), " ")+": "+s.Defragment.Means())
 	}
 	for _, p := range s.Pools {
 		all = append(all, "pool "+p.Name+": "+strings.Join(p.Says(), " "))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
@@ -35,6 +36,7 @@ func TestPolicyFiles(t *testing.T) {
 	models := file("models.policy", strings.Replace(officePolicy, "quota=4", "quota=4 limit@h200=4", 1))
 	weekend := file("weekend.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=sat,sun", 1))
 	always := file("always.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=mon-sun", 1))
+	moves := file("moves.policy", "aliquot policy 1\ndefragment free=1 moves-per-hour=6\n")
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		line   []string
@@ -51,6 +53,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", office}, 0, "night    mon-fri 22:00-06:00 Europe/Berlin   now, until Sat 21 Nov 06:00 CET   places by stranded_device=90 whole=-2"},
 		{[]string{"policy", "explain", weekend}, 0, "now, until Mon 23 Nov 00:00 CET   places by"},
 		{[]string{"policy", "explain", always}, 0, "Europe/Berlin   now    places by"},
+		{[]string{"policy", "explain", moves}, 0, "defragment moves-per-hour=6 free=1: at most 6 moves in any hour, of work that may be preempted and comes again, for the first in line or so that a device is free as a whole while fewer than 1 are; a plan loses 1h of a device at the most"},
 		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},
@@ -100,5 +103,15 @@ func TestPolicyOfServer(t *testing.T) {
 		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
 			t.Errorf("%v: status %d, %s%s\nwant %d, %s", c.line, got.exit.Status, got.out, got.err, c.status, c.says)
 		}
+	}
+	f.policy = api.Policy{Name: "moves", Text: "aliquot policy 1\n", Moved: []api.Moved{
+		{At: now, Workload: "w1", Frees: "device 0 is free as a whole", Plan: 4}, {At: now.Add(time.Minute), Workload: "w2", Frees: "big, which waits first, fits where it is", Plan: 7},
+	}}
+	got := invoke(t, Program{}, "policy", "show", "--run", f.run)
+	if want := "It had 2 workloads moved in the last hour, the last one " + clock(now.Add(time.Minute)) + ", so that big, which waits first, fits where it is."; !strings.Contains(got.err, want) {
+		t.Errorf("it says %q, want %q", got.err, want)
+	}
+	if got := invoke(t, Program{}, "policy", "show", "-o", "json", "--run", f.run); !strings.Contains(got.out, `"frees": "device 0 is free as a whole"`) {
+		t.Errorf("as JSON it is %s", got.out)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,7 @@ func (c *invocation) policyShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "The policy file that holds on the server, as it was set",
-		Long:  "Prints the policy file that holds on the server, as it was set, so that it can be changed and set again. On standard error it says what of it holds now.",
+		Long:  "Prints the policy file that holds on the server, as it was set, so that it can be changed and set again. On standard error it says what of it holds now, and how much it had moved in the last hour; -o json lists that.",
 		Args:  none,
 	}
 	format := outputFlag(cmd)
@@ -77,10 +78,21 @@ func (c *invocation) policyShowCommand() *cobra.Command {
 		if set.Warning != "" {
 			note += " " + safe.Line(set.Warning)
 		}
+		if n := len(set.Moved); n > 0 {
+			last := set.Moved[n-1]
+			note += fmt.Sprintf(" It had %s in the last hour, the last one %s, so that %s.", moved(n), clock(last.At), safe.Line(last.Frees))
+		}
 		_, err = fmt.Fprintf(c.Err, "aliquot: %s\n", note)
 		return err
 	}
 	return cmd
+}
+
+func moved(n int) string {
+	if n == 1 {
+		return "1 workload moved"
+	}
+	return strconv.Itoa(n) + " workloads moved"
 }
 
 func (c *invocation) policyRemoveCommand() *cobra.Command {

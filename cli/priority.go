@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/figures"
 )
 
 // dateFlags are the flags of a priority that holds until a date.
@@ -48,18 +49,7 @@ func workPriority(work api.Workload) string {
 	case spec.PriorityUntil == nil:
 		return text
 	case work.Status.PriorityOver:
-		return fmt.Sprintf("%s, %d until %s", text, spec.Priority, dateText(*spec.PriorityUntil))
+		return fmt.Sprintf("%s, %d until %s", text, spec.Priority, figures.Date(*spec.PriorityUntil))
 	}
-	return fmt.Sprintf("%s until %s, then %d", text, dateText(*spec.PriorityUntil), spec.PriorityAfter)
+	return fmt.Sprintf("%s until %s, then %d", text, figures.Date(*spec.PriorityUntil), spec.PriorityAfter)
 }
-
-// queuePriority says what a queue adds to the priority of its work, and until when.
-func queuePriority(queue api.QueueSpec) string {
-	text := strconv.Itoa(int(queue.Priority))
-	if queue.PriorityUntil == nil {
-		return text
-	}
-	return fmt.Sprintf("%s until %s, then %d", text, dateText(*queue.PriorityUntil), queue.PriorityAfter)
-}
-
-func dateText(at time.Time) string { return at.Local().Format("2006-01-02 15:04") }

@@ -13,6 +13,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/client"
 	"github.com/aliquot-dev/aliquot/cli/safe"
+	"github.com/aliquot-dev/aliquot/host/figures"
 )
 
 func (c *invocation) queueCommand() *cobra.Command {
@@ -62,7 +63,7 @@ func queueTable(queues []api.Queue, wide bool) table {
 		}
 		row := []cell{
 			{one.Name, bold},
-			text(orUnknown(one.Parent)), text(quotaText(one.Quota)), held,
+			text(orUnknown(one.Parent)), text(figures.Quota(one.Quota)), held,
 			text(strconv.Itoa(one.Running)), text(strconv.Itoa(one.Waiting)),
 		}
 		if wide {
@@ -70,7 +71,7 @@ func queueTable(queues []api.Queue, wide bool) table {
 			if one.Limit.Compute != nil {
 				limit = *one.Limit.Compute
 			}
-			row = append(row, text(quotaText(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(queuePriority(one.QueueSpec)), text(api.FormatOrder(one.Order, one.ShortestFirst)))
+			row = append(row, text(figures.Quota(limit)), text(strconv.Itoa(int(max(one.Weight.All, 1)))), text(strconv.Itoa(int(one.MaxPriority))), text(figures.Priority(&one.QueueSpec)), text(api.FormatOrder(one.Order, one.ShortestFirst)))
 		}
 		out.rows = append(out.rows, row)
 	}
@@ -103,43 +104,16 @@ func (c *invocation) queueShowCommand() *cobra.Command {
 
 // queueUses are the figures of a queue, one kind a line.
 func queueUses(queue api.Queue) table {
-	out := table{head: []string{"QUEUE " + queue.Name, ">DEVICES", ">MEMORY", ">SHARES"}}
-	add := func(name, compute, memory, shares string) {
-		out.rows = append(out.rows, []cell{{name, bold}, text(compute), text(memory), text(shares)})
+	out := table{head: []string{"QUEUE " + queue.Name}}
+	for _, head := range figures.Heads {
+		out.head = append(out.head, ">"+head)
 	}
-	amounts := func(name string, of api.QueueAmounts) {
-		words := []string{"none", "none", "none"}
-		if of.Compute != nil {
-			words[0] = quotaText(*of.Compute)
+	for _, line := range slices.Concat(figures.Bounds(&queue.QueueSpec), figures.Uses(&queue), figures.Rules(&queue.QueueSpec)) {
+		row := []cell{{line.Name, bold}}
+		for _, amount := range line.Amount {
+			row = append(row, text(amount))
 		}
-		if of.Memory != nil {
-			words[1] = size(*of.Memory)
-		}
-		if of.Devices != nil {
-			words[2] = strconv.FormatInt(*of.Devices, 10)
-		}
-		add(name, words[0], words[1], words[2])
-	}
-	use := func(name string, of api.QueueUse) {
-		add(name, part(of.Compute), size(of.Memory), strconv.FormatInt(of.Devices, 10))
-	}
-	amounts("quota", api.QueueAmounts{Compute: &queue.Quota, Memory: queue.QuotaMemory, Devices: queue.QuotaDevices})
-	amounts("limit", queue.Limit)
-	for _, m := range queue.Models {
-		amounts("quota on "+m.Model, m.Quota)
-		amounts("limit on "+m.Model, m.Limit)
-	}
-	use("held", queue.Use)
-	use("due now", queue.Fair)
-	use("borrowed", queue.Borrowed)
-	use("could be taken back", queue.AtRisk)
-	use("lent", queue.Lent)
-	if used := queue.HoursUsed; used != nil {
-		hours := queue.Hours
-		add("device-hours", fmt.Sprintf("%s of %s this %s", used.Amount, hours.Amount, hours.Per), "until "+dateText(used.End), "")
-	}
-	if queue.Priority != 0 || queue.PriorityUntil != nil {
-		add("priority", queuePriority(queue.QueueSpec), "", "")
+		out.rows = append(out.rows, row)
 	}
 	return out
 }
@@ -315,7 +289,7 @@ func promised(ctx context.Context, server *client.Client, queue api.Queue) (stri
 	if len(names) > 1 {
 		what = "the quotas of " + strings.Join(names, ", ") + " together come"
 	}
-	return fmt.Sprintf("%s to %s devices and %s %s: not all of it can be had at once", what, quotaText(sum), of, quotaText(has)), nil
+	return fmt.Sprintf("%s to %s devices and %s %s: not all of it can be had at once", what, figures.Quota(sum), of, figures.Quota(has)), nil
 }
 
 func (c *invocation) queueRemoveCommand() *cobra.Command {

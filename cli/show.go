@@ -55,10 +55,16 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 	if spec.Preemptible {
 		out.add("Preemptible", "yes: it is ended when others want what they are guaranteed")
 	}
+	if spec.OnReclaim == api.ReclaimStop {
+		out.add("On reclaim", "stop: it is ended when others want the memory floors that it uses")
+	}
 	if spec.Share.Weight > 0 {
 		out.add("Weight", strconv.Itoa(int(spec.Share.Weight)))
 	}
 	out.add("Share", fmt.Sprintf("%s of compute, %s of memory", shareText(spec), memoryText(work)))
+	if spec.Replicas.Most() > 1 {
+		out.add("Replicas", replicasOf(work))
+	}
 	out.add("Model", spec.Model)
 	out.add("Limits", limits(spec))
 	out.add("Submitted", c.moment(status.Submitted))

@@ -37,6 +37,7 @@ type simRun struct {
 	policies, orders   []string
 	load               float64
 	between, repair    time.Duration
+	sharing            simSharing
 }
 
 func (c *invocation) simRunCommand() *cobra.Command {
@@ -49,23 +50,28 @@ random order, some drawn twice, come one by one until they want 130 % of all dev
 comes is given up. The table says how much of the devices was allocated when 50, 80, 100 and 130 % had come, in percent, as the
 mean over the seeds.
 
-Traces of jobs (muri, philly, jobs, generated-jobs) run from the first coming to the last end: jobs come, wait, run as long as the trace
+Traces of jobs (muri, philly, jobs, generated-jobs, generated-mix) run from the first coming to the last end: jobs come, wait, run as long as the trace
 says, and leave. The table says how long they took from their coming to their end (JCT) and how fair that was, for each order and policy.
+With --interference or --duty, and for generated-mix, each device's time is divided among the jobs on it by their floors, ceilings and what they keep
+busy, beside others they are slower, and the table says, too, what the devices did of use.
 docs/simulator.md describes orders, figures and the format of own traces.`,
 		Example: `  aliquot sim run --trace openb:traces/openb/default --policy default,fgd --seeds 42..51
   aliquot sim run --trace generated:100 -o json
   aliquot sim run --trace muri:traces/muri/trace1.csv --order fifo,srtf,srsf
-  aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html`,
+  aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html
+  aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --use 0.9
+  aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --own`,
 		Args: none,
 	}
-	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES")
+	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES")
 	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON; of jobs also a policy file, see docs/policy.md")
 	cmd.Flags().StringVar(&o.start, "start", "2026-01-05T00:00", "of jobs: when the trace begins, for the windows of a policy file, in its zone")
 	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
 	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
-	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and generated-jobs get as many nodes, or as close comings, as make this load")
+	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and the generated ones get as many nodes, or as close comings, as make this load")
 	cmd.Flags().DurationVar(&o.between, "failures", 0, "of jobs: each node fails at random, so long after it came back, on average; 0: none does")
 	cmd.Flags().DurationVar(&o.repair, "repair", time.Hour, "of jobs: how long a node that failed is away")
+	o.sharing.flags(cmd)
 	cmd.Flags().StringVar(&o.html, "html", "", "write a report with plots to this file, too")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -98,8 +104,11 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	if sim.IsJobs(o.trace) {
 		return c.simulateJobs(cmd.Context(), o, seeds[0])
 	}
+	if o.sharing != (simSharing{}) {
+		return nil, usagef("--interference, --duty, --horizon, --own and --use are for traces of jobs, and %s is one of pods: leave them out", o.trace)
+	}
 	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
-		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", o.trace)
+		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", o.trace)
 	}
 	t, err := sim.Open(o.trace)
 	if err != nil {

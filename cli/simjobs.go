@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,15 +27,20 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if err != nil {
 		return nil, err
 	}
-	trace, err := sim.OpenJobs(o.trace, o.load, seed)
+	with, err := o.sharing.options(o.trace, seed)
 	if err != nil {
 		return nil, err
 	}
+	trace, err := sim.OpenJobs(o.trace, o.load, seed, with.Sharing)
+	if err != nil {
+		return nil, err
+	}
+	trace = o.sharing.apply(trace, with.Sharing)
 	if o.between > 0 {
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
 	out := &sim.File{Trace: o.trace}
-	out.Jobs, err = c.runJobs(ctx, trace, orders, o.ordered, o.policies, seed, func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
+	out.Jobs, err = c.runJobs(ctx, trace, with, orders, o.ordered, o.policies, seed, func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
 	return out, err
 }
 
@@ -50,8 +56,8 @@ func parseOrders(names []string) ([]sim.Order, error) {
 }
 
 // runJobs runs a trace of jobs in each order under each policy. A policy file rules the order itself, so the orders must not have been
-// asked for; start is when the trace begins.
-func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim.Order, ordered bool, policies []string, seed uint64, start func(*policy.Policy) (time.Time, error)) ([]*sim.JobResult, error) {
+// asked for; start is when the trace begins, and with has what else is the same of all.
+func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.JobOptions, orders []sim.Order, ordered bool, policies []string, seed uint64, start func(*policy.Policy) (time.Time, error)) ([]*sim.JobResult, error) {
 	var all []*sim.JobResult
 	for _, name := range policies {
 		rules, err := c.simRules(name)
@@ -66,7 +72,9 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim
 			if err != nil {
 				return nil, usagef("--start: %w", err)
 			}
-			r, err := sim.RunJobs(ctx, trace, sim.JobOptions{Order: sim.Fair, Rules: &sim.Rules{Policy: rules, Start: begin}, Told: c.toldJobs(name)})
+			one := with
+			one.Order, one.Rules, one.Told = sim.Fair, &sim.Rules{Policy: rules, Start: begin}, c.toldJobs(name)
+			r, err := sim.RunJobs(ctx, trace, one)
 			if err != nil {
 				return nil, err
 			}
@@ -86,7 +94,9 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, orders []sim
 			return nil, err
 		}
 		for _, order := range orders {
-			r, err := sim.RunJobs(ctx, trace, sim.JobOptions{Order: order, Placement: policy, Told: c.toldJobs(string(order))})
+			one := with
+			one.Order, one.Placement, one.Told = order, policy, c.toldJobs(string(order))
+			r, err := sim.RunJobs(ctx, trace, one)
 			if err != nil {
 				return nil, err
 			}
@@ -110,12 +120,21 @@ func (c *invocation) toldJobs(order string) func(ended, all int) {
 
 func jobsTable(all []*sim.JobResult) table {
 	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	if slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Sharing != nil }) {
+		out.head = append(out.head, ">USEFUL %", ">FLOORS MISSED %", ">SLOWED %", ">SPEED %", ">SERVED %", ">AT ONCE")
+	}
 	for _, r := range all {
 		out.rows = append(out.rows, []cell{
 			{string(r.Order), bold},
 			text(r.Policy), text(strconv.Itoa(r.Jobs)), text(thousands(r.MeanJCT)), text(thousands(r.P99JCT)),
 			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
 		})
+		if s := r.Sharing; s != nil {
+			row := &out.rows[len(out.rows)-1]
+			for _, v := range []float64{s.Useful, s.FloorsMissed, s.Slowed, s.Speed, s.Served, s.AtOnce} {
+				*row = append(*row, text(points(v)))
+			}
+		}
 	}
 	return out
 }

@@ -21,7 +21,8 @@ func (c *invocation) simPredictCommand() *cobra.Command {
 		Long: `Predicts how long each job of a trace runs, when it comes, by the jobs like it that had ended by then, and says how far off that was: by
 the same user, name and shape, else by the same user and shape, the same user, the same queue, or all. Every job runs from its coming.
 OFF is the larger of predicted and real over the smaller, for half and for nine tenths of the predictions; BETWEEN, how many came
-between the low and the high tenth that were predicted, which is 80 % for predictions that are neither too sure nor too wide; ORDER, how often
+between the low and the high end that were predicted, which is 80 % for predictions that are neither too sure nor too wide; WIDE, how many
+times the low end the high one is, for half of them; ORDER, how often
 of two jobs that came one after the other the shorter one was told, 50 % by chance.
 
 A server estimates starts by the same predictions. No floor, ceiling or promise of backfill hangs on one.`,
@@ -48,7 +49,7 @@ A server estimates starts by the same predictions. No floor, ceiling or promise 
 		if !sim.IsJobs(trace) {
 			return usagef("--trace %s is not one of jobs: use muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", trace)
 		}
-		jobs, err := sim.OpenJobs(trace, 0.9, 42)
+		jobs, err := sim.OpenJobs(trace, 0.9, 42, nil)
 		if err != nil {
 			return err
 		}
@@ -62,14 +63,14 @@ A server estimates starts by the same predictions. No floor, ceiling or promise 
 }
 
 func predictedTable(found *sim.Predictions) table {
-	out := table{head: []string{"PREDICTED", ">JOBS", ">OFF p50", ">OFF p90", ">BETWEEN", ">ORDER"}}
+	out := table{head: []string{"PREDICTED", ">JOBS", ">OFF p50", ">OFF p90", ">BETWEEN", ">WIDE", ">ORDER"}}
 	for _, row := range found.Rows {
-		between := unknown
+		between, wide := unknown, unknown
 		if row.Between >= 0 {
-			between = fmt.Sprintf("%.1f %%", row.Between)
+			between, wide = fmt.Sprintf("%.1f %%", row.Between), factor(row.Wide)
 		}
 		out.rows = append(out.rows, []cell{
-			text(row.By), text(strconv.Itoa(row.Jobs)), text(factor(row.Off50)), text(factor(row.Off90)), text(between), text(fmt.Sprintf("%.1f %%", row.Order)),
+			text(row.By), text(strconv.Itoa(row.Jobs)), text(factor(row.Off50)), text(factor(row.Off90)), text(between), text(wide), text(fmt.Sprintf("%.1f %%", row.Order)),
 		})
 	}
 	return out

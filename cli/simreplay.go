@@ -51,7 +51,7 @@ when the log ended count as long as they had run. It exits with 1 if this versio
 			if len(policies) == 0 {
 				policies = []string{"best_fit"}
 			}
-			runs, err := c.runJobs(cmd.Context(), log.Trace, again, len(orders) > 0, policies, 0, func(*policy.Policy) (time.Time, error) {
+			runs, err := c.runJobs(cmd.Context(), log.Trace, sim.JobOptions{}, again, len(orders) > 0, policies, 0, func(*policy.Policy) (time.Time, error) {
 				return time.UnixMicro(int64(log.Start)), nil
 			})
 			if err != nil {

@@ -61,15 +61,6 @@ func span(floor, ceiling api.Bytes) string {
 	return size(floor) + ".." + size(ceiling)
 }
 
-// quotaText prints a quota or limit of compute in the same way as what is held of it: `0.20`, or none.
-func quotaText(q api.Quota) string {
-	if q < 0 {
-		return "none"
-	}
-	whole := api.Quota(api.WholeDevice)
-	return strings.TrimSuffix(fmt.Sprintf("%d.%03d", q/whole, q%whole), "0")
-}
-
 // age prints a duration for reading, in its two largest units: `5s`, `3m20s`, `2h5m`, `3d4h`.
 func age(d time.Duration) string {
 	switch d = max(d, 0).Truncate(time.Second); {

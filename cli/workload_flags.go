@@ -20,9 +20,11 @@ type workloadFlags struct {
 	gpu, memory, timeLimit, cpu, hostMemory string
 	name, model, queue, class               string
 	devices                                 int
+	replicas                                string
 	weight                                  int32
 	dateFlags
 	preemptible, requeue bool
+	onReclaim            string
 	given                func(flag string) bool
 }
 
@@ -40,6 +42,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.Int32Var(&f.priority, "priority", 0, "higher goes first; above 0 as far as its queue lets users")
 	f.dateFlags.define(flags, "its priority")
 	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it, or when work of a higher priority in its queue does")
+	flags.StringVar(&f.onReclaim, "on-reclaim", "", "stop: above its memory floor it may also use idle floors of others; it is ended when they want them (default: only memory that nobody has reserved)")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
 	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
@@ -53,13 +56,15 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	fixed("class", string(api.Interactive), string(api.Inference), string(api.Training), string(api.Batch))
+	fixed("on-reclaim", string(api.ReclaimStop))
 	fixed("gpu", "0.25", "0.25..0.80", "0.5..", "1")
 	fixed("mem", "4Gi", "4Gi..8Gi", "50%")
 }
 
 // defineRequeue defines the flag of what is not run here and now.
 func (f *workloadFlags) defineRequeue(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning")
+	cmd.Flags().StringVar(&f.replicas, "replicas", "", "how many processes of it run, each with this share: 4, or 2..8 to start with 2 and have up to 8 while nobody who waits could use what they hold")
+	cmd.Flags().BoolVar(&f.requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning; with --preemptible it may be moved where the policy says so")
 }
 
 // defineShare defines the flags of a share.
@@ -78,7 +83,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, Devices: f.devices, Model: f.model,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), Devices: f.devices, Model: f.model,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
@@ -91,6 +96,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 	}{
 		{"--gpu", f.gpu, &out.Share.Compute},
 		{"--mem", f.memory, &out.Share.Memory},
+		{"--replicas", f.replicas, &out.Replicas},
 		{"--time-limit", f.timeLimit, &out.TimeLimit},
 		{"--host-memory", f.hostMemory, &out.Memory},
 	} {
@@ -128,9 +134,11 @@ func (f *workloadFlags) empty() error {
 	for _, one := range []struct{ flag, value, instead string }{
 		{"gpu", f.gpu, "0.25, or leave it out for a whole device"},
 		{"mem", f.memory, "4Gi, or leave it out for the same part as the compute floor"},
+		{"replicas", f.replicas, "4 or 2..8, or leave it out for one"},
 		{"model", f.model, "a model that `aliquot devices` names, or leave it out for any"},
 		{"name", f.name, "night, or leave it out to have one made up"},
 		{"queue", f.queue, "one that `aliquot queue list` names, or leave it out for " + api.DefaultQueue},
+		{"on-reclaim", f.onReclaim, "stop, or leave it out for memory that is never taken back"},
 		{"class", f.class, "batch, or leave it out for training"},
 		{"priority-until", f.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
 		{"time-limit", f.timeLimit, "2h30m, or leave it out for no limit"},

@@ -10,6 +10,21 @@ func backoff(refusals int) Time {
 	return 1_000_000 << min(refusals-1, 6)
 }
 
+// refusal is how often the host refused a start for what no node is to blame for, and why it refused it last; empty: not for a
+// reason that says where it can start.
+type refusal struct {
+	times int
+	why   string
+}
+
+// whyRefused is why the host refused its start last; empty: it did not.
+func (w *workload) whyRefused() string {
+	if w.refused == nil {
+		return ""
+	}
+	return w.refused.why
+}
+
 // liveTask finds a task that holds grants, or rejects the event that speaks of it.
 func (e *Engine) liveTask(id string, index int, what string) *task {
 	w, ok := e.work[id]
@@ -18,12 +33,16 @@ func (e *Engine) liveTask(id string, index int, what string) *task {
 		e.reject(id, "not_found", "task %d of workload %s %s, but there is no such workload", index, id, what)
 	case w.waiting():
 		e.reject(id, "conflict", "task %d of workload %s %s, but it was not placed", index, id, what)
-	case index < 0 || index >= len(w.tasks):
-		e.reject(id, "not_found", "task %d of workload %s %s, but it has only %d", index, id, what, len(w.tasks))
-	case !w.tasks[index].live():
-		e.reject(id, "conflict", "task %d of workload %s %s, but it is over", index, id, what)
 	default:
-		return w.tasks[index]
+		t := w.task(index)
+		switch {
+		case t == nil:
+			e.reject(id, "not_found", "task %d of workload %s %s, but it has only %d", index, id, what, len(w.tasks))
+		case !t.live():
+			e.reject(id, "conflict", "task %d of workload %s %s, but it is over", index, id, what)
+		default:
+			return t
+		}
 	}
 	return nil
 }
@@ -42,6 +61,7 @@ func (e *Engine) started(ev Started) bool {
 		e.ends.Insert(t)
 	}
 	t.since, t.started = e.now, true
+	e.begins(t.w)
 	return true
 }
 
@@ -55,11 +75,7 @@ func (e *Engine) ended(ev Ended) bool {
 	delete(e.pending, t.evict)
 	e.endResize(t)
 	e.release(t)
-	if !slices.ContainsFunc(w.tasks, (*task).live) {
-		e.learn(w)
-		w.queue.Holds--
-		e.forget(w)
-	}
+	e.taskEnded(w, !t.evicting)
 	return true
 }
 
@@ -72,6 +88,10 @@ func (e *Engine) done(ev Done) bool {
 	switch p.kind {
 	case placeProposal:
 		p.w.placing, p.w.refused = 0, nil
+		if p.w.base != nil {
+			p.w.base.refused = nil
+		}
+		return p.w.elastic() // it may grow from now on
 	case evictProposal:
 		p.w.tasks[p.task].evict = 0
 	case resizeProposal:
@@ -89,16 +109,20 @@ func (e *Engine) refused(ev Refused) bool {
 	if p.kind == placeProposal {
 		for _, t := range w.tasks {
 			if t.started || !t.live() {
-				return e.reject(w.ID, "conflict", "the start of workload %s cannot be refused: its task %d started; say Ended when it is over", w.ID, t.index)
+				return e.reject(w.ID, "conflict", "the start of workload %s cannot be refused: its task %d started; say Ended when it is over", w.ID, t.number())
 			}
 		}
+	}
+	if ev.Retry < 0 || ev.Retry > maxPast {
+		return e.reject(w.ID, "invalid", "what was refused of workload %s cannot be tried again after %d µs: give 1 to %d, or 0 for never", w.ID, ev.Retry, maxPast)
 	}
 	delete(e.pending, ev.ID)
 	switch p.kind {
 	case evictProposal:
 		w.tasks[p.task].evict, w.tasks[p.task].evicting = 0, false
 		if w.tasks[p.task].plan != 0 {
-			w.spared = true
+			e.spare(w, ev.Retry)
+			delete(e.moving.gone, w.ID)
 			e.leavePlan(w.tasks[p.task])
 			return true // another plan may do
 		}
@@ -112,9 +136,45 @@ func (e *Engine) refused(ev Refused) bool {
 	return true
 }
 
+// spare has nobody take a workload back that the host could not end: for a time, or for good where that is 0.
+func (e *Engine) spare(w *workload, retry Time) {
+	if retry == 0 {
+		w.spared = true
+		return
+	}
+	w.setRarely(func(r *rare) { r.sparedUntil = max(r.sparedUntil, after(e.now, retry)) })
+	e.sparing[w] = true
+}
+
+// unspare lets those be taken back again whose time has come.
+func (e *Engine) unspare() {
+	for w := range e.sparing {
+		until := w.rarely().sparedUntil
+		if until > e.now {
+			continue
+		}
+		delete(e.sparing, w)
+		w.setRarely(func(r *rare) { r.sparedUntil = 0 })
+		e.moves++
+		if e.ahead != nil {
+			e.ahead.later(func() {
+				w.setRarely(func(r *rare) { r.sparedUntil = until })
+				e.sparing[w] = true
+			})
+		}
+	}
+}
+
+// isSpared says that nobody takes a workload back now.
+func (w *workload) isSpared() bool { return w.spared || w.rarely().sparedUntil != 0 }
+
 // unplace undoes a start that the host refused: the workload takes its old place in line again, unless it was cancelled meanwhile. One
 // that the engine wanted evicted before it started does not wait first: that says nothing of where it can start.
 func (e *Engine) unplace(w *workload, ev Refused) {
+	if w.base != nil {
+		e.unplaceReplica(w, ev)
+		return
+	}
 	refused := refusal{why: ev.Reason}
 	if w.refused != nil {
 		refused.times = w.refused.times
@@ -124,7 +184,7 @@ func (e *Engine) unplace(w *workload, ev Refused) {
 	if n, ok := e.fleet.Node(ev.Node); evicted {
 		refused.why = ""
 	} else if ok {
-		e.fleet.Refuse(w.shape.Class, n, ev.Reason)
+		e.barWhere(w, n, ev.Reason)
 	} else {
 		refused.times++
 		w.retryAt = after(e.now, backoff(refused.times))
@@ -134,6 +194,7 @@ func (e *Engine) unplace(w *workload, ev Refused) {
 		e.release(t)
 	}
 	w.queue.Holds--
+	e.stops(w)
 	w.placing, w.tasks, w.refused = 0, nil, nil
 	if refused != (refusal{}) {
 		w.refused = &refused

@@ -27,7 +27,7 @@ func newBench(b *testing.B, shapes int) *bench {
 		if i%3 == 0 {
 			model, size = "a100", 40*gi
 		}
-		x.e.Step(NodeSet{At{}, name, devices(name, 8, model, size), []Resource{{"cpu", 128_000}, {"memory", 1 << 40}}})
+		x.e.Step(NodeSet{At{}, name, devices(name, 8, model, size), []Resource{{"cpu", 128_000}, {"memory", 1 << 40}}, nil})
 	}
 	return x
 }

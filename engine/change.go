@@ -34,6 +34,9 @@ func (e *Engine) change(ev Change) bool {
 		if err := validShare(*ev.Share); err != nil {
 			return e.reject(ev.ID, "invalid", "workload %s: %v", ev.ID, err)
 		}
+		if len(w.Roles) > 0 {
+			return e.reject(ev.ID, "conflict", "workload %s has roles, each with its own share, and they cannot be changed: submit another", ev.ID)
+		}
 	}
 	q := w.queue
 	if ev.Queue != nil {
@@ -60,11 +63,21 @@ func (e *Engine) change(ev Change) bool {
 	if ev.Priority != nil {
 		w.Priority = *ev.Priority
 		e.noteLowest(w)
+		for _, x := range w.more() {
+			x.Priority = *ev.Priority
+			e.noteLowest(x)
+		}
 	}
 	if q != w.queue {
+		w.queue.Holds--
 		e.moveHeld(w, q)
+		w.queue.Holds++
+		for _, x := range w.more() {
+			e.moveHeld(x, q)
+		}
 	}
 	if plan != nil {
+		e.shrinkAll(w, "the share of its workload changes: it grows again with the new one")
 		e.propose(w, plan)
 	}
 	return true
@@ -87,17 +100,16 @@ func (e *Engine) changeWaiting(w *workload, ev Change, q *queue.Node) {
 	e.enqueue(w)
 }
 
+// moveHeld has a workload, or a further replica, hold what it does in another queue.
 func (e *Engine) moveHeld(w *workload, q *queue.Node) {
-	held, firm := w.uses(nil), !w.Preemptible
+	held, kind := w.uses(nil), w.kind()
 	for _, u := range held {
-		w.queue.Hold(u.model, u.amounts, firm, -1)
+		w.queue.Hold(u.model, u.amounts, kind, -1)
 	}
-	w.queue.Holds--
 	w.queue, w.Queue = q, q.Name
 	for _, u := range held {
-		w.queue.Hold(u.model, u.amounts, firm, 1)
+		w.queue.Hold(u.model, u.amounts, kind, 1)
 	}
-	w.queue.Holds++
 }
 
 // planResize is the new grants of a running workload, if their floors fit where it is.

@@ -3,13 +3,18 @@ package engine
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // clean is an event with all its text in UTF-8, bytes that are none replaced by U+FFFD. Reasons come from drivers and files; an event
 // log can only hold text, and what is replayed must be what was decided upon. An event that is clean already is not copied.
 func clean(event Event) Event {
+	if isText(event) {
+		return event
+	}
 	switch ev := event.(type) {
 	case NodeSet:
 		ev.Node = text(ev.Node)
@@ -19,6 +24,7 @@ func clean(event Event) Event {
 			return d
 		})
 		ev.Resources = cleaned(ev.Resources, cleanResource)
+		ev.Domains = cleaned(ev.Domains, func(d fleet.Domain) fleet.Domain { return fleet.Domain{Level: text(d.Level), Name: text(d.Name)} })
 		return ev
 	case NodeGone:
 		ev.Node = text(ev.Node)
@@ -37,7 +43,7 @@ func clean(event Event) Event {
 		ev.Queue = text(ev.Queue)
 		return ev
 	case Submit:
-		ev.Workload = cleanWorkload(ev.Workload)
+		ev.Workload, ev.Was = cleanWorkload(ev.Workload), text(ev.Was)
 		return ev
 	case Change:
 		ev.ID = text(ev.ID)
@@ -87,6 +93,31 @@ func clean(event Event) Event {
 	return event
 }
 
+// isText says of the events that come most often whether all their text is in UTF-8; of others it says nothing.
+func isText(event Event) bool {
+	switch ev := event.(type) {
+	case Submit:
+		return utf8.ValidString(ev.Was) && isTextOf(&ev.Workload)
+	case Started:
+		return utf8.ValidString(ev.ID)
+	case Ended:
+		return utf8.ValidString(ev.ID)
+	}
+	return false
+}
+
+func isTextOf(w *Workload) bool {
+	if len(w.Roles) > 0 {
+		return false
+	}
+	for _, s := range [...]string{w.ID, w.Queue, w.Model, w.Feasibility, w.User, w.Name, w.Same, w.Prefer, string(w.Class)} {
+		if !utf8.ValidString(s) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(w.Resources, func(r Resource) bool { return !utf8.ValidString(r.Name) })
+}
+
 func text(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 func cleanResource(r Resource) Resource { return Resource{text(r.Name), r.Amount} }
@@ -102,9 +133,15 @@ func cleanQueue(q api.QueueSpec) api.QueueSpec {
 
 func cleanWorkload(w Workload) Workload {
 	w.ID, w.Queue, w.Model, w.Feasibility = text(w.ID), text(w.Queue), text(w.Model), text(w.Feasibility)
-	w.User, w.Name = text(w.User), text(w.Name)
+	w.User, w.Name, w.Same, w.Prefer = text(w.User), text(w.Name), text(w.Same), text(w.Prefer)
 	w.Class = api.Class(text(string(w.Class)))
 	w.Resources = cleaned(w.Resources, cleanResource)
+	w.Roles = slices.Clone(w.Roles)
+	for i := range w.Roles {
+		r := &w.Roles[i]
+		r.Feasibility = text(r.Feasibility)
+		r.Name, r.Model, r.Resources = text(r.Name), text(r.Model), cleaned(r.Resources, cleanResource)
+	}
 	return w
 }
 

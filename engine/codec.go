@@ -78,13 +78,13 @@ func MarshalEvent(event Event) ([]byte, error) {
 func exact(event Event) error {
 	switch ev := event.(type) {
 	case Submit:
-		return validShare(ev.Workload.Share)
+		return exactShares(&ev.Workload)
 	case Change:
 		if ev.Share != nil {
 			return validShare(*ev.Share)
 		}
 	case Adopt:
-		if err := validShare(ev.Workload.Share); err != nil {
+		if err := exactShares(&ev.Workload); err != nil {
 			return err
 		}
 		for _, p := range ev.Tasks {
@@ -126,6 +126,15 @@ func exact(event Event) error {
 		}
 	}
 	return nil
+}
+
+func exactShares(w *Workload) error {
+	for i := range w.Roles {
+		if err := validShare(w.Roles[i].Share); err != nil {
+			return err
+		}
+	}
+	return validShare(w.Share)
 }
 
 func exactQueue(q api.QueueSpec) error {

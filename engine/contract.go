@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/aliquot-dev/aliquot/api"
+import (
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
 
 // Time is microseconds since an epoch that the host chooses. It never goes back.
 type Time int64
@@ -43,6 +46,8 @@ type NodeSet struct {
 	Node      string     `json:"node"`
 	Devices   []Device   `json:"devices"`
 	Resources []Resource `json:"resources"` // capacity
+	// Domains are what the node is in at each level of the topology that there is: rack r1, link domain l7.
+	Domains []fleet.Domain `json:"domains,omitempty"`
 }
 
 // NodeGone removes a node. What ran there is evicted.
@@ -72,7 +77,8 @@ type QueueGone struct {
 	Queue string `json:"queue"`
 }
 
-// Workload is what the engine knows of a submission. Tasks start all or none.
+// Workload is what the engine knows of a submission. Tasks start all or none. With a Max above that it is elastic: while nobody who waits could use
+// it, it gets further replicas one by one, each with a Place and a task of its own, and they are ended before anything else is for another.
 type Workload struct {
 	ID          string     `json:"id"`             // never used again
 	User        string     `json:"user,omitempty"` // whose it is; predictions go by it
@@ -80,14 +86,20 @@ type Workload struct {
 	Queue       string     `json:"queue"`
 	Class       api.Class  `json:"class"`
 	Priority    int32      `json:"priority"`
-	Tasks       int        `json:"tasks"`   // ≥ 1
-	Devices     int        `json:"devices"` // per task, distinct, on one node; ≥ 1
-	Share       api.Share  `json:"share"`   // of each device
+	Tasks       int        `json:"tasks"`         // ≥ 1
+	Max         int        `json:"max,omitempty"` // replicas in all, at least Tasks; 0: Tasks
+	Devices     int        `json:"devices"`       // per task, distinct, on one node; ≥ 1
+	Share       api.Share  `json:"share"`         // of each device
 	Model       string     `json:"model,omitempty"`
 	Resources   []Resource `json:"resources,omitempty"`   // of the node, per task
+	Same        string     `json:"same,omitempty"`        // level of the topology: all tasks and replicas are within one domain of it
+	Prefer      string     `json:"prefer,omitempty"`      // level: they are where that can be, as far as they start together
 	Feasibility string     `json:"feasibility,omitempty"` // class; empty: every node
 	TimeLimit   Time       `json:"timeLimit,omitempty"`   // µs of running; 0: not known
 	Preemptible bool       `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
+	Requeue     bool       `json:"requeue,omitempty"`     // its host submits it again once it was evicted, so that it may be moved
+	Patient     bool       `json:"patient,omitempty"`     // nobody is evicted for it, and so it holds nobody back: it starts when it fits
+	Roles       []Role     `json:"roles,omitempty"`       // further tasks, that ask for something else
 }
 
 // Submit adds a workload.
@@ -95,6 +107,7 @@ type Submit struct {
 	At
 	Workload Workload `json:"workload"`
 	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; 0 to 2^60
+	Was      string   `json:"was,omitempty"`    // the ID that it had, of one that was evicted and comes again
 }
 
 // Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
@@ -129,7 +142,8 @@ type Ended struct {
 }
 
 // Usage says how much memory grants hold now: what their processes may hold without asking, whatever they use of it. The books
-// count the larger of that and the floor as taken, for memory above a floor cannot be taken back while it is used. Of grants
+// count the larger of that and the floor as taken, for memory above a floor cannot be taken back while it is used. Where the host can take
+// it back, by ending who holds it, it is not told: a floor may be placed on it. Of grants
 // that are not named nothing changes; names that are not known (any more) are passed over, for use is measured beside the decisions.
 type Usage struct {
 	At
@@ -164,12 +178,13 @@ type Done struct {
 }
 
 // Refused says that the host could not. The plan that the action belongs to is undone; with a Node that node is barred for the
-// workload's feasibility class until either changes.
+// workload's feasibility class until either changes. A workload that could not be evicted is spared: for so long as Retry says, or for good.
 type Refused struct {
 	At
 	ID     ActionID `json:"id"`
 	Node   string   `json:"node,omitempty"`
 	Reason string   `json:"reason"`
+	Retry  Time     `json:"retry,omitempty"` // of an Evict: after so many µs it may be asked for again, 1 to 2^60; 0: never
 }
 
 // Adopt brings a workload that runs already, with its grants (restart, foreign scheduler). It is accepted even if the books then
@@ -205,7 +220,8 @@ type Placing struct {
 	Grants []Grant `json:"grants"`
 }
 
-// Place starts a workload: every task at its place, or none. Answer Done or Refused; then Started and Ended for each task.
+// Place starts a workload: every task at its place, or none; or one more replica of an elastic one that runs, as a task from Tasks on. Numbers of
+// replicas that are over come again. Answer Done or Refused; then Started and Ended for each task.
 type Place struct {
 	ID       ActionID  `json:"id"`
 	Workload string    `json:"workload"`

@@ -15,6 +15,11 @@
 //   - The first that has quota and could run but does not fit is the head. What is behind it starts only if it ends before the
 //     head's reserved start or fits beside it; where that start is not known, only on what could never serve the head
 //     (reserve.go).
+//   - Preemptible work that comes again may be moved, so many an hour: to make room for the head, or else to leave devices free as a whole
+//     (defragment.go, moves.go).
+//   - Tasks that are to be in one domain of a level of the topology go to that with the least room that has enough (package place, topology.go).
+//   - An elastic workload starts whole with its tasks and grows replica by replica into what is idle and could serve nobody who waits; these replicas
+//     are in no quota, and go before anything else is taken from anyone (elastic.go, grow.go).
 //   - Work that is not preemptible fits in the quotas of its queue and those above, preemptible work in their limits (quota.go).
 //     Who waits for one of these holds back those behind it under the same, and nobody else. What asks for more than its quota, or
 //     than any node has, holds nobody back.

@@ -71,7 +71,7 @@ func TestReclaimAgainstNaive(t *testing.T) {
 		d := newDuel(t, rt)
 		at := d.w.at()
 		for i, name := range []string{"n1", "n2"} {
-			d.take(NodeSet{at, name, devices(name, 2+i, "big", 8*gi), []Resource{{"cpu", 9}}})
+			d.take(NodeSet{at, name, devices(name, 2+i, "big", 8*gi), []Resource{{"cpu", 9}}, nil})
 		}
 		limit := rapid.SampledFrom([]*api.Quota{nil, new(api.Quota(4000))}).Draw(rt, "limit")
 		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}, Order: d.g.order()}})
@@ -103,7 +103,7 @@ func (d *duel) reclaimEvent() Event {
 		w := &owner.Workload
 		w.Queue, w.Feasibility, w.Model, w.Resources = g.pick("owner", "org", "team"), "", "", nil
 		w.Share = api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
-		w.Tasks, w.Devices = g.int("tasks", 1, 2), g.int("devices", 1, 2)
+		w.Tasks, w.Devices, w.Max = g.int("tasks", 1, 2), g.int("devices", 1, 2), 0
 		return owner
 	}
 	guest := g.submit()
@@ -111,6 +111,9 @@ func (d *duel) reclaimEvent() Event {
 	w.Queue, w.Feasibility, w.Model, w.Resources, w.Preemptible = g.pick("guest", "other", "default", "team", "other"), "", "", nil, g.int("firm", 0, 7) > 0
 	w.Share = api.Share{Compute: api.Compute{Floor: api.Milli(g.int("half", 1, 2)) * 500, Ceiling: 1000}}
 	w.Tasks, w.Devices = 1+g.int("gang", 0, 4)/4, 1
+	if w.Max = 0; g.int("elastic", 0, 1) == 0 {
+		w.Max, w.Roles = w.Tasks+g.int("more", 1, 3), nil
+	}
 	return guest
 }
 

@@ -43,26 +43,34 @@ type Engine struct {
 
 	predictor *predict.Predictor
 
-	work    map[string]*workload
-	line    *ordered.List[*workload] // all that wait, in their order
-	groups  map[groupKey]*group      // those of the line that may be tried
-	parked  *ordered.List[*workload] // those of the line that may not be tried before a time
-	shapes  map[shapeKey]*shape
-	tallies map[shapeKey]*tally
-	pooled  pooling
-	guests  map[*workload]bool         // that hold something of a pool that is not for them, or did
-	ends    *ordered.List[*task]       // running tasks with a time limit, by its end
-	held    map[fleet.DeviceID][]*task // tasks with a grant on a device
-	above   map[fleet.DeviceID]int     // how many grants there hold memory above their floors; none: no entry
-	grants  map[string]grantAt         // by UID
-	pending map[ActionID]*proposal
+	work     map[string]*workload
+	line     *ordered.List[*workload] // all that wait, in their order
+	groups   map[groupKey]*group      // those of the line that may be tried
+	parked   *ordered.List[*workload] // those of the line that may not be tried before a time
+	shapes   map[shapeKey]*shape
+	tallies  map[shapeKey]*tally
+	pooled   pooling
+	guests   map[*workload]bool     // that hold something of a pool that is not for them, or did
+	elastics map[*workload]bool     // elastic workloads that were placed
+	surplus  int                    // their replicas above those that they are sure of
+	tight    bool                   // limits may be passed by these
+	ungrown  bool                   // workloads may grow that did not, for more may be adopted first
+	ends     *ordered.List[*task]   // running tasks with a time limit, by its end
+	held     holders                // tasks with a grant on a device
+	above    map[fleet.DeviceID]int // how many grants there hold memory above their floors; none: no entry
+	grants   map[string]grantAt     // by UID
+	pending  map[ActionID]*proposal
+	sparing  map[*workload]bool // that nobody takes back before a time
 
-	plans   map[ActionID]*plan // of reclaim and preemption, under way
-	lowest  int32              // no preemptible work was ever of a lower priority
-	settled bool               // the last pass left nothing that would start by time alone
-	moves   uint64             // counts what may make a plan possible that was not
-	sized   queue.Amounts      // of the fleet, as of sizedAt
-	sizedAt uint64             // Changes, plus 1
+	plans   map[ActionID]*plan // of reclaim, preemption and moves, under way
+	planned int                // workloads that wait for a plan, under way or carried out
+	moving  moving
+	lowest  int32          // no preemptible work was ever of a lower priority
+	ending  map[*task]bool // that are being ended, and some that were: see someEnd
+	settled bool           // the last pass left nothing that would start by time alone
+	moves   uint64         // counts what may make a plan possible that was not
+	sized   queue.Amounts  // of the fleet, as of sizedAt
+	sizedAt uint64         // Changes, plus 1
 
 	out []Action
 
@@ -78,7 +86,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 	e := &Engine{
 		config: config,
 		nextID: max(1, config.FirstAction),
-		lowest: math.MaxInt32,
+		lowest: math.MaxInt32, ending: map[*task]bool{},
 		fleet:  f,
 		placer: place.New(f),
 		queues: queue.New(),
@@ -94,9 +102,10 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			}
 			return a.seq < b.seq
 		}),
-		shapes:  map[shapeKey]*shape{},
-		tallies: map[shapeKey]*tally{},
-		guests:  map[*workload]bool{},
+		shapes:   map[shapeKey]*shape{},
+		tallies:  map[shapeKey]*tally{},
+		guests:   map[*workload]bool{},
+		elastics: map[*workload]bool{},
 		ends: ordered.New(func(a, b *task) bool {
 			if x, y := a.end(), b.end(); x != y {
 				return x < y
@@ -106,11 +115,12 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			}
 			return a.index < b.index
 		}),
-		held:    map[fleet.DeviceID][]*task{},
 		above:   map[fleet.DeviceID]int{},
 		grants:  map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
+		sparing: map[*workload]bool{},
 		plans:   map[ActionID]*plan{},
+		moving:  (*savedMoving)(nil).load(),
 	}
 	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {
@@ -125,6 +135,7 @@ func (e *Engine) Step(event Event) []Action {
 	e.now = max(e.now, event.When())
 	e.queues.Now = int64(e.now)
 	e.out = nil
+	before := e.tight
 	switch event.(type) {
 	case Tick:
 		if e.settled && e.Next() > e.now {
@@ -132,23 +143,42 @@ func (e *Engine) Step(event Event) []Action {
 		}
 	case Submit:
 		e.settled = false
+	case QueueSet, PolicySet, NodeSet, Change, Adopt:
+		e.tight = true
+		e.settled = false
+		e.moves++
 	default:
 		e.settled = false
 		e.moves++
 	}
-	if might := e.apply(event); might || e.Next() <= e.now {
-		e.unpark()
-		e.schedule()
+	might := e.apply(event)
+	if len(e.out) == 1 {
+		if _, rejected := e.out[0].(Reject); rejected {
+			e.tight = before // nothing changed
+		}
 	}
+	if might || e.Next() <= e.now {
+		e.unpark()
+		_, adopted := event.(Adopt)
+		e.schedule(!adopted)
+	}
+	e.defragment(event)
 	return e.out
 }
 
 // Next is when the engine wants a Tick: Never if it wants none.
 func (e *Engine) Next() Time {
-	if c := e.parked.Begin(); c.Valid() {
-		return c.Value().retryAt
+	if e.ungrown {
+		return e.now
 	}
-	return Never
+	next := e.nextMoves()
+	if c := e.parked.Begin(); c.Valid() {
+		next = min(next, c.Value().retryAt)
+	}
+	for w := range e.sparing {
+		next = min(next, w.rarely().sparedUntil)
+	}
+	return next
 }
 
 // Now is the time of the last event.

@@ -124,14 +124,14 @@ func (a *ahead) endAndGoOn(t *task, f *Forecast) {
 	e.settled, e.out = false, nil
 	e.doubt()
 	e.unpark()
-	e.schedule()
+	e.schedule(true)
 	a.notes(f)
 }
 
-// notes takes down what was just started.
+// notes takes down what was just started. What runs already and grows does not start by that: its further replicas come behind task 0.
 func (a *ahead) notes(f *Forecast) {
 	for _, action := range a.e.out {
-		if p, ok := action.(Place); ok {
+		if p, ok := action.(Place); ok && p.Tasks[0].Task == 0 {
 			f.starts[p.Workload] = a.e.now
 		}
 	}
@@ -170,6 +170,8 @@ const (
 	UnknownEndless = "no_time_limit" // work without a time limit is in its way
 	UnknownNever   = "impossible"    // it could not start whatever ended
 	UnknownFar     = "too_far"       // more has to end before it than is looked at
+	UnknownHours   = "hours"         // its queue has used its device-hours up, and no forecast knows when it has some again
+	UnknownLent    = "nothing_lent"  // it may only have what pools lend, and when they do is not known
 )
 
 // maxInWay is how many workloads are named that are in the way of another.
@@ -208,8 +210,12 @@ func (e *Engine) Estimate(f *Outlook, id string) Estimate {
 		out.Earliest = min(out.Earliest, out.Latest)
 		return out
 	}
-	_, over := w.queue.Smaller(w.demand())
+	r, over := w.queue.Smaller(w.demand())
 	switch {
+	case over && r.Spent():
+		out.Unknown, out.Message = UnknownHours, "its queue has used its device-hours up, and when it has some again is not forecast"
+	case !over && !e.possible(w.shape) && e.mayBorrow(w):
+		out.Unknown, out.Message = UnknownLent, "it may have what pools lend alone, and when they do is not known"
 	case over || !e.possible(w.shape):
 		out.Unknown, out.Message = UnknownNever, "it could not start whatever ended"
 	case f.cut:
@@ -228,11 +234,11 @@ func (e *Engine) endless(w *workload) []string {
 	var all []*workload
 	for n := range e.fleet.Nodes {
 		for _, d := range e.fleet.DevicesOf(n) {
-			if len(e.held[d]) == 0 || !e.placer.Serves(&w.shape.Request, d) {
+			if len(e.held.on(d)) == 0 || !e.servedBy(w.shape, d) {
 				continue
 			}
-			for _, t := range e.held[d] {
-				if t.w.TimeLimit == 0 && !t.evicting && !slices.Contains(all, t.w) {
+			for _, t := range e.held.on(d) {
+				if t.w.TimeLimit == 0 && t.w.base == nil && !t.evicting && !slices.Contains(all, t.w) {
 					all = append(all, t.w)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 // quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
 // state: tests call it after every step, a host now and then.
 func (e *Engine) CheckInvariants() error {
-	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.fleet.CheckIndex} {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.checkMoves, e.checkElastic, e.fleet.CheckIndex} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (e *Engine) checkBooks() error {
 				g := &t.grants[i]
 				b := books[g.device]
 				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Memory: b.Memory + g.taken(), Grants: b.Grants + 1}
-				if !slices.Contains(e.held[g.device], t) || e.grants[g.UID] != (grantAt{t, i}) {
+				if !slices.Contains(e.held.on(g.device), t) || e.grants[g.UID] != (grantAt{t, i}) {
 					return fmt.Errorf("grant %s is not listed on its device", g.UID)
 				}
 			}
@@ -40,7 +40,7 @@ func (e *Engine) checkBooks() error {
 				continue
 			}
 			tasks += len(t.grants)
-			for _, a := range w.shape.Resources {
+			for _, a := range t.request().Resources {
 				if taken[t.node] == nil {
 					taken[t.node] = map[fleet.ResourceID]int64{}
 				}
@@ -54,7 +54,7 @@ func (e *Engine) checkBooks() error {
 				return fmt.Errorf("device %s: the books say %+v, its grants add up to %+v", e.fleet.Device(d).UUID, got, books[d])
 			}
 			delete(books, d)
-			tasks -= len(e.held[d])
+			tasks -= len(e.held.on(d))
 		}
 		for r := range e.fleet.Resources() {
 			id := fleet.ResourceID(r)
@@ -86,8 +86,8 @@ func (e *Engine) checkGrants() error {
 			if t.index != i || t.w != w {
 				return fmt.Errorf("workload %s: task %d is entered as another", w.ID, i)
 			}
-			if w.placing != 0 && !t.started && t.live() && len(t.grants) != w.Devices {
-				return fmt.Errorf("workload %s: task %d is placed with %d of %d grants", w.ID, i, len(t.grants), w.Devices)
+			if w.placing != 0 && !t.started && t.live() && len(t.grants) != t.request().Devices {
+				return fmt.Errorf("workload %s: task %d is placed with %d of %d grants", w.ID, i, len(t.grants), t.request().Devices)
 			}
 			for k := range t.grants {
 				g := &t.grants[k]
@@ -106,11 +106,11 @@ func (e *Engine) checkGrants() error {
 					above[g.device]++
 				}
 			}
-			if t.evicting && t.live() && (t.evictCode == "" || t.evict != 0 && e.pending[t.evict] == nil) {
+			if t.evicting && t.live() && (t.evictCode() == "" || t.evict != 0 && e.pending[t.evict] == nil) {
 				return fmt.Errorf("task %d of workload %s is being evicted without a reason or a proposal", i, w.ID)
 			}
 		}
-		if !w.waiting() && !slices.ContainsFunc(w.tasks, (*task).live) {
+		if !w.waiting() && !w.live() && len(w.more()) == 0 {
 			return fmt.Errorf("workload %s holds nothing, does not wait and is still known", w.ID)
 		}
 	}
@@ -131,7 +131,7 @@ func (e *Engine) checkQueues() error {
 		queue *queue.Node
 		model string
 	}
-	held, firm, all := map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[*queue.Node]*sums{}
+	held, firm, burst, all := map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[*queue.Node]*sums{}
 	for _, q := range e.queues.All() {
 		all[q] = &sums{}
 	}
@@ -139,7 +139,7 @@ func (e *Engine) checkQueues() error {
 		d := w.demand()
 		if w.waiting() {
 			all[w.queue].waiting++
-		} else {
+		} else if w.base == nil {
 			all[w.queue].holds++
 		}
 		for _, u := range w.uses(nil) {
@@ -148,13 +148,16 @@ func (e *Engine) checkQueues() error {
 		for q := w.queue; q != nil; q = q.Parent() {
 			if w.waiting() {
 				all[q].wants = all[q].wants.Plus(d.Amounts, 1)
-				all[q].parts += int64(d.Part) * d.Shares
+				all[q].parts += d.Parts()
 			}
 			for _, u := range w.uses(nil) {
 				for _, r := range slices.Compact([]row{{q, ""}, {q, u.model}}) {
 					held[r] = held[r].Plus(u.amounts, 1)
 					if d.Firm {
 						firm[r] = firm[r].Plus(u.amounts, 1)
+					}
+					if d.Burst {
+						burst[r] = burst[r].Plus(u.amounts, 1)
 					}
 				}
 			}
@@ -168,7 +171,7 @@ func (e *Engine) checkQueues() error {
 		}
 		for _, model := range append(q.Models(), "") {
 			gotHeld, gotFirm := q.Count(model)
-			if r := (row{q, model}); gotHeld != held[r] || gotFirm != firm[r] || model == "" && q.All.Held != gotHeld {
+			if r := (row{q, model}); gotHeld != held[r] || gotFirm != firm[r] || q.Burst(model) != burst[r] || model == "" && q.All.Held != gotHeld {
 				return fmt.Errorf("queue %s counts %v and %v of it firm on model %q; its workloads say %v and %v", q.Name, gotHeld, gotFirm, model, held[r], firm[r])
 			}
 			delete(held, row{q, model})
@@ -202,7 +205,14 @@ func (e *Engine) checkLine() error {
 			return fmt.Errorf("workload %s waits and may be tried both now and later, or never", w.ID)
 		}
 	}
-	members := e.parked.Len()
+	members := 0
+	for w := range e.parked.All {
+		if w.waiting() {
+			members++
+		} else if !e.elastics[w] || w.retryAt == 0 {
+			return fmt.Errorf("workload %s neither waits nor grows and may be tried later", w.ID)
+		}
+	}
 	for _, g := range e.groups {
 		if len(g.members) == 0 || !slices.IsSortedFunc(g.members, compare) {
 			return fmt.Errorf("a group of the line is empty or out of order")
@@ -228,16 +238,42 @@ func (e *Engine) checkGuests() error {
 		}
 	}
 	for w := range e.guests {
-		if e.work[w.ID] != w {
+		if e.work[w.key()] != w {
 			return fmt.Errorf("workload %s is listed as a guest and is not there", w.ID)
 		}
 	}
 	return nil
 }
 
+// checkElastic: further replicas are those of elastic workloads that were placed, in number and numbers.
+func (e *Engine) checkElastic() error {
+	surplus := 0
+	for _, w := range e.byID() {
+		if w.lifted {
+			return fmt.Errorf("workload %s was left out of the books by a trial", w.ID)
+		}
+		if grown := !w.waiting() && w.base == nil && w.elastic(); grown != e.elastics[w] || grown != (w.replicas != nil) {
+			return fmt.Errorf("workload %s may or may not grow, and is listed otherwise", w.ID)
+		}
+		if w.base != nil {
+			surplus++
+			if w.base.replica(int(w.first)) != w || int(w.first) < w.base.Tasks || int(w.first) >= w.base.Max || !w.Preemptible || w.queue != w.base.queue || w.base.placing != 0 || !w.live() {
+				return fmt.Errorf("replica %d of workload %s is none that it could have", w.first, w.ID)
+			}
+		}
+		if len(w.more()) > max(0, w.Max-w.Tasks) || !slices.IsSortedFunc(w.more(), func(a, b *workload) int { return int(a.first - b.first) }) {
+			return fmt.Errorf("workload %s has %d replicas above its %d and may have %d in all", w.ID, len(w.more()), w.Tasks, w.Max)
+		}
+	}
+	if surplus != e.surplus {
+		return fmt.Errorf("%d replicas above those that their workloads are sure of are counted, and there are %d", e.surplus, surplus)
+	}
+	return nil
+}
+
 func (e *Engine) checkProposals() error {
 	for id, p := range e.pending {
-		if e.work[p.w.ID] != p.w || id >= e.nextID {
+		if e.work[p.w.key()] != p.w || id >= e.nextID {
 			return fmt.Errorf("action %d is about a workload that is not there", id)
 		}
 		ok := false

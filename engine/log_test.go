@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // busyWorld is a world in which everything that a snapshot holds is there: what waits, was refused, runs, is being started,
@@ -26,8 +27,8 @@ func busyWorld(t testing.TB) *world {
 	}
 	gang := work("gang", 300)
 	gang.Tasks, gang.Devices = 2, 2
-	w.step(NodeSet{w.at(), "n1", devices("n1", 4, "m", 80*gi), []Resource{{"cpu", 16}}})
-	w.step(NodeSet{w.at(), "n2", devices("n2", 1, "m", 80*gi), []Resource{{"cpu", 16}}})
+	w.step(NodeSet{w.at(), "n1", devices("n1", 4, "m", 80*gi), []Resource{{"cpu", 16}}, nil})
+	w.step(NodeSet{w.at(), "n2", devices("n2", 1, "m", 80*gi), []Resource{{"cpu", 16}}, nil})
 	w.step(QueueSet{w.at(), api.QueueSpec{Name: "vision", Quota: 4500}})
 	w.step(Feasibility{At: w.at(), Class: "zone", Allowed: []string{"n2"}, Barred: []NodeReason{{"n1", "taint"}}})
 	w.step(Submit{At: w.at(), Workload: gang})
@@ -45,7 +46,7 @@ func busyWorld(t testing.TB) *world {
 	w.step(Submit{At: w.at(), Workload: work("e", 900)})
 	w.now += 1000
 	open := w.engine.Unanswered()
-	w.step(Refused{w.at(), open[len(open)-1].Action(), "", "disk full"})
+	w.step(Refused{At: w.at(), ID: open[len(open)-1].Action(), Reason: "disk full"})
 	w.step(Submit{At: w.at(), Workload: work("big", 1000)})
 	w.step(Adopt{At: w.at(), Workload: work("adopted", 100), Tasks: []Placing{{0, "n9", []Grant{{
 		UID: "adopted.0.0", Device: "n9-0", Compute: api.Compute{Floor: 100, Ceiling: 100}, Ceiling: gi, Weight: 1,
@@ -208,17 +209,17 @@ func TestReplayFindsTheDifference(t *testing.T) {
 func TestEventsReadBack(t *testing.T) {
 	share := api.Share{Compute: api.Compute{Floor: 250, Ceiling: 800}, Memory: api.Memory{Floor: api.Amount{Bytes: gi}, Ceiling: api.Amount{Part: 333}}, Weight: 3}
 	priority, queue, at := int32(-3), "q", At{17}
-	work := Workload{"w", "u", "n", "q", api.Batch, 2, 3, 4, share, "m", []Resource{{"cpu", 1}}, "zone", 99, true}
+	work := Workload{"w", "u", "n", "q", api.Batch, 2, 3, 7, 4, share, "m", []Resource{{"cpu", 1}}, "rack", "link", "zone", 99, true, true, true, []Role{{"launcher", 1, 2, share, "m", []Resource{{"cpu", 2}}, "leaders"}}}
 	grant := Grant{"w.0.0", "d", share.Compute, gi, 2 * gi, 5}
 	placing := []Placing{{1, "n", []Grant{grant}}}
 	for _, ev := range []Event{
-		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why"}}, []Resource{{"cpu", 3}}},
+		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why"}}, []Resource{{"cpu", 3}}, []fleet.Domain{{Level: "rack", Name: "r1"}}},
 		NodeGone{at, "n"},
 		DeviceHealth{at, "n", "d", api.Down, "XID 79"},
 		Usage{at, []GrantUsage{{"w.0.0-1", gi}}},
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
 		QueueGone{at, "q"},
-		Submit{at, work, 7},
+		Submit{at, work, 7, "v"},
 		Learn{at, []Past{{work, 9, 8}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},
@@ -226,7 +227,7 @@ func TestEventsReadBack(t *testing.T) {
 		Ended{at, "w", 1},
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
 		Done{at, 4},
-		Refused{at, 4, "n", "why"},
+		Refused{at, 4, "n", "why", 5},
 		Adopt{at, work, placing, 6},
 		Tick{at},
 	} {
@@ -275,14 +276,14 @@ func TestNotWritten(t *testing.T) {
 // TestTextOfAnyBytes: reasons and names that are not UTF-8 are decided upon as they are logged, so that the log replays.
 func TestTextOfAnyBytes(t *testing.T) {
 	w := newWorld(t, Config{})
-	w.step(NodeSet{w.at(), "n\xff", devices("n\xff", 1, "m\xfe", gi), []Resource{{"c\xff", 1}}})
+	w.step(NodeSet{w.at(), "n\xff", devices("n\xff", 1, "m\xfe", gi), []Resource{{"c\xff", 1}}, nil})
 	work := Workload{ID: "w\xff", Tasks: 1, Devices: 1, Model: "m\xfe", Share: api.Share{Compute: api.Compute{Floor: 500, Ceiling: 500}}}
 	w.step(Submit{At: w.at(), Workload: work})
 	w.settle()
 	work.ID = "w2 �\\ufffd"
 	w.step(Submit{At: w.at(), Workload: work})
 	w.settle()
-	w.step(Refused{w.at(), 99, "n\xff", "bad\xff"})
+	w.step(Refused{At: w.at(), ID: 99, Node: "n\xff", Reason: "bad\xff"})
 	w.step(Cancel{w.at(), "w\xff", "asked\xff"})
 	w.step(DeviceHealth{w.at(), "n\xff", "n\xff-0", api.Down, "XID\xff"})
 	replayed, err := Replay(bytes.NewReader(w.log.Bytes()))

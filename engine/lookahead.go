@@ -13,7 +13,7 @@ type ahead struct {
 
 // lookAhead calls look with time gone on to at, and takes back what it did. Looks ahead nest.
 func (e *Engine) lookAhead(at Time, look func(a *ahead)) {
-	now, nextID, seq, out, settled := e.now, e.nextID, e.seq, e.out, e.settled
+	now, nextID, seq, out, settled, ungrown := e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown
 	queues, seen, names := e.queues.Save(), e.placer.SaveSeen(), e.fleet.Names()
 	outer, mark := e.ahead, e.fleet.Begin()
 	e.ahead = &ahead{e: e, promises: map[*workload]Promise{}}
@@ -30,7 +30,7 @@ func (e *Engine) lookAhead(at Time, look func(a *ahead)) {
 	queues()
 	seen()
 	e.fleet.ForgetSince(names)
-	e.now, e.nextID, e.seq, e.out, e.settled = now, nextID, seq, out, settled
+	e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown = now, nextID, seq, out, settled, ungrown
 	e.doubt()
 }
 
@@ -61,6 +61,7 @@ func (a *ahead) started(w *workload) {
 		}
 		delete(e.pending, w.placing)
 		w.placing, w.tasks = 0, nil
+		e.stops(w)
 		e.line.Insert(w)
 		e.regroup(w)
 	})
@@ -69,7 +70,9 @@ func (a *ahead) started(w *workload) {
 // unparked has a workload wait for its time again.
 func (a *ahead) unparked(w *workload, retryAt Time) {
 	a.later(func() {
-		a.e.ungroup(w)
+		if w.waiting() {
+			a.e.ungroup(w)
+		}
 		w.retryAt = retryAt
 		a.e.parked.Insert(w)
 	})
@@ -98,9 +101,19 @@ func (a *ahead) using(g *grant) {
 func (e *Engine) setPlan(w *workload, id ActionID) {
 	if a := e.ahead; a != nil {
 		before := w.plan
-		a.later(func() { w.plan = before })
+		a.later(func() { e.planFor(w, before) })
 	}
-	w.plan = id
+	e.planFor(w, id)
+}
+
+// planFor is setPlan that stays.
+func (e *Engine) planFor(w *workload, id ActionID) {
+	if w.plan != 0 {
+		e.planned--
+	}
+	if w.plan = id; id != 0 {
+		e.planned++
+	}
 }
 
 // unlist takes a task, and what it holds, out of all lists but the fleet's books and the queues.
@@ -112,10 +125,7 @@ func (e *Engine) unlist(t *task) {
 		g := &t.grants[i]
 		delete(e.grants, g.UID)
 		e.countAbove(g, -1)
-		e.held[g.device] = slices.DeleteFunc(e.held[g.device], func(o *task) bool { return o == t })
-		if len(e.held[g.device]) == 0 {
-			delete(e.held, g.device)
-		}
+		e.held.remove(g.device, t)
 	}
 }
 
@@ -123,7 +133,7 @@ func (e *Engine) unlist(t *task) {
 func (e *Engine) list(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
-		e.held[g.device] = append(e.held[g.device], t)
+		e.held.add(g.device, t)
 		e.grants[g.UID] = grantAt{t, i}
 		e.countAbove(g, 1)
 	}
@@ -144,15 +154,8 @@ func (a *ahead) end(t *task) {
 	delete(e.pending, t.evict)
 	e.unlist(t)
 	e.giveBack(t)
-	over := !slices.ContainsFunc(w.tasks, (*task).live)
-	if over {
-		w.queue.Holds--
-		delete(e.work, w.ID)
-	}
+	a.left(w, !was.evicting)
 	a.later(func() {
-		if over {
-			e.work[w.ID] = w
-		}
 		*t = was
 		if pl != nil {
 			pl.tasks = planned

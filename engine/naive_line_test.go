@@ -11,7 +11,9 @@ import (
 )
 
 func (w *naiveWork) takesNothing() bool {
-	return w.Share.Compute.Floor == 0 && w.Share.Memory.Floor.IsZero() && len(w.Resources) == 0
+	return !w.anyPart(func(one *Workload) bool {
+		return one.Share.Compute.Floor > 0 || !one.Share.Memory.Floor.IsZero() || len(one.Resources) > 0
+	})
 }
 
 // above are a queue and those over it.
@@ -34,18 +36,22 @@ type reserved struct {
 
 // schedule makes passes until one starts nothing; with work of one queue only, one.
 func (n *naive) schedule(out *strings.Builder) {
-	for n.pass(out) {
+	n.shed(out)
+	p := naivePass{naive: n, out: out}
+	for p.walkAll() {
+		p = naivePass{naive: n, out: out}
 	}
+	p.grow()
 }
 
-func (n *naive) pass(out *strings.Builder) (again bool) {
+func (p *naivePass) walkAll() (again bool) {
+	n := p.naive
 	var line []*naiveWork
 	for _, w := range n.work {
 		if w.tasks == nil && w.retryAt <= n.now {
 			line = append(line, w)
 		}
 	}
-	p := naivePass{naive: n, out: out}
 	n.wanting = nil
 	for part := range len(n.pools) + 1 {
 		p.head, p.reserve = nil, nil
@@ -56,8 +62,9 @@ func (n *naive) pass(out *strings.Builder) (again bool) {
 		}
 	}
 	for p.lend() {
+		p.began = true
 	}
-	return again
+	return again || p.held && p.began
 }
 
 // walk tries one after the other, and says whether what started may change whose turn it is.
@@ -110,7 +117,7 @@ func (p *naivePass) lend() bool {
 	for len(line) > 0 {
 		w := n.next("", line, fair)
 		line = slices.DeleteFunc(line, func(o *naiveWork) bool { return o == w })
-		if !w.Preemptible || w.plan != nil && len(w.plan.tasks) > 0 || n.refusal(w, "", 0, nil, false) != nil ||
+		if !w.Preemptible || n.holds(w) || w.plan != nil && len(w.plan.tasks) > 0 || n.refusal(w, "", 0, nil, false) != nil ||
 			slices.ContainsFunc(p.closed, func(b *naiveBound) bool { return n.concerns(b, w) }) {
 			continue
 		}
@@ -129,7 +136,7 @@ func (p *naivePass) lend() bool {
 // alike says that two workloads are the same in all that decides whether they may start.
 func (n *naive) alike(a, b *naiveWork) bool {
 	x, y := a.Workload, b.Workload
-	x.User, x.Name = y.User, y.Name
+	x.User, x.Name, x.Max = y.User, y.Name, y.Max
 	if len(n.pools) == 0 {
 		x.Class = y.Class
 	}
@@ -148,19 +155,24 @@ type naivePass struct {
 	reserve *reserved
 	closed  []*naiveBound
 	heads   []*naiveWork // of the parts of the line
+	held    bool         // a patient one left room to another's plan
+	began   bool
+}
+
+// holds says that one would take what comes free for another.
+func (n *naive) holds(w *naiveWork) bool {
+	return w.Patient && slices.ContainsFunc(n.work, func(o *naiveWork) bool { return o.tasks == nil && o.plan != nil })
 }
 
 // crowded are the nodes on which a first in line could run that wants CPU as a workload does.
 func (p *naivePass) crowded(w *naiveWork) map[string]bool {
 	nodes := map[string]bool{}
 	for _, h := range p.heads {
-		if h == w || h.tasks != nil || len(h.Resources) == 0 || len(w.Resources) == 0 {
+		if h == w || h.tasks != nil || !h.cpu() || !w.cpu() {
 			continue
 		}
-		one := h.Workload
-		one.Tasks = 1
 		for node := range p.nodes {
-			if _, ok := p.empty().fit(&one, func(other string, _ Device, _ left) bool { return other != node }); ok {
+			if p.runsOn(h, node) {
 				nodes[node] = true
 			}
 		}
@@ -180,12 +192,16 @@ func (n *naivePass) try(w *naiveWork) bool {
 		}
 		return false
 	}
+	if n.holds(w) {
+		n.held, n.wanting = true, append(n.wanting, w)
+		return false
+	}
 	now := n.full()
 	spots, ok := now.fit(&w.Workload, n.kept(w, nil))
 	switch {
 	case n.head == nil && !ok:
 		n.wanting = append(n.wanting, w)
-		if !n.closedByModel(w) {
+		if !n.closedByModel(w) && !w.Patient {
 			n.head = w
 			n.reclaim(n.out, w)
 		}
@@ -203,6 +219,7 @@ func (n *naivePass) try(w *naiveWork) bool {
 		}
 	}
 	n.start(n.out, w, spots)
+	n.began = true
 	return true
 }
 
@@ -256,6 +273,15 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 	return &reserved{}
 }
 
+// runsOn says that a task of a workload could run on a node where nothing else is.
+func (n *naive) runsOn(w *naiveWork, node string) bool {
+	return w.anyPart(func(one *Workload) bool {
+		one.Tasks = 1
+		_, ok := n.empty().fit(one, func(other string, _ Device, _ left) bool { return other != node })
+		return ok
+	})
+}
+
 func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []naiveSpot {
 	if r.known && w.TimeLimit > 0 && n.now+w.TimeLimit <= r.at {
 		return spots
@@ -269,19 +295,21 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 			if kept != nil && kept(node, d, l) {
 				return true
 			}
-			shared := len(w.Resources) > 0 && len(head.Resources) > 0
-			alone := head.Workload
-			alone.Tasks = 1
-			there := n.empty()
-			_, ok := there.fit(&alone, func(other string, _ Device, _ left) bool { return other != node })
-			if !ok || !shared && !n.serves(&head.Workload, node, d) {
+			shared := w.cpu() && head.cpu()
+			if !n.runsOn(head, node) || !shared && !head.anyPart(func(one *Workload) bool { return n.serves(one, node, d) }) {
 				return false
 			}
 			// Where all of the head fits beside it, it keeps nothing from the head.
-			tasks := head.Tasks
-			compute := min(api.Milli(tasks)*head.Share.Compute.Floor, api.WholeDevice)
-			memory := min(api.Bytes(tasks)*head.Share.Memory.Floor.Of(d.Memory), d.Memory)
-			return shared || l.compute-w.Share.Compute.Floor < compute || l.memory-w.Share.Memory.Floor.Of(d.Memory) < memory
+			var compute, takes api.Milli
+			var memory, takesMemory api.Bytes
+			for _, one := range head.parts() {
+				compute += api.Milli(one.Tasks) * one.Share.Compute.Floor
+				memory += api.Bytes(one.Tasks) * one.Share.Memory.Floor.Of(d.Memory)
+			}
+			for _, one := range w.parts() {
+				takes, takesMemory = max(takes, one.Share.Compute.Floor), max(takesMemory, one.Share.Memory.Floor.Of(d.Memory))
+			}
+			return shared || l.compute-takes < min(compute, api.WholeDevice) || l.memory-takesMemory < min(memory, d.Memory)
 		})
 		return spots
 	}
@@ -298,8 +326,12 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 	if !ok {
 		return nil
 	}
-	for _, s := range spots {
-		r.then.take(&w.Workload, s.node, s.devices, 1)
+	left := slices.Clone(spots)
+	for _, one := range w.parts() {
+		for _, s := range left[:one.Tasks] {
+			r.then.take(one, s.node, s.devices, 1)
+		}
+		left = left[one.Tasks:]
 	}
 	return spots
 }
@@ -319,7 +351,8 @@ func (n *naive) start(out *strings.Builder, w *naiveWork, spots []naiveSpot) {
 func (n *naive) placedAs(actions []Action) {
 	for _, a := range actions {
 		if p, ok := a.(Place); ok {
-			n.find(p.Workload).placing, n.find(p.Workload).placed = p.ID, p.ID
+			w, _ := n.task(p.Workload, p.Tasks[0].Task)
+			w.placing, w.placed = p.ID, p.ID
 		}
 	}
 }

@@ -14,12 +14,18 @@ type naiveAmounts [3]int64
 
 // naiveDemand is what a workload would hold on devices of one model and size; the empty model: as far as it is known before.
 func naiveDemand(w *Workload, model string, size api.Bytes) naiveAmounts {
-	shares := int64(w.Devices * w.Tasks)
-	memory := int64(w.Share.Memory.Floor.Bytes)
-	if model != "" {
-		memory = int64(w.Share.Memory.Floor.Of(size))
+	var sum naiveAmounts
+	for _, one := range w.parts() {
+		shares := int64(one.Devices * one.Tasks)
+		memory := int64(one.Share.Memory.Floor.Bytes)
+		if model != "" {
+			memory = int64(one.Share.Memory.Floor.Of(size))
+		}
+		for r, a := range (naiveAmounts{int64(one.Share.Compute.Floor), memory, 1}) {
+			sum[r] += a * shares
+		}
 	}
-	return naiveAmounts{int64(w.Share.Compute.Floor) * shares, memory * shares, shares}
+	return sum
 }
 
 // naiveBound is one number that a queue may not pass.
@@ -89,8 +95,8 @@ func (n *naive) held(queue, model string, firm, below bool) (sum naiveAmounts) {
 		for _, t := range w.tasks {
 			for _, uuid := range t.devices {
 				if d := n.device(t.node, uuid); !t.over && (model == "" || d.Model == model) {
-					sum[0] += int64(w.Share.Compute.Floor)
-					sum[1] += int64(w.Share.Memory.Floor.Of(d.Memory))
+					sum[0] += int64(w.asks(t).Share.Compute.Floor)
+					sum[1] += int64(w.asks(t).Share.Memory.Floor.Of(d.Memory))
 					sum[2]++
 				}
 			}
@@ -102,8 +108,8 @@ func (n *naive) held(queue, model string, firm, below bool) (sum naiveAmounts) {
 // refusal is the first bound that a workload would pass on devices of a model, beside what others are to hold; alone: if nothing
 // else were held.
 func (n *naive) refusal(w *naiveWork, model string, size api.Bytes, beside *naiveWork, alone bool) *naiveBound {
-	if w.Model != "" && model == "" {
-		model = w.Model // its memory is still not known
+	if w.onModel() != "" && model == "" {
+		model = w.onModel() // its memory is still not known
 	}
 	want := naiveDemand(&w.Workload, map[bool]string{true: model}[size > 0], size)
 	for _, b := range n.bounds(w.Queue, model) {
@@ -114,7 +120,7 @@ func (n *naive) refusal(w *naiveWork, model string, size api.Bytes, beside *naiv
 		if alone {
 			held = 0
 		}
-		if beside != nil && slices.Contains(n.above(beside.Queue), b.queue) && (b.limit || !beside.Preemptible) && (b.model == "" || b.model == beside.Model) {
+		if beside != nil && slices.Contains(n.above(beside.Queue), b.queue) && (b.limit || !beside.Preemptible) && (b.model == "" || b.model == beside.onModel()) {
 			held += naiveDemand(&beside.Workload, "", 0)[b.resource]
 		}
 		if held+want[b.resource] > b.amount {
@@ -126,8 +132,8 @@ func (n *naive) refusal(w *naiveWork, model string, size api.Bytes, beside *naiv
 
 // concerns says that a workload counts against a bound that someone waits for.
 func (n *naive) concerns(b *naiveBound, w *naiveWork) bool {
-	uses := naiveDemand(&w.Workload, "", 0)[b.resource] > 0 || b.resource == 1 && w.Share.Memory.Floor.Part > 0
-	return uses && (b.limit || !w.Preemptible) && (b.model == "" || w.Model == "" || w.Model == b.model) &&
+	uses := naiveDemand(&w.Workload, "", 0)[b.resource] > 0 || b.resource == 1 && w.parted()
+	return uses && (b.limit || !w.Preemptible) && (b.model == "" || w.onModel() == "" || w.onModel() == b.model) &&
 		slices.Contains(n.above(w.Queue), b.queue)
 }
 
@@ -135,7 +141,7 @@ func (n *naive) concerns(b *naiveBound, w *naiveWork) bool {
 func (n *naive) depends(w *naiveWork) bool {
 	for _, model := range []string{"big", "small"} {
 		for _, b := range n.bounds(w.Queue, model) {
-			if b.model != "" && w.Model == "" || w.Share.Memory.Floor.Part > 0 && b.resource == 1 && (b.model == "" || b.model == w.Model) {
+			if b.model != "" && w.onModel() == "" || w.parted() && b.resource == 1 && (b.model == "" || b.model == w.onModel()) {
 				return true
 			}
 		}
@@ -229,12 +235,14 @@ func (n *naive) size() (sum naiveAmounts) {
 // wanted is what a queue holds and what waits in it, with those under it where below is set.
 func (n *naive) wanted(queue string, below bool) naiveAmounts {
 	sum, parts, size := n.held(queue, "", false, below), int64(0), n.size()
-	for _, w := range n.work {
+	for _, w := range append(slices.Clone(n.work), n.wishes...) {
 		if w.tasks == nil && (w.Queue == queue || below && slices.Contains(n.above(w.Queue), queue)) {
 			for r, a := range naiveDemand(&w.Workload, "", 0) {
 				sum[r] += a
 			}
-			parts += int64(w.Share.Memory.Floor.Part) * int64(w.Devices*w.Tasks)
+			for _, one := range w.parts() {
+				parts += int64(one.Share.Memory.Floor.Part) * int64(one.Devices*one.Tasks)
+			}
 		}
 	}
 	if size[2] > 0 {
@@ -360,14 +368,17 @@ func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 
 // over says that the queue has no quota for the workload, or would pass one.
 func (n *naive) over(queue string, w *naiveWork) bool {
+	if w.base != nil {
+		return true
+	}
 	some := false
-	for _, b := range n.bounds(queue, w.Model) {
+	for _, b := range n.bounds(queue, w.onModel()) {
 		if b.queue != queue || b.limit {
 			continue
 		}
 		some = true
 		want := naiveDemand(&w.Workload, "", 0)[b.resource]
-		if want > 0 && n.held(queue, b.model, false, true)[b.resource]+want > b.amount {
+		if want > 0 && n.held(queue, b.model, false, true)[b.resource]-n.burst(queue, b.model)[b.resource]+want > b.amount {
 			return true
 		}
 	}

@@ -29,7 +29,7 @@ func (n *naive) leavePlan(t *naiveTask) {
 
 // reclaim takes back for a workload what its queue is guaranteed.
 func (n *naive) reclaim(out *strings.Builder, w *naiveWork) {
-	if w.plan != nil && len(w.plan.tasks) > 0 {
+	if w.Patient || w.plan != nil && len(w.plan.tasks) > 0 {
 		return
 	}
 	w.plan = nil
@@ -41,20 +41,30 @@ func (n *naive) reclaim(out *strings.Builder, w *naiveWork) {
 	w.plan = &naivePlan{w: w}
 	n.plans = append(n.plans, w.plan)
 	for _, v := range chosen {
-		for i, t := range v.tasks {
-			if !t.over {
-				t.plan, t.evicting = w.plan, true
-				w.plan.tasks = append(w.plan.tasks, t)
-				fmt.Fprintf(out, "evict %s %d\n", v.ID, i)
+		for _, x := range append(n.more(v), v) {
+			for i, t := range x.tasks {
+				if !t.over && !t.evicting {
+					t.plan, t.evicting = w.plan, true
+					w.plan.tasks = append(w.plan.tasks, t)
+					fmt.Fprintf(out, "evict %s %d\n", x.ID, x.first+i)
+				}
 			}
 		}
 	}
 }
 
-// assumingPlans calls look as if the plans under way were carried out and what they are for had started.
+// assumingPlans calls look as if what is being ended had ended, the plans under way were carried out and what they are for had started.
 func (n *naive) assumingPlans(look func()) {
 	var gone []*naiveTask
 	var started []*naiveWork
+	for _, w := range n.work {
+		for _, t := range w.tasks {
+			if !t.over && t.evicting && t.plan == nil {
+				t.over = true
+				gone = append(gone, t)
+			}
+		}
+	}
 	for _, pl := range n.plans {
 		for _, t := range pl.tasks {
 			t.over = true
@@ -83,10 +93,12 @@ func (n *naive) assumingPlans(look func()) {
 func (n *naive) without(victims []*naiveWork, look func()) {
 	var gone []*naiveTask
 	for _, v := range victims {
-		for _, t := range v.tasks {
-			if !t.over {
-				t.over = true
-				gone = append(gone, t)
+		for _, x := range append(n.more(v), v) {
+			for _, t := range x.tasks {
+				if !t.over && (x == v || !t.evicting) {
+					t.over = true
+					gone = append(gone, t)
+				}
 			}
 		}
 	}
@@ -117,12 +129,15 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 		}
 	}
 	slices.SortFunc(all, func(a, b *naiveWork) int {
-		return cmp.Or(count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+		if a.base != nil && b.base != nil {
+			return lastStartedFirst(a, b)
+		}
+		return cmp.Or(count(b.base != nil)-count(a.base != nil), count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
 	})
 	var chosen []*naiveWork
 	for _, v := range all {
 		n.without(chosen, func() {
-			if n.borrows(v, w) || n.guest(v, w) {
+			if v.base != nil || n.borrows(v, w) || n.guest(v, w) {
 				chosen = append(chosen, v)
 			}
 		})
@@ -141,7 +156,7 @@ func (n *naive) prune(w *naiveWork, chosen []*naiveWork, spots []naiveSpot) []*n
 	for _, v := range chosen {
 		if slices.ContainsFunc(v.tasks, func(t *naiveTask) bool {
 			return !t.over && slices.ContainsFunc(spots, func(s naiveSpot) bool {
-				return s.node == t.node && (len(w.Resources) > 0 || slices.ContainsFunc(t.devices, func(d string) bool { return slices.Contains(s.devices, d) }))
+				return s.node == t.node && (w.cpu() || slices.ContainsFunc(t.devices, func(d string) bool { return slices.Contains(s.devices, d) }))
 			})
 		}) {
 			needed = append(needed, v)
@@ -165,7 +180,7 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 	for _, t := range v.tasks {
 		live, evicting = live || !t.over, evicting || !t.over && t.evicting
 		for _, uuid := range t.devices {
-			stands = stands || !t.over && (n.serves(&w.Workload, t.node, n.device(t.node, uuid)) || len(w.Resources) > 0)
+			stands = stands || !t.over && (w.anyPart(func(one *Workload) bool { return n.serves(one, t.node, n.device(t.node, uuid)) }) || w.cpu())
 		}
 	}
 	if v.plan != nil { // it only waits, and is taken for started
@@ -174,7 +189,12 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 	if !live || evicting || !stands || !v.Preemptible || v.placing != 0 || v.cancelled {
 		return false
 	}
-	if n.guest(v, w) {
+	for _, x := range n.more(v) {
+		if x.placing != 0 {
+			return false
+		}
+	}
+	if v.base != nil || n.guest(v, w) {
 		return true
 	}
 	if !n.borrows(v, w) {
@@ -224,7 +244,7 @@ func (n *naive) counted(w *naiveWork) int32 {
 
 // passes says that a quota of the queue itself would be passed.
 func (n *naive) passes(queue string, w *naiveWork) bool {
-	return n.over(queue, w) && slices.ContainsFunc(n.bounds(queue, w.Model), func(b naiveBound) bool { return b.queue == queue && !b.limit })
+	return n.over(queue, w) && slices.ContainsFunc(n.bounds(queue, w.onModel()), func(b naiveBound) bool { return b.queue == queue && !b.limit })
 }
 
 // borrows says that each queue of v below where it meets w's holds more than its quota on a model that v is on.
@@ -257,7 +277,7 @@ func (n *naive) holdsMore(queue, model string) bool {
 		quotas = slices.DeleteFunc(quotas, func(b naiveBound) bool { return b.model == "" })
 	}
 	return len(quotas) == 0 || slices.ContainsFunc(quotas, func(b naiveBound) bool {
-		return n.held(queue, b.model, false, true)[b.resource] > b.amount
+		return n.held(queue, b.model, false, true)[b.resource]-n.burst(queue, b.model)[b.resource] > b.amount
 	})
 }
 
@@ -265,7 +285,7 @@ func (n *naive) holdsMore(queue, model string) bool {
 func (n *naive) loss(v *naiveWork) (sum int64) {
 	for _, t := range v.tasks {
 		if !t.over {
-			sum += int64(n.now-t.since+60_000_000) / 1000 * max(1, int64(v.Share.Compute.Floor)*int64(len(t.devices)))
+			sum += int64(n.now-t.since+60_000_000) / 1000 * max(1, int64(v.asks(t).Share.Compute.Floor)*int64(len(t.devices)))
 		}
 	}
 	return sum

@@ -39,10 +39,11 @@ func (r room) take(w *Workload, node string, devices []string, sign int) {
 
 // hold takes what a running task holds: its floors, and the memory that it holds above them.
 func (r room) hold(w *naiveWork, t *naiveTask, sign int) {
-	r.take(&w.Workload, t.node, t.devices, sign)
+	asks := w.asks(t)
+	r.take(asks, t.node, t.devices, sign)
 	for _, uuid := range t.devices {
 		l := r.left[uuid]
-		l.memory -= max(0, t.used[uuid]-w.Share.Memory.Floor.Of(r.n.device(t.node, uuid).Memory)) * api.Bytes(sign)
+		l.memory -= max(0, t.used[uuid]-asks.Share.Memory.Floor.Of(r.n.device(t.node, uuid).Memory)) * api.Bytes(sign)
 		r.left[uuid] = l
 	}
 }
@@ -121,7 +122,7 @@ func (n *naive) admits(w *Workload, node string, d Device) bool {
 	for name, other := range n.nodes {
 		for _, o := range other.devices {
 			if q := n.poolOf(name, o); q != nil && q.Name == p.Name && slices.ContainsFunc(n.wanting, func(v *naiveWork) bool {
-				return slices.Contains(p.Classes, v.Class) && n.serves(&v.Workload, name, o)
+				return slices.Contains(p.Classes, v.Class) && v.anyPart(func(one *Workload) bool { return n.serves(one, name, o) })
 			}) {
 				return false
 			}
@@ -223,6 +224,15 @@ func spotOf(chosen []candidate) naiveSpot {
 
 // fit finds a spot for each task and takes them, or nothing.
 func (r room) fit(w *Workload, avoid func(string, Device, left) bool) ([]naiveSpot, bool) {
+	if w.Same != "" || w.Prefer != "" && (w.Tasks > 1 || len(w.Roles) > 0) {
+		spots, ok := r.together(w, avoid)
+		if ok || w.Same != "" {
+			return spots, ok
+		}
+	}
+	if len(w.Roles) > 0 {
+		return r.fitRoles(w, avoid)
+	}
 	try := r.copy()
 	var spots []naiveSpot
 	for range w.Tasks {

@@ -10,7 +10,7 @@ import (
 )
 
 // naive decides as the engine should, written to be read: no index, no memo, no undo. It looks at everything each time and works
-// on copies. It knows submitting, answers, ends, nodes, health, classes, quotas and changes of what waits.
+// on copies. It knows submitting, elastic workloads, answers, ends, nodes, health, classes, quotas and changes of what waits.
 type naive struct {
 	now     Time
 	nodes   map[string]*naiveNode
@@ -19,6 +19,7 @@ type naive struct {
 	pools   []Pool
 	lending bool               // what is looked for is what pools lend
 	wanting []*naiveWork       // what waits for room
+	wishes  []*naiveWork       // what workloads would grow by
 	said    map[[2]string]bool // class and node: allowed or barred
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
@@ -31,6 +32,7 @@ type naive struct {
 type naiveNode struct {
 	devices []Device
 	cpu     int64
+	rack    string
 	gone    bool
 }
 
@@ -44,6 +46,9 @@ type naiveWork struct {
 	refusals  int
 	cancelled bool
 	plan      *naivePlan // under way, that lets it start
+	base      *naiveWork // of a replica above the first ones
+	first     int        // its number
+	final     bool       // it grows no more
 }
 
 type naiveTask struct {
@@ -78,7 +83,7 @@ func (n *naive) step(event Event) string {
 	might := true // something might start
 	switch ev := event.(type) {
 	case NodeSet:
-		n.nodes[ev.Node] = &naiveNode{devices: ev.Devices, cpu: ev.Resources[0].Amount}
+		n.nodes[ev.Node] = &naiveNode{devices: ev.Devices, cpu: ev.Resources[0].Amount, rack: rackOf(ev)}
 		n.unbar(ev.Node)
 	case NodeGone:
 		n.nodes[ev.Node].gone = true
@@ -124,10 +129,17 @@ func (n *naive) step(event Event) string {
 			n.forget(w)
 		} else {
 			w.cancelled, might = true, false
+			for _, x := range n.more(w) {
+				x.cancelled = true
+			}
 			n.evict(&out, func(t *naiveTask) bool { return slices.Contains(w.tasks, t) })
+			for _, x := range n.more(w) {
+				n.evict(&out, func(t *naiveTask) bool { return t == x.tasks[0] })
+			}
 		}
 	case Started:
-		n.find(ev.ID).tasks[ev.Task].since = n.now
+		_, t := n.task(ev.ID, ev.Task)
+		t.since = n.now
 	case Ended:
 		n.ended(ev)
 	case Usage:
@@ -140,6 +152,10 @@ func (n *naive) step(event Event) string {
 		for _, w := range n.work {
 			if w.placing == ev.ID {
 				w.placing, w.refusals = 0, 0
+				if w.base != nil {
+					w.base.refusals = 0
+				}
+				might = w.Max > w.Tasks
 			}
 		}
 	case Refused:
@@ -148,7 +164,7 @@ func (n *naive) step(event Event) string {
 		might = false
 	}
 	for _, w := range n.work {
-		if w.tasks == nil && w.retryAt > 0 && w.retryAt <= n.now {
+		if w.retryAt > 0 && w.retryAt <= n.now {
 			w.retryAt, might = 0, true
 		}
 	}
@@ -199,8 +215,8 @@ func (n *naive) use(u GrantUsage) (changed bool) {
 	for _, w := range n.work {
 		for i, t := range w.tasks {
 			for k, uuid := range t.devices {
-				if u.UID == fmt.Sprintf("%s.%d.%d-%d", w.ID, i, k, w.placed) {
-					floor := w.Share.Memory.Floor.Of(n.device(t.node, uuid).Memory)
+				if u.UID == fmt.Sprintf("%s.%d.%d-%d", w.ID, w.first+i, k, w.placed) {
+					floor := w.asks(t).Share.Memory.Floor.Of(n.device(t.node, uuid).Memory)
 					changed = max(floor, u.Memory) != max(floor, t.used[uuid])
 					t.used[uuid] = u.Memory
 				}
@@ -223,20 +239,18 @@ func (n *naive) evict(out *strings.Builder, which func(*naiveTask) bool) {
 		for i, t := range w.tasks {
 			if which(t) && !t.over && !t.evicting {
 				t.evicting = true
-				fmt.Fprintf(out, "evict %s %d\n", w.ID, i)
+				fmt.Fprintf(out, "evict %s %d\n", w.ID, w.first+i)
 			}
 		}
 	}
 }
 
 func (n *naive) ended(ev Ended) {
-	w := n.find(ev.ID)
-	delete(n.refused, [2]string{"", w.tasks[ev.Task].node})
-	w.tasks[ev.Task].over = true
-	n.leavePlan(w.tasks[ev.Task])
-	if !slices.ContainsFunc(w.tasks, func(t *naiveTask) bool { return !t.over }) {
-		n.forget(w)
-	}
+	w, t := n.task(ev.ID, ev.Task)
+	delete(n.refused, [2]string{"", t.node})
+	t.over = true
+	n.leavePlan(t)
+	n.taskOver(w, !t.evicting)
 	n.sweep()
 }
 
@@ -253,15 +267,36 @@ func (n *naive) sweep() {
 	}
 }
 
+// refuseReplica takes a further replica back.
+func (n *naive) refuseReplica(x *naiveWork, ev Refused) {
+	if _, ok := n.nodes[ev.Node]; x.ending() || x.base.cancelled {
+	} else if ok {
+		n.refused[[2]string{x.Feasibility, ev.Node}] = true
+	} else {
+		x.base.refusals++
+		x.base.retryAt = n.now + 1_000_000<<min(x.base.refusals-1, 6)
+	}
+	for _, t := range x.tasks {
+		n.leavePlan(t)
+	}
+	n.taskOver(x, false)
+}
+
 func (n *naive) refuse(ev Refused) {
 	for _, w := range slices.Clone(n.work) {
 		if w.placing != ev.ID || w.placing == 0 {
 			continue
 		}
+		if w.base != nil {
+			n.refuseReplica(w, ev)
+			continue
+		}
 		if slices.ContainsFunc(w.tasks, func(t *naiveTask) bool { return t.evicting }) {
 			w.retryAt = 0
 		} else if _, ok := n.nodes[ev.Node]; ok {
-			n.refused[[2]string{w.Feasibility, ev.Node}] = true
+			for _, class := range w.classesOn(ev.Node) {
+				n.refused[[2]string{class, ev.Node}] = true
+			}
 		} else {
 			w.refusals++
 			w.retryAt = n.now + 1_000_000<<min(w.refusals-1, 6)

@@ -24,11 +24,15 @@ func (e *Engine) nodeSet(ev NodeSet) bool {
 	for i, r := range ev.Resources {
 		capacity[i] = fleet.Resource(r)
 	}
+	if err := fleet.CheckDomains(ev.Node, ev.Domains); err != nil {
+		return e.reject("", "invalid", "%v", err)
+	}
 	lost, err := e.fleet.SetNode(ev.Node, devices, capacity)
 	if err != nil {
 		return e.reject("", "invalid", "%v", err)
 	}
 	if n, ok := e.fleet.Node(ev.Node); ok {
+		e.fleet.SetDomains(ev.Node, ev.Domains)
 		e.remodel(n)
 	}
 	for _, d := range lost {
@@ -79,7 +83,7 @@ func (e *Engine) deviceHealth(ev DeviceHealth) bool {
 
 // evictFrom asks for the end of every task with a grant on a device, oldest workload first.
 func (e *Engine) evictFrom(d fleet.DeviceID, code, reason string) {
-	tasks := slices.Clone(e.held[d])
+	tasks := slices.Clone(e.held.on(d))
 	slices.SortFunc(tasks, func(a, b *task) int {
 		if a.w != b.w {
 			if a.w.seq < b.w.seq {
@@ -103,9 +107,10 @@ func (e *Engine) evict(t *task, code, reason string) {
 		e.ahead.evicting(t)
 	}
 	t.evicting, t.evict = true, e.id()
-	t.evictCode, t.evictReason = code, reason
+	e.noteEnding(t)
+	t.why = &evicted{code, reason}
 	e.pending[t.evict] = &proposal{w: t.w, task: t.index, kind: evictProposal}
-	e.out = append(e.out, Evict{ID: t.evict, Workload: t.w.ID, Task: t.index, Code: code, Reason: reason})
+	e.out = append(e.out, Evict{ID: t.evict, Workload: t.w.ID, Task: t.number(), Code: code, Reason: reason})
 }
 
 func (e *Engine) feasibility(ev Feasibility) bool {

@@ -23,8 +23,14 @@ type branch struct {
 	ranks bool // priorities decide among those beside it
 }
 
-// newOrder puts groups in order. Neither their order in the slice nor their members but the first matter.
+// newOrder puts groups in order. Neither their order in the slice nor their members but the first matter; the slice is the order's from
+// here on.
 func (e *Engine) newOrder(groups []*group) *branch {
+	if len(groups) > 0 && !slices.ContainsFunc(groups, func(g *group) bool { return g.queue != groups[0].queue }) { // as they mostly are
+		lane := &branch{node: groups[0].queue, own: true, lane: groups}
+		lane.build(false, e.policy.OneLine)
+		return lane
+	}
 	root := &branch{}
 	at := map[*queue.Node]*branch{nil: root}
 	lanes := map[*queue.Node]*branch{}

@@ -14,7 +14,7 @@ func TestScoredPlacementIsRestored(t *testing.T) {
 	policy := place.Default()
 	e := New(Config{Placement: &policy})
 	for i := range 12 {
-		e.Step(NodeSet{At{}, fmt.Sprintf("node%02d", i), devices(fmt.Sprintf("node%02d", i), 4, []string{"a100", "h100"}[i%2], 40*gi), []Resource{{"cpu", 64_000}}})
+		e.Step(NodeSet{At{}, fmt.Sprintf("node%02d", i), devices(fmt.Sprintf("node%02d", i), 4, []string{"a100", "h100"}[i%2], 40*gi), []Resource{{"cpu", 64_000}}, nil})
 	}
 	random := uint64(1)
 	draw := func(n int) int {

@@ -19,24 +19,40 @@ func (p *pass) carryOut(w *workload, victims []*workload) {
 	p.plans[pl.id] = pl
 	p.setPlan(w, pl.id)
 	for _, v := range victims {
-		code, reason := EvictReclaim, fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
-		if preempts(w, v) {
-			code, reason = EvictPreempt, fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
+		for _, x := range v.more() { // those of them that are no victims themselves
+			p.take(pl, x)
 		}
-		if p.guest(v, w) {
-			code, reason = EvictPool, fmt.Sprintf("it had borrowed devices of a pool that is for work of class %s, and workload %s wants them (plan %d)", w.Class, w.ID, pl.id)
-		}
-		for _, t := range v.tasks {
-			if t.live() {
-				p.evict(t, code, reason)
-				t.plan = pl.id
-				pl.tasks = append(pl.tasks, t)
-			}
-		}
+		p.take(pl, v)
 	}
 	if p.ahead != nil {
 		p.ahead.later(func() { delete(p.plans, pl.id) })
 	}
+}
+
+// take asks for the end of a workload, or a further replica, as a part of a plan.
+func (p *pass) take(pl *plan, v *workload) {
+	code, reason := p.whyTaken(pl, v)
+	for _, t := range v.tasks {
+		if t.live() && !t.evicting {
+			p.evict(t, code, reason)
+			t.plan = pl.id
+			pl.tasks = append(pl.tasks, t)
+		}
+	}
+}
+
+// whyTaken is the code of the evictions of a workload for another, and the reason.
+func (p *pass) whyTaken(pl *plan, v *workload) (code, reason string) {
+	w := pl.w
+	switch {
+	case v.base != nil:
+		return EvictShrink, shrinkReason(v, w, pl.id)
+	case p.guest(v, w):
+		return EvictPool, fmt.Sprintf("it had borrowed devices of a pool that is for work of class %s, and workload %s wants them (plan %d)", w.Class, w.ID, pl.id)
+	case preempts(w, v):
+		return EvictPreempt, fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
+	}
+	return EvictReclaim, fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
 }
 
 // leavePlan takes a task out of its plan: it holds nothing any more, or the host refused to end it.
@@ -62,8 +78,11 @@ func (e *Engine) joinPlan(id ActionID) *plan {
 
 // checkPlans holds the plans under way against the tasks that they are about.
 func (e *Engine) checkPlans() error {
-	tasks := map[ActionID]int{}
+	tasks, planned := map[ActionID]int{}, 0
 	for _, w := range e.byID() {
+		if w.plan != 0 {
+			planned++
+		}
 		if pl := e.plans[w.plan]; w.plan != 0 && (!w.waiting() || pl != nil && pl.w != w) {
 			return fmt.Errorf("workload %s waits for plan %d, which is not its own", w.ID, w.plan)
 		}
@@ -72,10 +91,13 @@ func (e *Engine) checkPlans() error {
 				continue
 			}
 			if pl := e.plans[t.plan]; pl == nil || !t.live() || !t.evicting || !slices.Contains(pl.tasks, t) {
-				return fmt.Errorf("task %d of workload %s is part of plan %d and not being evicted by it", t.index, w.ID, t.plan)
+				return fmt.Errorf("task %d of workload %s is part of plan %d and not being evicted by it", t.number(), w.ID, t.plan)
 			}
 			tasks[t.plan]++
 		}
+	}
+	if planned != e.planned {
+		return fmt.Errorf("%d workloads wait for plans, and %d are counted", planned, e.planned)
 	}
 	for id, pl := range e.plans {
 		if tasks[id] == 0 || tasks[id] != len(pl.tasks) {

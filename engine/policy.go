@@ -21,6 +21,8 @@ type Policy struct {
 	OneLine bool `json:"oneLine,omitempty"`
 	// Pools are devices for work of some classes; none: every device is for all work.
 	Pools []Pool `json:"pools,omitempty"`
+	// Defragment has work moved so that devices come free; nil: none is.
+	Defragment *Defragment `json:"defragment,omitempty"`
 	// Placement scores places; nil: Config.Placement does.
 	Placement *place.Policy `json:"placement,omitempty"`
 }
@@ -39,6 +41,11 @@ func (e *Engine) Policy() Policy { return e.policy }
 func (e *Engine) CheckPolicy(p Policy) error {
 	if p.Placement != nil {
 		if err := p.Placement.Validate(); err != nil {
+			return err
+		}
+	}
+	if p.Defragment != nil {
+		if err := p.Defragment.Validate(); err != nil {
 			return err
 		}
 	}
@@ -72,7 +79,7 @@ func (e *Engine) policySet(ev PolicySet) bool {
 	}
 	e.lineUp(before)
 	was, pools := e.placement(), e.policy.Pools
-	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools)}
+	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools), Defragment: p.Defragment.clone()}
 	if !reflect.DeepEqual(e.policy.Pools, pools) {
 		e.reshape()
 	}

@@ -18,6 +18,12 @@ func (g *generator) policy(at At) PolicySet {
 	if g.int("pools", 0, 1) == 0 {
 		ev.Policy.Pools = g.pools()
 	}
+	if !g.tame && g.int("moves", 0, 1) == 0 {
+		ev.Policy.Defragment = &Defragment{
+			MovesPerHour: int32(g.int("moves an hour", 1, 4)), MinRun: Time(g.int("least run", 0, 2)) * second,
+			MaxLoss: Time(g.int("most loss", 0, 2)) * 60 * second, Free: int32(g.int("enough", 0, 3)),
+		}
+	}
 	if !g.tame {
 		best, weighed := place.BestFit(), place.Default()
 		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed}).Draw(g.t, "placement")

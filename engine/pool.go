@@ -190,16 +190,14 @@ func (p *pass) lendOne() bool {
 	tried := map[kind]bool{}
 	for w := range p.inOrder {
 		k := kind{w.shape, w.queue}
-		if !w.Preemptible || w.retryAt > p.now || tried[k] || p.plans[w.plan] != nil {
+		if !w.Preemptible || w.retryAt > p.now || tried[k] || p.plans[w.plan] != nil || p.holds(w) {
 			continue
 		}
 		if tried[k] = true; p.bounded(w) {
 			continue
 		}
-		lent := p.fenceOf(false, func(i int) bool {
-			pool := &p.policy.Pools[i]
-			return pool.Lends && !slices.Contains(pool.Classes, w.Class) && (p.wanted == nil || !p.wanted[i])
-		})
+		lends := p.lentTo(w)
+		lent := p.fenceOf(false, func(i int) bool { return lends(i) && (p.wanted == nil || !p.wanted[i]) })
 		request := p.request(w).Within(lent)
 		if over, crowds := request.Avoid, p.crowds(w); crowds != nil {
 			request.Avoid = func(d fleet.DeviceID) bool { return crowds(d) || over != nil && over(d) }
@@ -229,9 +227,12 @@ func (p *pass) crowds(w *workload) func(fleet.DeviceID) bool {
 	}
 }
 
-// wants notes which pools a workload that waits for room keeps from lending: those that are for it, with a device that suits it.
+// wants notes a workload that waits for room, and which pools a workload that waits for room keeps from lending: those that are for it, with a device that suits it.
 func (p *pass) wants(w *workload, waits bool) {
-	if !waits || len(p.policy.Pools) == 0 {
+	if !waits {
+		return
+	}
+	if p.short = append(p.short, w); len(p.policy.Pools) == 0 {
 		return
 	}
 	if p.wanted == nil {
@@ -249,7 +250,7 @@ func (e *Engine) suits(s *shape) []bool {
 		for n := range e.fleet.Nodes {
 			for _, d := range e.fleet.DevicesOf(n) {
 				if at := e.poolAt(d); !s.suits[at] {
-					s.suits[at] = e.placer.Serves(&s.Request, d)
+					s.suits[at] = e.servedBy(s, d)
 				}
 			}
 		}
@@ -314,7 +315,10 @@ func (e *Engine) reshape() {
 	e.fleet.Doubt()
 	for _, s := range e.shapes {
 		s.Fence = e.fence(s.side)
-		s.possibleAt, s.servesAt, s.suitsAt = 0, 0, 0
+		for i := range s.Roles {
+			s.Roles[i].Fence = s.Fence
+		}
+		s.possibleAt, s.servesAt, s.servedAt, s.suitsAt = 0, 0, 0, 0
 	}
 	for _, w := range e.byID() {
 		grouped := w.waiting() && w.retryAt == 0

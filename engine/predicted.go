@@ -34,7 +34,7 @@ func (e *Engine) learnPast(ev Learn) bool {
 	}
 	for i := range ev.Past {
 		p := &ev.Past[i]
-		e.learned(&p.Workload, p.Ran, e.now-p.Ago)
+		e.predictor.Learn(PredictedBy(&p.Workload), int64(p.Ran), int64(e.now-p.Ago))
 	}
 	return false
 }
@@ -58,13 +58,23 @@ func (e *Engine) learn(w *workload) {
 			began = min(began, t.since)
 		}
 	}
-	if began != Never {
-		e.learned(&w.Workload, e.now-began, e.now)
+	if began == Never {
+		return
+	}
+	e.predictor.Learn(w.predictedBy(), int64(e.now-began), int64(e.now))
+	if w.said != nil {
+		e.predictor.Fared(*w.said, int64(e.now-began))
 	}
 }
 
-func (e *Engine) learned(w *Workload, ran, at Time) {
-	e.predictor.Learn(PredictedBy(w), int64(ran), int64(at))
+// begins notes what is predicted of a workload whose first task starts, for the intervals of predictions are judged by it when it ends.
+func (e *Engine) begins(w *workload) {
+	if w.said != nil || w.base != nil || w.tasks == nil {
+		return
+	}
+	if q, ok := e.predictor.Predict(w.predictedBy(), -1, int64(e.now)); ok {
+		w.said = &q
+	}
 }
 
 // PredictedBy is what predictions know of a workload. Its shape is what it asks for of devices: their number, the floors, the model.
@@ -76,7 +86,18 @@ func PredictedBy(w *Workload) predict.Work {
 	if w.Model != "" {
 		shape += " " + w.Model
 	}
+	for i := range w.Roles {
+		shape += " + " + PredictedBy(new(w.as(&w.Roles[i]))).Shape
+	}
 	return predict.Work{User: w.User, Name: w.Name, Shape: shape, Queue: w.Queue}
+}
+
+// predictedBy is PredictedBy for a workload with a shape, which is all that its words for it rest on.
+func (w *workload) predictedBy() predict.Work {
+	if w.shape.predicted == "" {
+		w.shape.predicted = PredictedBy(&w.Workload).Shape
+	}
+	return predict.Work{User: w.User, Name: w.Name, Shape: w.shape.predicted, Queue: w.Queue}
 }
 
 // Predict tells how long a workload runs, live or to be submitted, by what has ended; false: too little is known. Of what runs already
@@ -145,7 +166,7 @@ func (p *predictions) end(t *task) Time {
 	if t.started {
 		above = int64(p.e.now - t.since)
 	}
-	q, ok := p.e.predictor.Predict(PredictedBy(&t.w.Workload), above, int64(p.e.now))
+	q, ok := p.e.predictor.Predict(t.w.predictedBy(), above, int64(p.e.now))
 	if !ok {
 		return limit
 	}

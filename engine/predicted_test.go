@@ -28,9 +28,11 @@ func TestExpectedIsWhatComes(t *testing.T) {
 	came := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := crowdedWorld(t, rt, func(ev *Submit, g *generator) { ev.Workload.TimeLimit *= Time(g.int("longer", 0, 1)) * 2000 })
-		w.engine.predictor = predict.New(predict.Config{Enough: 1})
+		w.engine.predictor = predict.New(predict.Config{})
 		for user, long := range takes {
-			w.engine.predictor.Learn(predict.Work{User: user, Name: "x", Shape: "x", Queue: "x"}, int64(long), int64(w.now))
+			for range 4 {
+				w.engine.predictor.Learn(predict.Work{User: user, Name: "x", Shape: "x", Queue: "x"}, int64(long), int64(w.now))
+			}
 		}
 		w.forgetOthers()
 		before := w.engine.Snapshot()
@@ -66,7 +68,7 @@ func (w *world) forgetOthers() {
 		}
 	}
 	var err error
-	if w.engine.predictor, err = predict.Import(predict.Config{Enough: 1}, kept); err != nil {
+	if w.engine.predictor, err = predict.Import(predict.Config{}, kept, predict.Wide{}); err != nil {
 		w.t.Fatalf("%v", err)
 	}
 }
@@ -311,4 +313,43 @@ func TestTurnInOneLine(t *testing.T) {
 	w.step(PolicySet{w.at(), Policy{Queues: []api.QueueSpec{{Name: "group", Parent: "lab", Quota: api.Unlimited}}}})
 	turn(0, 7*second)
 	w.firstCome(t)
+}
+
+// What is predicted of a workload when it starts is judged when it ends, also by an engine that was restored meanwhile; what was stopped says nothing.
+func TestIntervalsFollowWhatEnds(t *testing.T) {
+	w := annsWorld(t)
+	run := func(id string, long Time, stop bool) {
+		w.step(Submit{At: w.at(), Workload: annsWork(id, "train")})
+		w.settle()
+		w.now += long
+		restored, err := Restore(w.engine.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.engine = restored; stop {
+			w.step(Cancel{w.at(), id, "enough"})
+			w.settle()
+			return
+		}
+		w.finish(id)
+	}
+	for i := range 5 { // the fifth is predicted, and as long
+		run(fmt.Sprint("train", i), 60*second, false)
+	}
+	if of := w.engine.predictor.Wide()[predict.SameName]; of.Of != 1 || of.High >= 0 || of.Low >= 0 {
+		t.Fatalf("after one that was as long as predicted: %+v", of)
+	}
+	run("stopped", 600*second, true)
+	run("long", 600*second, false)
+	widened := w.engine.predictor.Wide()
+	if of := widened[predict.SameName]; of.Of != 2 || of.High <= 0 || of.Low >= 0 {
+		t.Errorf("after one that was longer than predicted: %+v", widened)
+	}
+	for i := range 60 {
+		run(fmt.Sprint("again", i), 60*second, false)
+	}
+	next := annsWork("next", "train")
+	if got, ok := w.engine.Predict(&next); !ok || got.Low != int64(60*second) || got.High != int64(60*second) {
+		t.Errorf("after 60 that were as long as predicted it is predicted to run %+v %v", got, ok)
+	}
 }

@@ -28,7 +28,7 @@ func (e *Engine) Devices() []DeviceBook {
 		for _, d := range e.fleet.DevicesOf(n) {
 			b := DeviceBook{Node: e.fleet.NodeName(n), Device: Device(e.fleet.Device(d)), Gone: e.fleet.DeviceGone(d)}
 			b.ComputeFree, b.MemoryFree = e.fleet.Free(d)
-			for _, t := range e.held[d] {
+			for _, t := range e.held.on(d) {
 				for i := range t.grants {
 					if t.grants[i].device == d {
 						b.Grants = append(b.Grants, t.grants[i].UID)
@@ -69,7 +69,7 @@ func (e *Engine) Queues() []api.Queue {
 		}
 		queues[i].Use, queues[i].Fair = queueUse(n.All.Held), queueUse(n.All.Fair)
 		queues[i].Borrowed, queues[i].AtRisk = queueUse(n.Borrowed()), queueUse(n.AtRisk())
-		queues[i].Lent = queueUse(n.Lent())
+		queues[i].Lent, queues[i].Burst = queueUse(n.Lent()), queueUse(n.Burst(""))
 	}
 	return queues
 }
@@ -103,11 +103,11 @@ func (e *Engine) Phase(id string) api.Phase {
 		return api.Waiting
 	}
 	phase, started := api.Stopping, true
-	for _, t := range w.tasks {
+	for _, t := range w.allTasks() {
 		if t.live() && !t.evicting {
 			phase = api.Running
 		}
-		started = started && (t.started || !t.live())
+		started = started && (t.started || !t.live() || t.w.base != nil)
 	}
 	if phase == api.Running && !started {
 		return api.Starting
@@ -122,7 +122,7 @@ func (e *Engine) Grants(id string) []Placing {
 		return nil
 	}
 	var placings []Placing
-	for _, t := range w.tasks {
+	for _, t := range w.allTasks() {
 		if t.live() {
 			placings = append(placings, e.placing(t))
 		}
@@ -152,7 +152,7 @@ func (e *Engine) Unanswered() []Action {
 			actions[i] = a
 		case evictProposal:
 			t := p.w.tasks[p.task]
-			actions[i] = Evict{ID: id, Workload: p.w.ID, Task: p.task, Code: t.evictCode, Reason: t.evictReason}
+			actions[i] = Evict{ID: id, Workload: p.w.ID, Task: t.number(), Code: t.evictCode(), Reason: t.evictReason()}
 		case resizeProposal:
 			actions[i] = Resize{ID: id, Workload: p.w.ID, Task: p.task, Grants: slices.Clone(p.w.resize.tasks[p.task].grants)}
 		}
@@ -161,11 +161,24 @@ func (e *Engine) Unanswered() []Action {
 }
 
 // Check says why a workload could never run on the fleet as it is, whatever ended: what it asks and the most there is. It
-// changes nothing, and takes devices that are draining or down for ones that will be back.
+// changes nothing, and takes devices that are draining or down for ones that will be back. Roles are looked at one by one.
 func (e *Engine) Check(w Workload) error {
 	if err := validate(&w); err != nil {
 		return err
 	}
+	for i, one := range w.inRoles() {
+		if err := e.checkOne(one); err != nil {
+			if i > 0 {
+				return fmt.Errorf("role %s: %w", w.Roles[i-1].Name, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOne is Check for a workload without roles.
+func (e *Engine) checkOne(w Workload) error {
 	var models []string
 	most := struct {
 		devices, model, memory, serving int
@@ -235,13 +248,14 @@ func (e *Engine) CheckQuota(w Workload) error {
 	return quotas.Check(w)
 }
 
-// Held is the compute that a queue and those under it hold as floors, in thousandths of a device; 0 for one that is not there.
+// Held is the compute that a queue and those under it hold as floors that are their own, in thousandths of a device: without replicas above those that
+// their workloads are sure of. 0 for a queue that is not there.
 func (e *Engine) Held(name string) api.Milli {
 	q, ok := e.queues.Get(name)
 	if !ok {
 		return 0
 	}
-	return api.Milli(q.All.Held[queue.Compute])
+	return api.Milli(q.All.Held[queue.Compute] - q.Burst("")[queue.Compute])
 }
 
 // Quotas are the quotas and limits of queues under a policy that may hold at another time.
@@ -272,6 +286,9 @@ func checkQuota(queues *queue.Tree, w Workload) error {
 // checkNodes says whether the tasks together could find room on empty nodes.
 func (e *Engine) checkNodes(w *Workload) error {
 	request := e.requestOf(w)
+	if err := e.checkTogether(w, &request); err != nil {
+		return err
+	}
 	total := 0
 	for n := range e.fleet.Nodes {
 		total += e.placer.NodeHolds(&request, n, w.Tasks-total)
@@ -297,7 +314,7 @@ func (e *Engine) checkNodes(w *Workload) error {
 // requestOf is the request of a workload, made without interning a name: a query leaves no trace.
 func (e *Engine) requestOf(w *Workload) place.Request {
 	request := place.Request{
-		Compute: w.Share.Compute.Floor, Memory: w.Share.Memory.Floor, Model: w.Model, Devices: w.Devices, Tasks: w.Tasks,
+		Compute: w.Share.Compute.Floor, Memory: w.Share.Memory.Floor, Model: w.Model, Devices: w.Devices, Tasks: w.Tasks, Same: w.Same, Prefer: w.Prefer,
 	}
 	for _, r := range w.Resources {
 		id, ok := e.fleet.LookupResource(r.Name)
@@ -307,4 +324,13 @@ func (e *Engine) requestOf(w *Workload) place.Request {
 		request.Resources = append(request.Resources, fleet.Amount{Resource: id, Amount: r.Amount})
 	}
 	return request
+}
+
+// EvictedFor is the plan that the eviction of a task is a part of, and the ID of the workload that waits for it; 0 and empty: of none.
+func (e *Engine) EvictedFor(id string, task int) (plan ActionID, waits string) {
+	t := e.task(id, task)
+	if t == nil || e.plans[t.plan] == nil {
+		return 0, ""
+	}
+	return t.plan, e.plans[t.plan].w.ID
 }

@@ -13,7 +13,32 @@ import (
 func (w *Workload) demand() queue.Demand {
 	d := queue.NewDemand(w.Share, int64(w.Devices)*int64(w.Tasks))
 	d.Model, d.Firm = w.Model, !w.Preemptible
+	for i := range w.Roles {
+		r := &w.Roles[i]
+		d = d.And(queue.NewDemand(r.Share, int64(r.Devices)*int64(r.Tasks)))
+		if r.Model != w.Model {
+			d.Model = "" // some of it may be on any
+		}
+	}
 	return d
+}
+
+// demand is what it holds, or would.
+func (w *workload) demand() queue.Demand {
+	d := w.Workload.demand()
+	d.Burst = w.base != nil
+	return d
+}
+
+// kind is what bounds count what a workload holds against.
+func (w *workload) kind() queue.Kind {
+	switch {
+	case w.base != nil:
+		return queue.Burst
+	case w.Preemptible:
+		return queue.Soft
+	}
+	return queue.Firm
 }
 
 // amounts is what a grant holds in its queue.
@@ -30,12 +55,14 @@ func (w *workload) uses(plan *resize) []use {
 	var all []use
 	for i, t := range w.tasks {
 		for k := range t.grants {
-			g := t.grants[k]
+			g := &t.grants[k]
+			amounts := g.amounts()
 			if plan != nil && len(plan.tasks[i].grants) > 0 {
 				next := &plan.tasks[i].grants[k]
-				g.compute, g.memory = max(g.compute, next.Compute.Floor), max(g.memory, next.Floor)
+				amounts[queue.Compute] = max(amounts[queue.Compute], int64(next.Compute.Floor))
+				amounts[queue.Memory] = max(amounts[queue.Memory], int64(next.Floor))
 			}
-			all = addUse(all, use{g.model, g.amounts()})
+			all = addUse(all, use{g.model, amounts})
 		}
 	}
 	return all
@@ -51,32 +78,32 @@ func addUse(all []use, more use) []use {
 	return append(all, more)
 }
 
-func pretend(q *queue.Node, all []use, firm bool, times int64) {
+func pretend(q *queue.Node, all []use, kind queue.Kind, times int64) {
 	for _, u := range all {
-		q.Pretend(u.model, u.amounts, firm, times)
+		q.Pretend(u.model, u.amounts, kind, times)
 	}
 }
 
 // checkQuota says which quota or limit a change of a running workload would pass.
 func (e *Engine) checkQuota(w *workload, q *queue.Node, plan *resize) error {
 	held, want := w.uses(nil), w.uses(plan)
-	firm := !w.Preemptible
-	pretend(w.queue, held, firm, -1)
-	defer pretend(w.queue, held, firm, 1)
+	kind := w.kind()
+	pretend(w.queue, held, kind, -1)
+	defer pretend(w.queue, held, kind, 1)
 	for i, u := range want {
-		d := queue.Demand{Amounts: u.amounts, Model: u.model, Firm: firm}
+		d := queue.Demand{Amounts: u.amounts, Model: u.model, Firm: kind == queue.Firm}
 		r, over := q.Over(d)
 		more := u.amounts[r.Resource] > held[i].amounts[r.Resource]
 		if over && (more || !w.queue.Within(r.Queue)) { // else nothing more is held under that bound than before
 			if r.Spent() {
 				return fmt.Errorf("workload %s cannot hold more in queue %s, which has used its device-hours up: ask again when the next period begins", w.ID, r.Queue.Name)
 			}
-			kind := boundName(&r)
+			bound := boundName(&r)
 			return fmt.Errorf("workload %s would hold %s in queue %s, which has a %s of %s and %s held by others: ask for less or raise the %s",
-				w.ID, queue.Format(r.Resource, u.amounts[r.Resource]), r.Queue.Name, kind, plain(&r, r.Bound()), plain(&r, r.Held()), kind)
+				w.ID, queue.Format(r.Resource, u.amounts[r.Resource]), r.Queue.Name, bound, plain(&r, r.Bound()), plain(&r, r.Held()), bound)
 		}
-		q.Pretend(u.model, u.amounts, firm, 1)
-		defer q.Pretend(u.model, u.amounts, firm, -1)
+		q.Pretend(u.model, u.amounts, kind, 1)
+		defer q.Pretend(u.model, u.amounts, kind, -1)
 	}
 	return nil
 }
@@ -107,18 +134,18 @@ func plain(r *queue.Refusal, amount int64) string {
 func (e *Engine) remodel(n fleet.NodeID) {
 	for _, d := range e.fleet.DevicesOf(n) {
 		model := e.fleet.Device(d).Model
-		for _, t := range e.held[d] {
+		for _, t := range e.held.on(d) {
 			for i := range t.grants {
 				g := &t.grants[i]
 				if g.device != d || g.model == model {
 					continue
 				}
-				t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, -1)
+				t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), -1)
 				g.model = model
-				t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
+				t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), 1)
 			}
 		}
-		e.noteGuests(e.held[d]...)
+		e.noteGuests(e.held.on(d)...)
 	}
 }
 

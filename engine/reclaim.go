@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
@@ -22,17 +23,18 @@ const restart = 60_000_000
 const maxPruned = 64
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
-// then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. What is taken of each is,
+// then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
+// anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
 // in this order, of low priority where that counts in its line, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without.
 //
-// Plans that are under way count as carried out, and what they are for as started.
+// Plans that are under way count as carried out, what they are for as started, and what is being ended anyway as ended.
 func (p *pass) reclaim(w *workload) {
-	if p.plans[w.plan] != nil || w.noPlanAt == p.moves+1 {
+	if w.Patient || p.plans[w.plan] != nil || w.noPlanAt == p.moves+1 {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest {
+	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && !p.someEnd() {
 		return
 	}
 	t := trial{pass: p, w: w}
@@ -59,6 +61,32 @@ func (p *pass) reclaim(w *workload) {
 	}
 }
 
+// maxEnding is how many tasks are kept of those that were being ended, before they are looked through.
+const maxEnding = 64
+
+// noteEnding keeps a task that is being ended from now on.
+func (e *Engine) noteEnding(t *task) {
+	if len(e.ending) >= maxEnding {
+		e.someEnd()
+	}
+	e.ending[t] = true
+}
+
+// someEnd says that a task is being ended for no plan: once it is over, its queue may be entitled to what it is not now. It forgets those that are over,
+// but while it is looked ahead, after which they are not.
+func (e *Engine) someEnd() bool {
+	some := false
+	for t := range e.ending {
+		switch is := t.live() && t.evicting; {
+		case is && t.plan == 0:
+			some = true
+		case !is && e.ahead == nil:
+			delete(e.ending, t)
+		}
+	}
+	return some
+}
+
 // entitled are the queues, from that of a workload up, that would be within a quota of their own with it, and under which no quota
 // would be passed.
 func entitled(w *workload) []*queue.Node {
@@ -83,30 +111,43 @@ type movedUse struct {
 	w     *workload
 	uses  []use
 	times int64
+	out   bool // it was taken out of the books of the fleet, too
 }
 
 func (t *trial) book(w *workload, uses []use, times int64) {
-	pretend(w.queue, uses, !w.Preemptible, times)
-	t.moved = append(t.moved, movedUse{w, uses, times})
+	pretend(w.queue, uses, w.kind(), times)
+	t.moved = append(t.moved, movedUse{w: w, uses: uses, times: times})
 }
 
 // putBack takes back all but the first so many changes in the queues.
 func (t *trial) putBack(keep int) {
 	for i := len(t.moved) - 1; i >= keep; i-- {
 		m := t.moved[i]
-		pretend(m.w.queue, m.uses, !m.w.Preemptible, -m.times)
+		pretend(m.w.queue, m.uses, m.w.kind(), -m.times)
+		if m.out {
+			m.w.lifted = false
+		}
 	}
 	t.moved = t.moved[:keep]
 }
 
-// remove takes a workload out of the books.
+// remove takes a workload out of the books, with its further replicas.
 func (t *trial) remove(w *workload) {
+	if w.lifted {
+		return
+	}
+	for _, x := range w.more() {
+		if !x.ending() {
+			t.remove(x)
+		}
+	}
 	for _, task := range w.tasks {
 		if task.live() {
 			t.lift(task)
 		}
 	}
 	t.book(w, w.uses(nil), -1)
+	w.lifted, t.moved[len(t.moved)-1].out = true, true
 }
 
 // fits says whether the workload may start as things are.
@@ -126,16 +167,18 @@ func (t *trial) try() ([]place.Spot, bool) {
 	return spots, ok
 }
 
-// assumePlans carries out, for a look, the plans that are under way, oldest first.
+// assumePlans carries out, for a look, the plans that are under way, oldest first, after what is being ended anyway.
 func (t *trial) assumePlans() {
+	for _, w := range t.work {
+		for _, task := range w.tasks {
+			if task.live() && task.evicting && task.plan == 0 {
+				t.assumeEnd(task)
+			}
+		}
+	}
 	for _, pl := range t.openPlans() {
 		for _, task := range pl.tasks {
-			t.lift(task)
-			var uses []use
-			for i := range task.grants {
-				uses = addUse(uses, use{task.grants[i].model, task.grants[i].amounts()})
-			}
-			t.book(task.w, uses, -1)
+			t.assumeEnd(task)
 		}
 		if o := pl.w; o.plan == pl.id {
 			t.assumeStart(o)
@@ -143,17 +186,31 @@ func (t *trial) assumePlans() {
 	}
 }
 
+// assumeEnd takes a task that is being ended out of the books.
+func (t *trial) assumeEnd(task *task) {
+	t.lift(task)
+	var uses []use
+	for i := range task.grants {
+		uses = addUse(uses, use{task.grants[i].model, task.grants[i].amounts()})
+	}
+	t.book(task.w, uses, -1)
+}
+
 // assumeStart books a workload that waits for a plan where it would start.
 func (t *trial) assumeStart(w *workload) {
-	spots, ok := t.placer.Place(t.request(w))
-	if !ok {
-		return
+	if spots, ok := t.placer.Place(t.request(w)); ok {
+		t.bookAt(w, spots)
 	}
+}
+
+// bookAt books in the queues what a workload holds at places which the fleet's books hold already.
+func (t *trial) bookAt(w *workload, spots []place.Spot) {
 	var uses []use
-	for _, spot := range spots {
+	for i, spot := range spots {
+		r := w.shape.Of(i)
 		for _, d := range spot.Devices {
 			dev := t.fleet.Device(d)
-			amounts := queue.Amounts{int64(w.shape.Compute), int64(w.shape.Memory.Of(dev.Memory)), 1}
+			amounts := queue.Amounts{int64(r.Compute), int64(r.Memory.Of(dev.Memory)), 1}
 			uses = addUse(uses, use{dev.Model, amounts})
 		}
 	}
@@ -168,95 +225,6 @@ func (e *Engine) openPlans() []*plan {
 	}
 	slices.SortFunc(all, func(a, b *plan) int { return cmp.Compare(a.id, b.id) })
 	return all
-}
-
-// candidates are all that may be taken back, in any order.
-func (t *trial) candidates(owners []*queue.Node) []*workload {
-	var all []*workload
-	for _, v := range t.work {
-		if t.eligible(v) && t.helps(v) && (preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
-			all = append(all, v)
-		}
-	}
-	return all
-}
-
-// inTurn are those that may be taken back when those before them are gone, in the order in which they go.
-func (t *trial) inTurn(candidates []*workload) []*workload {
-	all := slices.Clone(candidates)
-	slices.SortFunc(all, func(a, b *workload) int {
-		return cmp.Or(cmp.Compare(ownLast(t.w, a), ownLast(t.w, b)), cmp.Compare(a.counted(), b.counted()), cmp.Compare(t.loss(a), t.loss(b)), cmp.Compare(b.seq, a.seq))
-	})
-	keep := len(t.moved)
-	all = slices.DeleteFunc(all, func(v *workload) bool {
-		if !borrows(v, t.w) && !t.guest(v, t.w) {
-			return true
-		}
-		t.book(v, v.uses(nil), -1)
-		return false
-	})
-	t.putBack(keep)
-	return all
-}
-
-// eligible says that a workload runs, gives way and is not going anyway.
-func (t *trial) eligible(v *workload) bool {
-	return v.Preemptible && !v.waiting() && v.placing == 0 && v.resize == nil && !v.spared && !v.cancelled &&
-		!slices.ContainsFunc(v.tasks, func(task *task) bool { return task.live() && task.evicting })
-}
-
-// preempts says that a workload goes before one of its own queue that is of a lower priority.
-func preempts(w, v *workload) bool {
-	return v.queue == w.queue && v.Priority < w.Priority && ranked(w.queue)
-}
-
-// ownLast ranks what may be taken back for a workload: of other queues, then of its own.
-func ownLast(w, v *workload) int {
-	if preempts(w, v) {
-		return 1
-	}
-	return 0
-}
-
-// taker says that the first queue on the owner's side of where the two meet may take back.
-func taker(v *workload, owners []*queue.Node) bool {
-	return slices.ContainsFunc(owners, func(o *queue.Node) bool {
-		return !v.queue.Within(o) && (o.Parent() == nil || v.queue.Within(o.Parent()))
-	})
-}
-
-// borrows says that every queue of a victim up to where it meets the owner's holds more than its quota.
-func borrows(v, w *workload) bool {
-	for q := v.queue; q != nil && !w.queue.Within(q); q = q.Parent() {
-		if !slices.ContainsFunc(v.uses(nil), func(u use) bool { return q.Borrows(u.model) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// helps says that a workload holds something on a node where the trial's could run, or stands in its way under a limit.
-func (t *trial) helps(v *workload) bool {
-	if _, limited := t.w.queue.Over(t.w.demand()); limited {
-		return true
-	}
-	return slices.ContainsFunc(v.tasks, func(task *task) bool {
-		return slices.ContainsFunc(task.grants, func(g grant) bool {
-			return t.placer.Serves(&t.w.shape.Request, g.device) || len(t.w.shape.Resources) > 0
-		})
-	})
-}
-
-// loss is what is lost when a workload is ended, in µs of running weighed by thousandths of a device.
-func (t *trial) loss(v *workload) int64 {
-	var sum int64
-	for _, task := range v.tasks {
-		if task.live() {
-			ran := min(max(0, int64(t.now-task.since)), 1<<42) // 50 days: enough to be dear
-			sum += (ran + restart) / 1000 * max(1, int64(v.Share.Compute.Floor)*int64(len(task.grants)))
-		}
-	}
-	return sum
 }
 
 // cheapest is the shortest prefix of victims without which the workload fits, less those that it fits beside.
@@ -326,7 +294,8 @@ func (t *trial) fitsWithout(victims []*workload) (ok bool) {
 func (t *trial) prune(victims []*workload) []*workload {
 	var spots []place.Spot
 	t.without(victims, func() { spots, _ = t.try() })
-	needed := slices.DeleteFunc(slices.Clone(victims), func(v *workload) bool { return !t.meets(v, spots) })
+	meets := t.meets(spots)
+	needed := slices.DeleteFunc(slices.Clone(victims), func(v *workload) bool { return !meets(v) })
 	if !t.fitsWithout(needed) { // a limit needs others to go, too
 		needed = slices.Clone(victims)
 	}
@@ -341,13 +310,19 @@ func (t *trial) prune(victims []*workload) []*workload {
 	return needed
 }
 
-// meets says that a workload holds something where another would start.
-func (t *trial) meets(v *workload, spots []place.Spot) bool {
-	return slices.ContainsFunc(v.tasks, func(task *task) bool {
-		return slices.ContainsFunc(spots, func(s place.Spot) bool {
-			return s.Node == task.node && (len(t.w.shape.Resources) > 0 || slices.ContainsFunc(task.grants, func(g grant) bool {
-				return slices.Contains(s.Devices, g.device)
-			}))
+// meets tells the workloads that hold something where the trial's would start.
+func (t *trial) meets(spots []place.Spot) func(*workload) bool {
+	nodes, devices := map[fleet.NodeID]bool{}, map[fleet.DeviceID]bool{}
+	for _, s := range spots {
+		nodes[s.Node] = true
+		for _, d := range s.Devices {
+			devices[d] = true
+		}
+	}
+	wants := t.w.shape.wants()
+	return func(v *workload) bool {
+		return slices.ContainsFunc(v.tasks, func(task *task) bool {
+			return wants && nodes[task.node] || slices.ContainsFunc(task.grants, func(g grant) bool { return devices[g.device] })
 		})
-	})
+	}
 }

@@ -86,8 +86,8 @@ func (p *pass) promise(w *workload, code string) {
 // besideHead places a workload so that quotas and devices have room for the head, too.
 func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 	head := p.head.demand()
-	p.head.queue.Pretend(head.Model, head.Amounts, head.Firm, 1)
-	defer p.head.queue.Pretend(head.Model, head.Amounts, head.Firm, -1)
+	p.head.queue.Pretend(head.Model, head.Amounts, p.head.kind(), 1)
+	defer p.head.queue.Pretend(head.Model, head.Amounts, p.head.kind(), -1)
 	if _, no := w.queue.Over(w.demand()); no {
 		return nil, false
 	}
@@ -96,10 +96,10 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 		return p.beside(w)
 	}
 	p.promise(w, PromiseApart)
-	request, serves := *p.request(w), p.serves(p.head, w)
+	request, serves, leavesRoom := *p.request(w), p.serves(p.head, w), p.leavesRoom(w)
 	over := request.Avoid
 	request.Avoid = func(d fleet.DeviceID) bool {
-		return !p.leavesRoom(w, d) && serves(d) || over != nil && over(d)
+		return !leavesRoom(d) && serves(d) || over != nil && over(d)
 	}
 	spots, ok := p.placer.Place(&request)
 	if !ok && over == nil {
@@ -108,29 +108,50 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 	return spots, ok
 }
 
-// leavesRoom says that a device has room for all that the head could ever put there, beside one more share of a workload that wants no
+// leavesRoom tells the devices that have room for all that the head could ever put there, beside one more share of a workload that wants no
 // resource of the node that the head wants.
-func (p *pass) leavesRoom(w *workload, d fleet.DeviceID) bool {
+func (p *pass) leavesRoom(w *workload) func(fleet.DeviceID) bool {
 	if sharesResource(p.head, w) {
-		return false
+		return func(fleet.DeviceID) bool { return false }
 	}
-	total := p.fleet.Memory(d)
-	most := api.Milli(p.head.shape.Tasks)
-	head, memory := p.head.shape.Compute, p.head.shape.Memory.Of(total)
-	compute, free := p.fleet.Free(d)
-	return compute-w.shape.Compute >= min(most*head, api.WholeDevice) && free-w.shape.Memory.Of(total) >= min(api.Bytes(most)*memory, total)
+	var head, takes api.Milli
+	for r := range p.head.shape.Each {
+		head += api.Milli(r.Tasks) * r.Compute
+	}
+	for r := range w.shape.Each {
+		takes = max(takes, r.Compute)
+	}
+	return func(d fleet.DeviceID) bool {
+		compute, free := p.fleet.Free(d)
+		if compute-takes < min(head, api.WholeDevice) {
+			return false
+		}
+		total := p.fleet.Memory(d)
+		var memory, takesMemory api.Bytes
+		for r := range p.head.shape.Each {
+			memory += api.Bytes(r.Tasks) * r.Memory.Of(total)
+		}
+		for r := range w.shape.Each {
+			takesMemory = max(takesMemory, r.Memory.Of(total))
+		}
+		return free-takesMemory >= min(memory, total)
+	}
 }
 
 // sharesResource says that both want a resource of the same name of a node.
 func sharesResource(a, b *workload) bool {
-	return slices.ContainsFunc(a.shape.Resources, func(x fleet.Amount) bool {
-		return slices.ContainsFunc(b.shape.Resources, func(y fleet.Amount) bool { return x.Resource == y.Resource })
+	return a.shape.Any(func(ra *place.Request) bool {
+		return b.shape.Any(func(rb *place.Request) bool {
+			return slices.ContainsFunc(ra.Resources, func(x fleet.Amount) bool {
+				return slices.ContainsFunc(rb.Resources, func(y fleet.Amount) bool { return x.Resource == y.Resource })
+			})
+		})
 	})
 }
 
 func (p *pass) takeAll(s *shape, spots []place.Spot) {
-	for _, spot := range spots {
-		p.placer.Take(&s.Request, spot)
+	for i, spot := range spots {
+		p.placer.Take(s.Of(i), spot)
 	}
 }
 
@@ -154,18 +175,19 @@ func (p *pass) beside(w *workload) ([]place.Spot, bool) {
 		return nil, false
 	}
 	p.takeAll(w.shape, spots)
-	for _, spot := range spots {
+	for k, spot := range spots {
+		r := w.shape.Of(k)
 		for _, d := range spot.Devices {
 			for i := range p.reserve.devices {
 				if s := &p.reserve.devices[i]; s.device == d {
-					s.compute -= w.shape.Compute
-					s.memory -= w.shape.Memory.Of(p.fleet.Memory(d))
+					s.compute -= r.Compute
+					s.memory -= r.Memory.Of(p.fleet.Memory(d))
 				}
 			}
 		}
 		for i := range p.reserve.nodes {
 			if s := &p.reserve.nodes[i]; s.node == spot.Node {
-				for _, a := range w.shape.Resources {
+				for _, a := range r.Resources {
 					s.free[a.Resource] -= a.Amount
 				}
 			}
@@ -191,7 +213,7 @@ func (p *pass) excess(s nodeShadow) []fleet.Amount {
 func (p *pass) serves(head, w *workload) func(fleet.DeviceID) bool {
 	shared := sharesResource(head, w)
 	return func(d fleet.DeviceID) bool {
-		return p.nodeServes(head.shape, p.fleet.NodeOf(d)) && (shared || p.placer.Serves(&head.shape.Request, d))
+		return p.nodeServes(head.shape, p.fleet.NodeOf(d)) && (shared || p.servedBy(head.shape, d))
 	}
 }
 
@@ -200,7 +222,8 @@ func (e *Engine) nodeServes(s *shape, n fleet.NodeID) bool {
 	if s.servesAt != e.fleet.Changes()+1 || int(n) >= len(s.serves) {
 		s.serves, s.servesAt = make([]bool, e.fleet.Slots()), e.fleet.Changes()+1
 		for o := range e.fleet.Nodes {
-			s.serves[o] = e.placer.NodeServes(&s.Request, o, 1) > 0
+			apart := s.Same != "" && e.fleet.DomainOf(o, s.Same) == ""
+			s.serves[o] = !apart && s.Any(func(r *place.Request) bool { return e.placer.NodeServes(r, o, 1) > 0 })
 		}
 	}
 	return s.serves[n]
@@ -213,7 +236,8 @@ func (p *pass) reserveFor(head *workload) *reservation {
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
 	c := e.ends.Begin()
-	for step, growing := 1, true; c.Valid(); {
+	// With roles it may be that less fits where more is free, for they are taken in turn: then one by one.
+	for step, growing := 1, len(head.Roles) == 0; c.Valid(); {
 		mark := e.fleet.Begin()
 		from, last := c, c.Value()
 		for range step {
@@ -248,7 +272,7 @@ func (e *Engine) lift(t *task) {
 	for i := range t.grants {
 		e.fleet.Adjust(t.grants[i].device, -t.grants[i].compute, -t.grants[i].taken(), -1)
 	}
-	e.fleet.Give(t.node, t.w.shape.Resources)
+	e.fleet.Give(t.node, t.request().Resources)
 }
 
 func (r *reservation) record(e *Engine, spots []place.Spot) {

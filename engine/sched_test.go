@@ -10,31 +10,33 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // TestScenarios runs testdata/*.sched. Each file is a story; `go test ./engine -run Scenarios -rewrite` writes down what the engine
 // does now. Commands:
 //
-//	node NAME devices=N model=M mem=SIZE [cpu=N]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
+//	node NAME devices=N model=M mem=SIZE [cpu=N] [in=(LEVEL/DOMAIN, …)]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
 //	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
-//	policy [window=W] [one-line=yes] [placement=default|best_fit]   queues one a line of input: NAME and the arguments of queue;
+//	policy [window=W] [one-line=yes] [placement=default|best_fit] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
-//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
-//	      [user=U] [name=N] [of=CLASS (training)]
+//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [max=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
+//	      [user=U] [name=N] [of=CLASS (training)] [requeue=yes] [patient=yes] [was=ID] [same=LEVEL] [prefer=LEVEL]
+//	      and its roles one a line of input: role NAME [tasks=N] [gpu=SHARE] [mem=SHARE] [weight=N] [devices=N] [model=M] [cpu=N] [class=C]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
-//	done ACTION · refuse ACTION [node=N] [reason=(…)] · started ID [task=N] · ended ID [task=N]
+//	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N]
 //	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended
 //	finish ID           all tasks of ID end
 //	advance TIME        time passes; ticks come when the engine wants them
 //	restore             go on with an engine restored from a snapshot · replay: and with one replayed from the log
-//	why ID · books · line · queues · shares (of queues: compute/memory/shares) · check (as submit)
+//	why ID · books · line · queues · moved · shares (of queues: compute/memory/shares) · check (as submit)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/sched", func(t *testing.T, path string) {
 		w := newWorld(t, Config{})
@@ -84,6 +86,12 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s: quota %s, holds %s, %d running, %d waiting\n", q.Name, q.Quota, q.Held, q.Running, q.Waiting)
 		}
 		return b.String()
+	case "moved":
+		var b strings.Builder
+		for _, m := range w.engine.Moved() {
+			fmt.Fprintf(&b, "%s: %s, so that %s (plan %d)\n", time.Duration(m.At)*time.Microsecond, m.Workload, m.Frees, m.Plan)
+		}
+		return orNothing(b.String())
 	case "shares":
 		var b strings.Builder
 		for _, q := range w.engine.Queues() {
@@ -139,7 +147,7 @@ func (w *world) event(a args) Event {
 		}
 		return ev
 	case "submit":
-		return Submit{At: w.at(), Workload: a.workload()}
+		return Submit{At: w.at(), Workload: a.workload(), Was: a.text("was", "")}
 	case "change":
 		return a.change(w)
 	case "cancel":
@@ -152,7 +160,7 @@ func (w *world) event(a args) Event {
 	case "done":
 		return Done{w.at(), ActionID(a.number("", a.word(0)))}
 	case "refuse":
-		return Refused{w.at(), ActionID(a.number("", a.word(0))), a.text("node", ""), a.text("reason", "it failed")}
+		return Refused{w.at(), ActionID(a.number("", a.word(0))), a.text("node", ""), a.text("reason", "it failed"), Time(a.duration(a.text("retry", "0s")))}
 	case "started":
 		return Started{w.at(), a.word(0), a.number("task", "0")}
 	case "usage":
@@ -240,6 +248,10 @@ func (a args) node(at At) NodeSet {
 		}
 		ev.Devices = append(ev.Devices, d)
 	}
+	for _, one := range a.list("in") {
+		level, name, _ := strings.Cut(one, "/")
+		ev.Domains = append(ev.Domains, fleet.Domain{Level: level, Name: name})
+	}
 	if cpu := a.number("cpu", "0"); cpu > 0 {
 		ev.Resources = []Resource{{"cpu", int64(cpu)}}
 	}
@@ -284,6 +296,11 @@ func (a args) queue() api.QueueSpec {
 // policy reads what holds from now on; each line of input is a queue, as the command queue has it.
 func (a args) policy() Policy {
 	p := Policy{Window: a.text("window", ""), OneLine: a.text("one-line", "") == "yes"}
+	if n := a.number("moves", "0"); n > 0 {
+		p.Defragment = &Defragment{
+			MovesPerHour: int32(n), MinRun: Time(a.duration(a.text("min-run", "0s"))), MaxLoss: Time(a.duration(a.text("max-loss", "0s"))), Free: int32(a.number("free", "0")),
+		}
+	}
 	switch name := a.text("placement", ""); name {
 	case "":
 	case "default":
@@ -346,15 +363,27 @@ func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmoun
 func (a args) workload() Workload {
 	w := Workload{
 		ID: a.word(0), User: a.text("user", ""), Name: a.text("name", ""), Queue: a.text("queue", ""), Class: api.Class(a.text("of", string(api.Training))), Priority: int32(a.number("prio", "0")),
-		Tasks: a.number("tasks", "1"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
+		Tasks: a.number("tasks", "1"), Max: a.number("max", "0"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
-		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes",
+		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes", Requeue: a.text("requeue", "") == "yes", Patient: a.text("patient", "") == "yes",
+		Same: a.text("same", ""), Prefer: a.text("prefer", ""),
 	}
 	if m := a.text("mem", ""); m != "" {
 		w.Share.Memory = parsed(a, api.ParseMemory, m)
 	}
 	if cpu := a.number("cpu", "0"); cpu > 0 {
 		w.Resources = []Resource{{"cpu", int64(cpu)}}
+	}
+	for _, line := range strings.Split(a.d.Input, "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		_, words, err := datadriven.ParseLine(line)
+		if err != nil || len(words) == 0 || !strings.HasPrefix(line, "role ") {
+			a.d.Fatalf(a.t, "%q is no role: role NAME and the arguments of its tasks", line)
+		}
+		one := args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}.workload()
+		w.Roles = append(w.Roles, Role{Name: one.ID, Tasks: one.Tasks, Devices: one.Devices, Share: one.Share, Model: one.Model, Resources: one.Resources, Feasibility: one.Feasibility})
 	}
 	return w
 }

@@ -11,18 +11,21 @@ import (
 
 // pass goes once through the line and starts what may start.
 //
-// The first that has quota and could run somewhere but does not fit now is the head. Everything behind it starts only where that
-// provably does not delay the head (reserve.go). What waits only for a quota or limit of its queue holds nobody back but those
+// The first that has quota and could run somewhere but does not fit now is the head, unless nobody is to be evicted for it: such a one
+// holds nobody back, and takes nothing that comes free for another. Everything behind the head starts only where that provably does not
+// delay it (reserve.go). What waits only for a quota or limit of its queue holds nobody back but those
 // behind it under the same one: they would take what comes free there, and it would wait for ever. What could never run as
 // things are holds nobody back.
 type pass struct {
 	*Engine
-	head    *workload
-	reserve *reservation
-	closed  []closure   // the quotas and limits that someone in front waits for
-	timely  bool        // whether more starts may hang on the time alone
-	wanted  []bool      // by pool: one waits for room there whom it is for; nil: none does
-	heads   []*workload // where there are pools: the first of each part of the line that waits for room
+	head     *workload
+	reserve  *reservation
+	closed   []closure   // the quotas and limits that someone in front waits for
+	timely   bool        // whether more starts may hang on the time alone
+	wanted   []bool      // by pool: one waits for room there whom it is for; nil: none does
+	heads    []*workload // where there are pools: the first of each part of the line that waits for room
+	short    []*workload // that wait for room, of each group the first
+	deferred bool        // one waits that takes no room of plans
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -33,18 +36,32 @@ type closure struct {
 
 // schedule makes passes until nothing starts any more. With work of one queue only that is one: in a pass room and quota only
 // shrink. With several, what starts changes whose turn is next.
-func (e *Engine) schedule() {
-	for e.pass() {
+//
+// What was adopted grows not before the next event, or a tick: more may be adopted that runs on what looks idle.
+func (e *Engine) schedule(grow bool) {
+	e.shed()
+	if len(e.groups) == 0 && len(e.elastics) == 0 { // nothing may start or grow
+		e.ungrown = false
+		return
 	}
+	p := pass{Engine: e}
+	for p.walkAll() {
+		p = pass{Engine: e}
+	}
+	if e.ungrown = !grow && len(e.elastics) > 0; e.ungrown {
+		e.settled = false
+		return
+	}
+	p.grow()
 }
 
-// pass makes one pass and says whether another might start more. Groups come in the order of their first members; a group whose
+// walkAll makes one pass and says whether another might start more. Groups come in the order of their first members; a group whose
 // first member may not start is done with.
-func (e *Engine) pass() bool {
+func (p *pass) walkAll() bool {
+	e := p.Engine
 	if len(e.groups) == 0 {
 		return false
 	}
-	p := pass{Engine: e}
 	began, keyed, again := false, false, false
 	for _, groups := range e.parts() {
 		p.head, p.reserve = nil, nil
@@ -57,7 +74,7 @@ func (e *Engine) pass() bool {
 	}
 	began = p.lend() || began
 	e.settled = !began && !keyed && !p.timely
-	return again
+	return again || began && p.deferred
 }
 
 // walk goes through what is in order and starts what may start. It says whether anything did.
@@ -126,6 +143,10 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	case v != mayStart:
 		return nil, false
+	case p.holds(w):
+		p.deferred = true
+		p.wants(w, true)
+		return nil, false
 	}
 	if p.head != nil {
 		spots, ok := p.backfill(w, g)
@@ -137,12 +158,15 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 	if p.ahead != nil {
 		delete(p.ahead.promises, w) // of an earlier pass, in which it was behind another
 	}
-	if !ok && !p.closedByModel(w) {
+	if !ok && !p.closedByModel(w) && !w.Patient {
 		p.head = w
 		p.reclaim(w)
 	}
 	return spots, ok
 }
+
+// holds says that a workload for which nobody is evicted would take what comes free for another.
+func (p *pass) holds(w *workload) bool { return w.Patient && p.planned > 0 }
 
 // request is a workload's request, kept off the devices on which it would pass a quota or limit.
 func (p *pass) request(w *workload) *place.Request {
@@ -176,7 +200,7 @@ func (p *pass) closedByModel(w *workload) bool {
 		for _, d := range p.fleet.DevicesOf(n) {
 			dev := p.fleet.Device(d)
 			on := demand.On(dev.Model, dev.Memory)
-			if _, never := w.queue.Smaller(on); never || !p.placer.Serves(&w.shape.Request, d) {
+			if _, never := w.queue.Smaller(on); never || !p.servedBy(w.shape, d) {
 				continue
 			}
 			r, no := w.queue.Over(on)
@@ -193,6 +217,11 @@ func (p *pass) fit(w *workload) ([]place.Spot, bool) {
 	s := w.shape
 	if s.unfitAt == p.fleet.Gains()+1 {
 		return nil, false
+	}
+	if w.rare != nil && len(w.rare.to) > 0 {
+		if spots, ok := p.fitMoved(w); ok {
+			return spots, true
+		}
 	}
 	request := p.request(w)
 	spots, ok := p.placer.Place(request)
@@ -216,6 +245,15 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 	e.moves++
 	e.setPlan(w, 0)
 	w.queue.Holds++
+	e.runs(w)
+	e.proposeStart(w, spots)
+	if e.ahead != nil {
+		e.ahead.started(w)
+	}
+}
+
+// proposeStart places the tasks of a workload, or of a further replica.
+func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
 	w.tasks = make([]*task, len(spots))
 	tasks := make([]task, len(spots))
 	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots))}
@@ -223,7 +261,7 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 		t := &tasks[i]
 		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: make([]grant, len(s.Devices))}
 		for k, d := range s.Devices {
-			t.grants[k] = e.grantOn(w, action.ID, i, k, d)
+			t.grants[k] = e.grantOn(w, action.ID, t.number(), k, d)
 		}
 		w.tasks[i] = t
 		e.settle(t)
@@ -232,27 +270,28 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 	w.placing = action.ID
 	e.pending[action.ID] = &proposal{w: w, kind: placeProposal}
 	e.out = append(e.out, action)
-	if e.ahead != nil {
-		e.ahead.started(w)
-	}
 }
 
-// grantOn is the grant of a workload's share on a device.
+// grantOn is the grant of a task's share on a device.
 func (e *Engine) grantOn(w *workload, action ActionID, task, n int, d fleet.DeviceID) grant {
-	uid := w.ID + "." + strconv.Itoa(task) + "." + strconv.Itoa(n) + "-" + strconv.FormatUint(uint64(action), 10)
-	dev := e.fleet.Device(d)
-	floor, ceiling := w.Share.Memory.On(dev.Memory)
+	var room [64]byte
+	uid := append(append(room[:0], w.ID...), '.')
+	uid = append(strconv.AppendInt(uid, int64(task), 10), '.')
+	uid = append(strconv.AppendInt(uid, int64(n), 10), '-')
+	uid = strconv.AppendUint(uid, uint64(action), 10)
+	share := w.shareOf(task - int(w.first))
+	floor, ceiling := share.Memory.On(e.fleet.Memory(d))
 	return grant{
 		Grant: Grant{
-			UID: uid, Device: dev.UUID, Compute: w.Share.Compute, Floor: floor, Ceiling: ceiling, Weight: w.Share.EffectiveWeight(),
+			UID: string(uid), Device: e.fleet.UUIDOf(d), Compute: share.Compute, Floor: floor, Ceiling: ceiling, Weight: share.EffectiveWeight(),
 		},
-		device: d, compute: w.Share.Compute.Floor, memory: floor,
+		device: d, compute: share.Compute.Floor, memory: floor,
 	}
 }
 
 // placing is where a task is.
 func (e *Engine) placing(t *task) Placing {
-	p := Placing{Task: t.index, Node: e.fleet.NodeName(t.node), Grants: make([]Grant, len(t.grants))}
+	p := Placing{Task: t.number(), Node: e.fleet.NodeName(t.node), Grants: make([]Grant, len(t.grants))}
 	for i := range t.grants {
 		p.Grants[i] = t.grants[i].Grant
 	}

@@ -28,6 +28,7 @@ type savedEngine struct {
 	NextID    ActionID        `json:"nextID"`
 	Seq       uint64          `json:"seq"`
 	LastCame  Time            `json:"lastCame,omitempty"`
+	Ungrown   bool            `json:"ungrown,omitempty"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
 	Uses      []queue.Use     `json:"uses,omitempty"`
@@ -35,22 +36,31 @@ type savedEngine struct {
 	Seen      *place.Seen     `json:"seen,omitempty"` // by the placement policy
 
 	Learned []predict.Learned `json:"learned,omitempty"` // by predictions
+	Wide    predict.Wide      `json:"wide,omitzero"`     // their intervals
+	Moving  *savedMoving      `json:"moving,omitempty"`
 }
 
 type savedWorkload struct {
-	Workload  Workload     `json:"workload"`
-	Seq       uint64       `json:"seq"`
-	Came      Time         `json:"came,omitempty"`
-	Turn      Time         `json:"turn,omitempty"`
-	Tasks     []savedTask  `json:"tasks,omitempty"`
-	Placing   ActionID     `json:"placing,omitempty"`
-	Cancelled bool         `json:"cancelled,omitempty"`
-	RetryAt   Time         `json:"retryAt,omitempty"`
-	Refusals  int          `json:"refusals,omitempty"`
-	Refused   string       `json:"refused,omitempty"`
-	Resize    *savedResize `json:"resize,omitempty"`
-	Plan      ActionID     `json:"plan,omitempty"`
-	Spared    bool         `json:"spared,omitempty"`
+	Workload  Workload           `json:"workload"`
+	Of        string             `json:"of,omitempty"`    // of a further replica: the workload that it is of
+	First     int                `json:"first,omitempty"` // and its number
+	Final     bool               `json:"final,omitempty"` // it grows no more
+	Seq       uint64             `json:"seq"`
+	Came      Time               `json:"came,omitempty"`
+	Turn      Time               `json:"turn,omitempty"`
+	Tasks     []savedTask        `json:"tasks,omitempty"`
+	Placing   ActionID           `json:"placing,omitempty"`
+	Cancelled bool               `json:"cancelled,omitempty"`
+	RetryAt   Time               `json:"retryAt,omitempty"`
+	Refusals  int                `json:"refusals,omitempty"`
+	Refused   string             `json:"refused,omitempty"`
+	Resize    *savedResize       `json:"resize,omitempty"`
+	Plan      ActionID           `json:"plan,omitempty"`
+	Spared    bool               `json:"spared,omitempty"`
+	Until     Time               `json:"sparedUntil,omitempty"`
+	Stays     Time               `json:"stays,omitempty"`
+	Said      *predict.Quantiles `json:"said,omitempty"` // of how long it runs, when it began
+	To        []string           `json:"to,omitempty"`
 }
 
 type savedTask struct {
@@ -89,9 +99,9 @@ type savedResizing struct {
 // Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
 func (e *Engine) Snapshot() []byte {
 	saved := savedEngine{
-		Config: e.config, Policy: e.policy, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame,
+		Config: e.config, Policy: e.policy, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame, Ungrown: e.ungrown,
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
-		Learned: e.predictor.Export(),
+		Learned: e.predictor.Export(), Wide: e.predictor.Wide(), Moving: e.moving.save(),
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
@@ -106,13 +116,19 @@ func (e *Engine) Snapshot() []byte {
 func (e *Engine) save(w *workload) savedWorkload {
 	s := savedWorkload{
 		Workload: w.Workload, Seq: w.seq, Came: w.came, Turn: w.turn, Placing: w.placing, Cancelled: w.cancelled,
-		RetryAt: w.retryAt, Refused: w.whyRefused(), Plan: w.plan, Spared: w.spared,
+		RetryAt: w.retryAt, Refused: w.whyRefused(), Plan: w.plan, Spared: w.spared, Said: w.said,
 	}
+	if w.base != nil {
+		s.Of, s.First = w.base.ID, int(w.first)
+	}
+	r := w.rarely()
+	s.Stays, s.To, s.Until = r.stays, r.to, r.sparedUntil
+	s.Final = w.replicas != nil && w.replicas.final
 	if w.refused != nil {
 		s.Refusals = w.refused.times
 	}
 	for _, t := range w.tasks {
-		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode, Reason: t.evictReason, Plan: t.plan}
+		st := savedTask{Started: t.started, Since: t.since, Evicting: t.evicting, Evict: t.evict, Code: t.evictCode(), Reason: t.evictReason(), Plan: t.plan}
 		if t.live() {
 			st.Node = e.fleet.NodeName(t.node)
 		}
@@ -184,10 +200,16 @@ func (s *savedEngine) restore() (*Engine, error) {
 	if e.policy = s.Policy; e.policy.Placement != nil {
 		e.placer.ChangePolicy(e.policy.Placement)
 	}
-	e.now, e.nextID, e.seq, e.lastCame = s.Now, s.NextID, s.Seq, s.LastCame
+	e.moving = s.Moving.load()
+	if d := s.Policy.Defragment; d != nil {
+		if err := d.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	e.now, e.nextID, e.seq, e.lastCame, e.ungrown = s.Now, s.NextID, s.Seq, s.LastCame, s.Ungrown
 	e.queues.Now = int64(s.Now)
 	e.placer.SetSeen(s.Seen)
-	if e.predictor, err = predict.Import(predict.Config{}, s.Learned); err != nil {
+	if e.predictor, err = predict.Import(predict.Config{}, s.Learned, s.Wide); err != nil {
 		return nil, err
 	}
 	for _, q := range s.Queues {
@@ -210,28 +232,44 @@ func (s *savedEngine) restore() (*Engine, error) {
 func (e *Engine) load(s *savedWorkload) error {
 	w := &workload{
 		Workload: s.Workload, seq: s.Seq, came: s.Came, turn: s.Turn, placing: s.Placing, cancelled: s.Cancelled,
-		retryAt: s.RetryAt, plan: s.Plan, spared: s.Spared,
+		retryAt: s.RetryAt, plan: s.Plan, spared: s.Spared, said: s.Said,
 	}
 	if one := (refusal{s.Refusals, s.Refused}); one != (refusal{}) {
 		w.refused = &one
 	}
 	if w.plan != 0 {
 		e.joinPlan(w.plan).w = w
+		e.planned++
+	}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 {
+		w.rare = &rare{s.Stays, s.To, s.Until}
+	}
+	if s.Until != 0 {
+		e.sparing[w] = true
 	}
 	if err := validate(&w.Workload); err != nil {
 		return err
+	}
+	if s.Of != "" {
+		if err := e.loadReplica(w, s); err != nil {
+			return err
+		}
 	}
 	q, ok := e.queues.Get(w.Queue)
 	switch {
 	case !ok:
 		return fmt.Errorf("workload %s is in queue %s, which is not there", w.ID, w.Queue)
-	case e.work[w.ID] != nil || w.seq >= e.seq:
+	case e.work[w.key()] != nil || w.seq >= e.seq:
 		return fmt.Errorf("workload %s comes twice or out of order", w.ID)
-	case len(s.Tasks) != 0 && len(s.Tasks) != w.Tasks:
-		return fmt.Errorf("workload %s has %d tasks and %d are listed", w.ID, w.Tasks, len(s.Tasks))
+	case len(s.Tasks) != 0 && len(s.Tasks) != w.AllTasks():
+		return fmt.Errorf("workload %s has %d tasks and %d are listed", w.ID, w.AllTasks(), len(s.Tasks))
 	}
 	w.queue, w.shape = q, e.shapeOf(&w.Workload)
 	w.setRank()
+	if w.base != nil {
+		e.enterReplica(w)
+		return e.loadTasks(w, s)
+	}
 	e.work[w.ID] = w
 	e.noteLowest(w)
 	if len(s.Tasks) == 0 {
@@ -249,6 +287,27 @@ func (e *Engine) load(s *savedWorkload) error {
 		return nil
 	}
 	w.queue.Holds++
+	if e.runs(w); w.replicas != nil {
+		w.replicas.final = s.Final
+		if w.retryAt > 0 {
+			e.parked.Insert(w)
+		}
+	}
+	return e.loadTasks(w, s)
+}
+
+// loadReplica finds the workload that a further replica is of.
+func (e *Engine) loadReplica(w *workload, s *savedWorkload) error {
+	base := e.work[s.Of]
+	if base == nil || base.replicas == nil || w.ID != s.Of || s.First < base.Tasks || s.First >= base.Max || w.Tasks != 1 || len(s.Tasks) != 1 || s.RetryAt != 0 || s.Resize != nil {
+		return fmt.Errorf("replica %d of workload %s is of none that could have it", s.First, s.Of)
+	}
+	w.base, w.first = base, int32(s.First)
+	return nil
+}
+
+// loadTasks enters what the tasks of a workload, or of a further replica, hold.
+func (e *Engine) loadTasks(w *workload, s *savedWorkload) error {
 	for i := range s.Tasks {
 		if err := e.loadTask(w, i, &s.Tasks[i]); err != nil {
 			return err
@@ -263,7 +322,13 @@ func (e *Engine) load(s *savedWorkload) error {
 func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 	t := &task{
 		w: w, index: i, node: fleet.None, started: s.Started, since: s.Since,
-		evicting: s.Evicting, evict: s.Evict, evictCode: s.Code, evictReason: s.Reason, plan: s.Plan,
+		evicting: s.Evicting, evict: s.Evict, plan: s.Plan,
+	}
+	if s.Code != "" || s.Reason != "" {
+		t.why = &evicted{s.Code, s.Reason}
+	}
+	if t.evicting {
+		e.ending[t] = true
 	}
 	if t.plan != 0 {
 		pl := e.joinPlan(t.plan)
@@ -287,7 +352,7 @@ func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 		e.fleet.Adjust(d, held.compute, held.taken(), 1)
 		t.grants = append(t.grants, held)
 	}
-	e.fleet.Take(n, w.shape.Resources)
+	e.fleet.Take(n, t.request().Resources)
 	e.settle(t)
 	return e.expect(w, i, evictProposal, t.evict)
 }

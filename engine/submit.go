@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
@@ -25,6 +26,10 @@ func validate(w *Workload) error {
 		return fmt.Errorf("a workload without an ID cannot be taken: give it one that was never used")
 	case w.Tasks < 1 || w.Tasks > MaxTasks:
 		return fmt.Errorf("workload %s has %d tasks: a workload has 1 to %d", w.ID, w.Tasks, MaxTasks)
+	case w.Max != 0 && (w.Max < w.Tasks || w.Max > MaxTasks):
+		return fmt.Errorf("workload %s has %d tasks and at most %d: give a most of %d to %d, or none", w.ID, w.Tasks, w.Max, w.Tasks, MaxTasks)
+	case strings.ContainsRune(w.ID, 0):
+		return fmt.Errorf("workload %q has a NUL character in its ID: give it one without", w.ID)
 	case w.Devices < 1 || w.Devices > MaxDevices:
 		return fmt.Errorf("workload %s wants %d devices a task: a task has 1 to %d", w.ID, w.Devices, MaxDevices)
 	case w.TimeLimit < 0:
@@ -41,7 +46,7 @@ func validate(w *Workload) error {
 	if err := validShare(w.Share); err != nil {
 		return fmt.Errorf("workload %s: %w", w.ID, err)
 	}
-	return nil
+	return ValidRoles(w)
 }
 
 // validShare says what is wrong with a share. What it lets through has an exact text form, so an event log can hold it.
@@ -74,7 +79,7 @@ func validCompute(c api.Compute) error {
 
 func (e *Engine) submit(ev Submit) bool {
 	w := &workload{Workload: ev.Workload}
-	w.Resources = slices.Clone(w.Resources)
+	w.Roles = cloneRoles(w.Roles) // its resources are copied when it joins
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
@@ -86,15 +91,19 @@ func (e *Engine) submit(ev Submit) bool {
 	}
 	// What was submitted before came before, however the host's clock went meanwhile.
 	w.came = max(e.lastCame, e.now-ev.Waited)
+	came := w.came
 	if !e.join(w) {
 		return false
 	}
-	if e.ahead != nil {
-		request := w.shape.Request // which is marked as one that came
-		e.placer.Saw(&request)
-	} else {
-		e.lastCame = w.came
-		e.placer.Saw(&w.shape.Request)
+	e.comesBack(w, ev.Was)
+	if e.ahead == nil {
+		e.lastCame = came
+	}
+	for r := range w.shape.Each {
+		if e.ahead != nil {
+			r = new(*r) // it is marked as one that came
+		}
+		e.placer.Saw(r)
 	}
 	e.enqueue(w)
 	if e.ahead != nil {
@@ -111,6 +120,7 @@ func (e *Engine) join(w *workload) bool {
 	}
 	w.queue, w.Queue = q, q.Name
 	w.shape = e.shapeOf(&w.Workload)
+	w.shareNames()
 	w.seq = e.seq
 	e.seq++
 	e.work[w.ID] = w
@@ -136,7 +146,7 @@ func (e *Engine) cancel(ev Cancel) bool {
 		return true
 	}
 	asked := 0
-	for _, t := range w.tasks {
+	for _, t := range w.allTasks() {
 		if t.live() && !t.evicting {
 			e.evict(t, EvictCancelled, ev.Reason)
 			asked++
@@ -146,13 +156,16 @@ func (e *Engine) cancel(ev Cancel) bool {
 		return e.reject(w.ID, "conflict", "workload %s is being ended already: wait for its end", w.ID)
 	}
 	w.cancelled = true
+	for _, x := range w.more() {
+		x.cancelled = true
+	}
 	return false // nothing came free
 }
 
 // adopt enters what runs already, over capacity and quota if need be.
 func (e *Engine) adopt(ev Adopt) bool {
 	w := &workload{Workload: ev.Workload}
-	w.Resources = slices.Clone(w.Resources)
+	w.Roles = cloneRoles(w.Roles) // its resources are copied when it joins
 	if err := validate(&w.Workload); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
@@ -175,12 +188,16 @@ func (e *Engine) adopt(ev Adopt) bool {
 	}
 	e.join(w)
 	w.queue.Holds++
-	w.tasks = make([]*task, w.Tasks)
+	w.tasks = make([]*task, w.AllTasks())
 	for i := range w.tasks {
 		w.tasks[i] = &task{w: w, index: i, node: fleet.None, started: true, since: e.now - ev.Ran}
 	}
+	e.runs(w)
 	for _, p := range ev.Tasks {
-		e.adoptTask(w.tasks[p.Task], p)
+		e.adoptTask(e.adoptedTask(w, p.Task, e.now-ev.Ran), p)
+	}
+	if w.replicas != nil && slices.ContainsFunc(w.tasks, func(t *task) bool { return !t.live() }) {
+		w.replicas.final = true
 	}
 	for _, p := range ev.Tasks {
 		for _, g := range p.Grants {
@@ -192,6 +209,19 @@ func (e *Engine) adopt(ev Adopt) bool {
 	return true
 }
 
+// adoptedTask is the task of a workload with this number, made where it is one of a further replica.
+func (e *Engine) adoptedTask(w *workload, number int, since Time) *task {
+	if number < len(w.tasks) {
+		return w.tasks[number]
+	}
+	x := e.nextReplica(w)
+	x.first, x.seq = int32(number), e.seq
+	e.seq++
+	x.tasks = []*task{{w: x, node: fleet.None, started: true, since: since}}
+	e.enterReplica(x)
+	return x.tasks[0]
+}
+
 func (e *Engine) adoptTask(t *task, p Placing) {
 	for _, g := range p.Grants {
 		d, _ := e.fleet.AdoptDevice(p.Node, g.Device) // checkAdopt saw to it that it can be
@@ -199,7 +229,7 @@ func (e *Engine) adoptTask(t *task, p Placing) {
 		t.grants = append(t.grants, grant{Grant: g, device: d, compute: g.Compute.Floor, memory: g.Floor})
 	}
 	t.node, _ = e.fleet.Node(p.Node)
-	e.fleet.Take(t.node, t.w.shape.Resources)
+	e.fleet.Take(t.node, t.request().Resources)
 	e.settle(t)
 }
 
@@ -212,8 +242,8 @@ func (e *Engine) checkAdopt(w *workload, tasks []Placing) error {
 	uids := map[string]bool{}
 	at := map[string]string{}
 	for _, p := range tasks {
-		if p.Task < 0 || p.Task >= w.Tasks || seen[p.Task] {
-			return fmt.Errorf("workload %s has %d tasks, and task %d is adopted wrongly or twice", w.ID, w.Tasks, p.Task)
+		if p.Task < 0 || p.Task >= max(w.AllTasks(), w.Max) || seen[p.Task] {
+			return fmt.Errorf("workload %s has %d tasks, and task %d is adopted wrongly or twice", w.ID, w.AllTasks(), p.Task)
 		}
 		seen[p.Task] = true
 		if p.Node == "" || len(p.Grants) == 0 {

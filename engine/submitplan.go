@@ -111,7 +111,7 @@ func (e *Engine) evictionsFor(w *workload) []Evict {
 	}
 	all := make([]Evict, len(pl.tasks))
 	for i, t := range pl.tasks {
-		all[i] = Evict{ID: t.evict, Workload: t.w.ID, Task: t.index, Code: t.evictCode, Reason: t.evictReason}
+		all[i] = Evict{ID: t.evict, Workload: t.w.ID, Task: t.number(), Code: t.evictCode(), Reason: t.evictReason()}
 	}
 	return all
 }

@@ -34,6 +34,7 @@ type tally struct {
 	at      uint64   // Touches up to which it is up to date
 	version []uint32 // by node, when it was counted
 	nodes   [][rulings]uint16
+	fixed   []bool // by node: nothing that is booked changes what rules its devices out
 	sum     [rulings]int
 }
 
@@ -60,6 +61,7 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 	if t.changes != e.fleet.Changes()+1 {
 		*t = tally{
 			changes: e.fleet.Changes() + 1, version: make([]uint32, e.fleet.Slots()), nodes: make([][rulings]uint16, e.fleet.Slots()),
+			fixed: make([]bool, e.fleet.Slots()),
 		}
 		for n := range e.fleet.Nodes {
 			t.version[n] = e.fleet.Version(n) - 1
@@ -79,6 +81,9 @@ func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
 	if int(n) >= len(t.version) {
 		return // a node that nobody told of since, and that is entered as gone: it has no device that counts
 	}
+	if t.fixed[n] {
+		return
+	}
 	version := e.fleet.Version(n)
 	if t.version[n] == version {
 		return
@@ -89,6 +94,10 @@ func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
 		t.sum[r] += int(now[r]) - int(before[r])
 	}
 	*before = now
+	t.fixed[n] = true
+	for _, r := range [...]ruling{byCompute, byMemory, byHeld, byResource, byNothing} {
+		t.fixed[n] = t.fixed[n] && now[r] == 0
+	}
 }
 
 // ruleNode counts the devices of a node by what rules them out.

@@ -69,7 +69,7 @@ func (e *Engine) aboveOn(d fleet.DeviceID, sum []Above) []Above {
 	if e.above[d] == 0 {
 		return sum
 	}
-	for _, t := range e.held[d] {
+	for _, t := range e.held.on(d) {
 		for i := range t.grants {
 			if g := &t.grants[i]; g.device == d && g.above() > 0 {
 				sum = addAbove(sum, Above{t.w.ID, g.above()})

@@ -14,12 +14,13 @@ const (
 	WhyUnknown   = "unknown"         // no such workload, or not any more
 	WhyHolds     = "placed"          // it does not wait: it is starting, running or stopping
 	WhyNever     = "impossible"      // nothing that may be used could hold it, even empty
+	WhyLent      = "nothing_lent"    // it fits in no pool that is for it, and may have what others lend, which is nothing that fits now
 	WhyOverQuota = "more_than_quota" // it alone is more than its queue may hold
 	WhyQuota     = "quota"           // its queue holds as much as it may
 	WhyHours     = "hours"           // its queue has used its device-hours up
 	WhyQueue     = "behind_in_queue" // one in front waits for the same quota
 	WhyNoRoom    = "no_room"         // first in line, and not enough is free
-	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it, or work of a lower priority there is being ended for it
+	WhyReclaim   = "reclaiming"      // what its queue is guaranteed is being taken back for it, or work of a lower priority there is being ended for it, or work that can run elsewhere is moved
 	WhyHeld      = "memory_held"     // first in line, and fits beside the floors, but others hold the memory above theirs
 	WhyBehind    = "behind_first"    // starting it might delay the first in line
 	WhyRefused   = "refused"         // the host refused it and it is tried again later
@@ -50,6 +51,7 @@ type Why struct {
 	Message string // the same in one sentence
 	Unblock string // what would let it start
 	Counts  []api.WhyCount
+	Role    int      // whose devices Counts are of: 0 its own tasks, else one of its Roles, from 1
 	Ahead   []string // IDs of those in front that hold it back
 	Above   []Above  // those that hold memory above their floors which it could have; messages name them by their IDs
 	// Estimate is the latest time it starts if all that runs keeps to its time limit; Never: not known.
@@ -68,7 +70,11 @@ func (e *Engine) Why(id string) Why {
 		}
 	}
 	if !w.waiting() {
-		return Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, NextTry: Never, Message: "it has its share and is " + string(e.Phase(id))}
+		why := Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, NextTry: Never, Message: "it has its share and is " + string(e.Phase(id))}
+		if w.elastic() {
+			e.whyGrown(w, &why)
+		}
+		return why
 	}
 	p := pass{Engine: e}
 	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never}
@@ -80,9 +86,13 @@ func (e *Engine) Why(id string) Why {
 	if pl := e.plans[w.plan]; pl != nil && verdict != mayStart {
 		why.Code = WhyReclaim
 		what := "what its queue " + w.queue.Name + " is guaranteed is being taken back for it; tasks of others"
-		if slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictPool }) {
+		if slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() == EvictMove }) {
+			what = "work that has room elsewhere is being moved for it; tasks"
+		} else if slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() == EvictPool }) {
 			what = "what others borrowed of a pool that is for it is being taken back; tasks of others"
-		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode == EvictReclaim }) {
+		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() != EvictShrink }) {
+			what = "replicas above those that their workloads are sure of are being ended for it; tasks"
+		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() == EvictReclaim }) {
 			what = "work of a lower priority in its queue " + w.queue.Name + " is being ended for it; tasks"
 		}
 		why.Message = fmt.Sprintf("%s that are still to end: %d (plan %d)", what, len(pl.tasks), pl.id)
@@ -107,7 +117,7 @@ func (e *Engine) placeInLine(w *workload) int {
 	return at
 }
 
-// lookUpTo goes through the line as a pass would, and starts nothing, up to a workload.
+// lookUpTo goes through the line as a pass would, and starts nothing, up to a workload; nil: all of it.
 func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
 	for _, groups := range p.parts() {
 		p.head, p.reserve = nil, nil
@@ -117,7 +127,7 @@ func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
 			switch {
 			case o == w:
 				return v, r
-			case g.groupKey == w.groupKey():
+			case w != nil && g.groupKey == w.groupKey():
 				return p.look(w)
 			}
 		}
@@ -132,6 +142,7 @@ func (p *pass) look(w *workload) (verdict, queue.Refusal) {
 	case v != mayStart:
 		return v, r
 	case p.head != nil:
+		p.short = append(p.short, w)
 		return behindFirst, r
 	}
 	mark := p.fleet.Begin()
@@ -140,31 +151,32 @@ func (p *pass) look(w *workload) (verdict, queue.Refusal) {
 	if fits {
 		return mayStart, r
 	}
+	p.short = append(p.short, w)
 	if at := len(p.closed); p.closedByModel(w) {
 		if at < len(p.closed) {
 			r = p.closed[at].Refusal
 		}
 		return overOnModel, r
 	}
-	p.head = w
+	if !w.Patient {
+		p.head = w
+	}
 	return noRoom, r
 }
 
 func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
-	asks := fmt.Sprintf("%s of a device", w.Share.Compute.Floor)
-	if !w.Share.Memory.Floor.IsZero() {
-		asks += " with " + w.Share.Memory.Floor.String() + " of memory"
-	}
-	if w.Devices > 1 {
-		asks = fmt.Sprintf("%d devices on one node, %s each", w.Devices, asks)
-	}
-	if w.Tasks > 1 {
-		asks = fmt.Sprintf("%d tasks at once, each of %s", w.Tasks, asks)
+	asks := asksOf(&w.Workload)
+	if v == impossible && p.mayBorrow(w) {
+		p.explainLent(w, asks, why)
+		return
 	}
 	switch v {
 	case impossible:
 		why.Code = WhyNever
 		why.Message = "nothing that may be used now could hold " + asks + ", even empty"
+		if reason := p.noDomain(w, true); reason != "" {
+			why.Message += ": " + reason
+		}
 		if reason := w.whyRefused(); reason != "" {
 			why.Message += "; the last try to start it was refused: " + reason
 		}
@@ -179,11 +191,19 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		}
 		why.Code = WhyNoRoom
 		why.Message = first + asks + ", and not enough is free"
+		if reason := p.noDomain(w, false); reason != "" {
+			why.Message = first + asks + ", and " + reason
+		}
 		why.Unblock = "running work ending or getting smaller"
-		if w.queue.InQuota(w.demand()) {
+		if w.Patient {
+			why.Unblock += "; it asked that nobody is evicted for it"
+		} else if w.queue.InQuota(w.demand()) {
 			why.Unblock += "; queue " + w.queue.Name + " is guaranteed as much, but only preemptible work of queues over their quota is taken back, and not enough of what runs is"
 		}
 		p.counts(w, false, why)
+		if _, role := p.lacking(w); role > 0 {
+			why.Message += ": there is room for its own tasks, and none for its role " + w.Roles[role-1].Name
+		}
 		if above := p.heldFrom(w); len(above) > 0 {
 			why.Code = WhyHeld
 			why.Message = first + asks + ", and the memory that it lacks is held above their floors by " + names(above)
@@ -313,21 +333,28 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 	if behind && p.fitsNow(w) {
 		fits = api.WhyCount{Code: CountKept, Message: "room for the share, but kept for the one first in line"}
 	}
-	tally := p.tallyOf(w.shape)
+	of, asks := w.shape, &w.Workload
+	if len(w.Roles) > 0 { // of the role that lacks room
+		var role int
+		if of, role = p.lacking(w); role > 0 {
+			asks, why.Role = new(w.as(&w.Roles[role-1])), role
+		}
+	}
+	tally := p.tallyOf(of)
 	if tally[byHeld] > 0 {
-		p.heldBack(w, why)
+		p.heldBack(of, why)
 	}
 	for r, count := range [rulings]api.WhyCount{
-		byModel:    {Code: CountModel, Message: "another model than " + w.Model},
-		bySize:     {Code: CountSmall, Message: unsuited(w.Share.Memory)},
+		byModel:    {Code: CountModel, Message: "another model than " + asks.Model},
+		bySize:     {Code: CountSmall, Message: unsuited(asks.Share.Memory)},
 		byPool:     {Code: CountPool, Message: "of a pool that is not for class " + string(w.Class)},
 		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},
 		byRefusal:  {Code: CountRefused, Message: "on a node that refused it"},
 		byDrain:    {Code: CountDraining, Message: "draining"},
 		byHealth:   {Code: CountDown, Message: "down"},
-		byCompute:  {Code: CountCompute, Message: "less compute free than the floor of " + w.Share.Compute.Floor.String()},
-		byMemory:   {Code: CountMemory, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String()},
-		byHeld:     {Code: CountHeld, Message: "less memory free than the floor of " + w.Share.Memory.Floor.String() + ": held above their floors by " + names(why.Above)},
+		byCompute:  {Code: CountCompute, Message: "less compute free than the floor of " + asks.Share.Compute.Floor.String()},
+		byMemory:   {Code: CountMemory, Message: "less memory free than the floor of " + asks.Share.Memory.Floor.String()},
+		byHeld:     {Code: CountHeld, Message: "less memory free than the floor of " + asks.Share.Memory.Floor.String() + ": held above their floors by " + names(why.Above)},
 		byResource: {Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
 		byNothing:  fits,
 	} {
@@ -346,15 +373,15 @@ func unsuited(m api.Memory) string {
 	return text
 }
 
-// heldBack enters who holds the memory above their floors that a workload lacks on devices.
-func (p *pass) heldBack(w *workload, why *Why) {
+// heldBack enters who holds the memory above their floors that a shape lacks on devices.
+func (p *pass) heldBack(s *shape, why *Why) {
 	for n := range p.fleet.Nodes {
-		if p.ruleNode(w.shape, n)[byHeld] == 0 {
+		if p.ruleNode(s, n)[byHeld] == 0 {
 			continue
 		}
 		for _, d := range p.fleet.DevicesOf(n) {
 			// What rules its node out altogether would have been counted before.
-			if !p.fleet.DeviceGone(d) && p.rule(w.shape, d, byNothing, true) == byHeld {
+			if !p.fleet.DeviceGone(d) && p.rule(s, d, byNothing, true) == byHeld {
 				why.Above = p.aboveOn(d, why.Above)
 			}
 		}

@@ -2,12 +2,10 @@ package engine
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
-	"github.com/aliquot-dev/aliquot/engine/place"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -23,45 +21,76 @@ type workload struct {
 	tasks     []*task // nil: waiting
 	placing   ActionID
 	cancelled bool
-	spared    bool // the host refused to end it: nobody takes it back any more
+	spared    bool  // the host refused to end it: nobody takes it back any more
+	lifted    bool  // a further replica that a trial took out
+	first     int32 // number of its first task: 0, but of a further replica
 
 	retryAt Time     // while it waits: not before
 	refused *refusal // of its start, by the host; nil: none since it started last
 
 	resize *resize
 
+	said     *predict.Quantiles // of how long it runs, when its first task began; nil: nothing was
+	rare     *rare              // nil: nothing of it
+	replicas *replicas          // of one that was placed and is elastic; else nil
+	base     *workload          // of a further replica: the workload that it is of; else nil
+
 	plan     ActionID // while it waits: the plan, under way or carried out, that lets it start
 	noPlanAt uint64   // moves at which there was no plan for it, plus 1
-}
-
-// refusal is how often the host refused a start for what no node is to blame for, and why it refused it last; empty: not for a
-// reason that says where it can start.
-type refusal struct {
-	times int
-	why   string
-}
-
-// whyRefused is why the host refused its start last; empty: it did not.
-func (w *workload) whyRefused() string {
-	if w.refused == nil {
-		return ""
-	}
-	return w.refused.why
 }
 
 // task is a task of a workload that was placed.
 type task struct {
 	w        *workload
 	index    int
-	node     fleet.NodeID
 	grants   []grant // none: it is over
-	started  bool
-	since    Time // it started, or was placed
+	since    Time    // it started, or was placed
 	evict    ActionID
-	evicting bool // its end was asked for, for the reason that follows
+	plan     ActionID // that its eviction is part of; 0: none
+	why      *evicted // its end was asked for; what it is then is not changed, but for another
+	node     fleet.NodeID
+	started  bool
+	evicting bool // its end was asked for
+}
 
-	evictCode, evictReason string
-	plan                   ActionID // that its eviction is part of; 0: none
+// rare is what is kept of the few workloads that were moved and came back, or that the host refused to end for now.
+type rare struct {
+	stays       Time     // it is not moved again before
+	to          []string // devices that it had room on when it was moved
+	sparedUntil Time     // nobody takes it back before; 0: the host did not refuse to end it
+}
+
+// rarely is what is kept of a workload beside what all have, to be read.
+func (w *workload) rarely() rare {
+	if w.rare == nil {
+		return rare{}
+	}
+	return *w.rare
+}
+
+// setRarely changes it.
+func (w *workload) setRarely(change func(r *rare)) {
+	r := w.rarely()
+	change(&r)
+	w.rare = &r
+}
+
+// evicted is why a task's end was asked for.
+type evicted struct{ code, reason string }
+
+// evictCode is why the task's end was asked for; empty: it was not.
+func (t *task) evictCode() string {
+	if t.why == nil {
+		return ""
+	}
+	return t.why.code
+}
+
+func (t *task) evictReason() string {
+	if t.why == nil {
+		return ""
+	}
+	return t.why.reason
 }
 
 // grant is a share on a device, and what the books hold for it: while it changes, the larger of old and new, and of memory no
@@ -168,44 +197,12 @@ func (e *Engine) setTurn(w *workload) {
 	w.turn = after(w.turn, min(long, Never/factor)*factor/Time(api.WholeDevice))
 }
 
-func (w *workload) waiting() bool { return w.tasks == nil }
+func (w *workload) waiting() bool { return w.tasks == nil && w.base == nil }
 
 func (t *task) live() bool { return len(t.grants) > 0 }
 
 // end is when the task's time limit is over.
 func (t *task) end() Time { return after(t.since, t.w.TimeLimit) }
-
-// shapeKey is all that decides where a workload fits.
-type shapeKey struct {
-	compute        api.Milli
-	memory, bound  api.Amount
-	model          string
-	class          fleet.ClassID
-	devices, tasks int
-	resources      string
-	side           side
-}
-
-// shape is what workloads that fit in the same places have in common, and what was last found out about it. Findings carry
-// the counts of the fleet that they were true at; forgetting them changes no decision.
-type shape struct {
-	place.Request
-	users int
-	side  side
-
-	unfitAt    uint64 // Gains at which it did not fit, plus 1
-	possibleAt uint64 // Changes at which possible was found, plus 1
-	possible   bool
-	servesAt   uint64 // Changes at which serves was found, plus 1
-	serves     []bool // by node: an empty one could hold a task
-	suitsAt    uint64 // Changes at which suits was found, plus 1
-	suits      []bool // by pool: see Engine.suits
-}
-
-// nothing says that the shape takes nothing that anyone could miss.
-func (s *shape) nothing() bool {
-	return s.Compute == 0 && s.Memory.IsZero() && len(s.Resources) == 0
-}
 
 // group is those in line that are the same in all that decides whether they may start now. When the first of a group may not, the
 // others may not either.
@@ -225,54 +222,11 @@ type groupKey struct {
 	queue       *queue.Node
 	limit       Time
 	preemptible bool
+	patient     bool
 }
 
-func (w *workload) groupKey() groupKey { return groupKey{w.shape, w.queue, w.TimeLimit, w.Preemptible} }
-
-// shapeOf finds or makes the shape of a workload and counts it as used.
-func (e *Engine) shapeOf(w *Workload) *shape {
-	resources := slices.Clone(w.Resources)
-	slices.SortFunc(resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
-	var key strings.Builder
-	var amounts []fleet.Amount
-	for _, r := range resources {
-		if r.Amount == 0 {
-			continue
-		}
-		id := e.fleet.Resource(r.Name)
-		amounts = append(amounts, fleet.Amount{Resource: id, Amount: r.Amount})
-		key.WriteString(strconv.Itoa(int(id)) + "=" + strconv.FormatInt(r.Amount, 10) + ",")
-	}
-	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, key.String(), e.sideOf(w)}
-	s, ok := e.shapes[k]
-	if !ok {
-		s = &shape{Request: place.Request{
-			Compute: k.compute, Memory: k.memory, Bound: k.bound, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: amounts,
-		}}
-		s.side = k.side
-		s.Fence = e.fence(k.side)
-		e.shapes[k] = s
-	}
-	s.users++
-	return s
-}
-
-// dropShape counts a shape as used once less, and forgets it when nobody has it.
-func (e *Engine) dropShape(w *workload) {
-	s := w.shape
-	w.shape = nil
-	if s.users--; s.users > 0 {
-		return
-	}
-	delete(e.shapes, s.key())
-}
-
-func (s *shape) key() shapeKey {
-	var key []byte
-	for _, a := range s.Resources {
-		key = append(strconv.AppendInt(append(strconv.AppendInt(key, int64(a.Resource), 10), '='), a.Amount, 10), ',')
-	}
-	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Class, s.Devices, s.Tasks, string(key), s.side}
+func (w *workload) groupKey() groupKey {
+	return groupKey{w.shape, w.queue, w.TimeLimit, w.Preemptible, w.Patient}
 }
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.
@@ -339,24 +293,38 @@ func compare(a, b *workload) int {
 	return 1
 }
 
-// unpark lets those be tried again whose time has come.
+// unpark lets those be tried again, or taken back, whose time has come.
 func (e *Engine) unpark() {
+	e.unspare()
 	for c := e.parked.Begin(); c.Valid() && c.Value().retryAt <= e.now; c = e.parked.Begin() {
 		w := c.Value()
 		e.parked.Delete(w)
 		if e.ahead != nil {
 			e.ahead.unparked(w, w.retryAt)
 		}
-		e.regroup(w)
+		if w.waiting() {
+			e.regroup(w)
+		} else {
+			w.retryAt = 0 // it may grow again
+		}
 	}
 }
 
 // forget drops a workload that neither waits nor holds anything.
 func (e *Engine) forget(w *workload) {
 	delete(e.pending, w.placing)
-	w.plan = 0
+	e.planFor(w, 0)
 	e.dropShape(w)
 	delete(e.guests, w)
+	delete(e.sparing, w)
+	if w.base != nil {
+		e.leaveReplica(w)
+		return
+	}
+	if e.elastics[w] && w.retryAt > 0 {
+		e.parked.Delete(w)
+	}
+	e.stops(w)
 	delete(e.work, w.ID)
 }
 
@@ -364,7 +332,7 @@ func (e *Engine) forget(w *workload) {
 func (e *Engine) hold(w *workload, g *grant, compute api.Milli, memory api.Bytes) {
 	e.fleet.Adjust(g.device, compute-g.compute, max(memory, g.used)-g.taken(), 0)
 	more := queue.Amounts{int64(compute - g.compute), int64(memory - g.memory)}
-	w.queue.Hold(g.model, more, !w.Preemptible, 1)
+	w.queue.Hold(g.model, more, w.kind(), 1)
 	e.countAbove(g, -1)
 	g.compute, g.memory = compute, memory
 	e.countAbove(g, 1)
@@ -382,9 +350,9 @@ func (e *Engine) giveBack(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
-		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, -1)
+		t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), -1)
 	}
-	e.fleet.Give(t.node, t.w.shape.Resources)
+	e.fleet.Give(t.node, t.request().Resources)
 	t.grants = nil
 	e.leavePlan(t)
 }
@@ -393,9 +361,31 @@ func (e *Engine) giveBack(t *task) {
 func (e *Engine) settle(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
-		g.model = e.fleet.Device(g.device).Model
-		t.w.queue.Hold(g.model, g.amounts(), !t.w.Preemptible, 1)
+		g.model = e.fleet.ModelOf(g.device)
+		t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), 1)
 	}
 	e.list(t)
 	e.noteGuests(t)
+}
+
+// holders are the tasks with a grant on each device, by DeviceID, in no order.
+type holders [][]*task
+
+// on are the tasks with a grant on a device. The slice changes with the next that comes or goes.
+func (h holders) on(d fleet.DeviceID) []*task {
+	if int(d) >= len(h) {
+		return nil
+	}
+	return h[d]
+}
+
+func (h *holders) add(d fleet.DeviceID, t *task) {
+	if more := int(d) + 1 - len(*h); more > 0 {
+		*h = append(*h, make(holders, more)...)
+	}
+	(*h)[d] = append((*h)[d], t)
+}
+
+func (h holders) remove(d fleet.DeviceID, t *task) {
+	h[d] = slices.DeleteFunc(h.on(d), func(o *task) bool { return o == t })
 }

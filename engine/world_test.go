@@ -72,6 +72,7 @@ func (w *world) checkRoom(actions []Action) {
 		var grants []Grant
 		switch a := a.(type) {
 		case Place:
+			w.checkTogether(a)
 			for _, p := range a.Tasks {
 				grants = append(grants, p.Grants...)
 			}
@@ -83,6 +84,26 @@ func (w *world) checkRoom(actions []Action) {
 			if compute, memory := w.engine.fleet.Free(d); compute < 0 || memory < 0 || !w.engine.fleet.Placeable(d) {
 				w.t.Fatalf("grant %s on device %s leaves %d and %d", g.UID, g.Device, compute, memory)
 			}
+		}
+	}
+}
+
+// checkTogether: tasks that are to be in one domain are.
+func (w *world) checkTogether(a Place) {
+	w.t.Helper()
+	wl, ok := w.engine.Workload(a.Workload)
+	if !ok || wl.Same == "" {
+		return
+	}
+	domain := ""
+	for _, p := range w.engine.Grants(a.Workload) {
+		n, _ := w.engine.fleet.Node(p.Node)
+		at := w.engine.fleet.DomainOf(n, wl.Same)
+		if domain == "" && p.Task == a.Tasks[0].Task {
+			domain = at
+		}
+		if slices.ContainsFunc(a.Tasks, func(o Placing) bool { return o.Task == p.Task }) && (at == "" || at != domain) {
+			w.t.Fatalf("task %d of workload %s is in %s %q and not in %q", p.Task, a.Workload, wl.Same, at, domain)
 		}
 	}
 }

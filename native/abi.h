@@ -9,8 +9,8 @@
  *   TASK/tel           what the tenant says of itself: untrusted. Of compute it is believed no further than the arbiter's clock allows;
  *                      what others lose by a lie is idle time that nobody waited for, until the agent holds the driver's word
  *                      against it (ALQ_POLICY_CLOCK). A page that is spoiled or cut short costs its author alone. Two lies do harm
- *                      others, and are detected by the driver's own figures at most: of memory above its floor, a task that says it holds less than
- *                      it does has the rest lent to others, whose allocations then fail; and a process that its own task lists by pid and start
+ *                      others, and are detected by the driver's own figures at most: of memory above its floor, and of its floor beside a share that may
+ *                      be stopped for it, a task that says it holds less than it does has the rest lent to others, whose allocations then fail; and a process that its own task lists by pid and start
  *                      time counts as covered, although it computes past the shim.
  *   TASK/book          what the arbiter holds against and for the task: credit, debt, and where each nanosecond went. Never
  *                      mapped by the tenant; survives the arbiter.
@@ -43,7 +43,7 @@
 
 #define ALQ_ABI_MAGIC 0x31514c41u /* "ALQ1" */
 #define ALQ_ABI_VERSION 1u
-#define ALQ_ABI_MINOR 1u
+#define ALQ_ABI_MINOR 2u
 
 #define ALQ_MAX_GRANTS 16 /* devices of one task on one node */
 #define ALQ_MAX_PROCS 64  /* processes of one task that use a device at the same time */
@@ -100,7 +100,7 @@ enum alq_park {
 
 enum alq_policy_flags {
 	ALQ_POLICY_LATENCY = 1u << 0,   /* latency class: first within its floor */
-	ALQ_POLICY_LEND_MEM = 1u << 1,  /* accepts on-reclaim park or stop: may borrow an idle memory floor */
+	ALQ_POLICY_LEND_MEM = 1u << 1,  /* accepts on-reclaim stop (later also park): may borrow idle memory floors, and what it holds above its own can be taken back */
 	ALQ_POLICY_STOPPED = 1u << 2,   /* nothing new may launch or be allocated: the task is being ended */
 	ALQ_POLICY_CLOCK = 1u << 3,     /* its own word on what it used is not taken: charged for all the time that it holds */
 };
@@ -127,7 +127,7 @@ struct alq_ctl_grant { /* 256 bytes */
 	uint64_t lease_end_ns;    /* 0: none; UINT64_MAX: ungated */
 	uint32_t run_ahead_ns;    /* estimated device time that a process may queue at once: a share's 1 ms, divided among those that launch */
 	uint32_t run_ahead_launches; /* launches of unknown duration that a process may queue at once, ≥ 1: a share's 10, divided likewise */
-	uint64_t mem_granted;     /* what this task's processes together may hold now, floor..ceiling; seq_cst */
+	uint64_t mem_granted;     /* what this task's processes together may hold now, 0..ceiling, less than the floor where that is lent; seq_cst */
 	uint64_t mem_free_hint;   /* what an ask would add to mem_granted now: free = granted + hint - used */
 	uint32_t run_ahead_share_ns; /* the share's, undivided */
 	uint8_t reserved2[36];
@@ -270,14 +270,18 @@ struct alq_device { /* 512 bytes */
 	uint64_t unreserved_idle_ns;
 	uint64_t down_ns;
 	uint64_t switches;        /* leases that went from one task to another */
-	uint64_t mem_reserved;    /* Σ max(floor, granted) */
+	uint64_t mem_reserved;    /* Σ max(floor, granted), of those that may be stopped Σ floor: what cannot be taken back */
 	struct alq_split ended;   /* rows of tasks that were deleted: `del` moves them here out of the task's book, so that the rows still add up */
 	/* Since minor version 1: work that does not end and takes others' floors (native/arbiter/stall.h); B, under seq. */
 	uint64_t stall_since_ns;  /* since when none of it has ended; 0: there is none */
 	uint64_t stall_uid[ALQ_UID_LEN / 8]; /* the task's UID, its bytes in order; empty: of several tasks */
 	int32_t stall_pid;        /* its process, in the node's pid namespace; 0: not known, or several */
 	uint32_t reserved1;
-	uint8_t reserved[96];
+	/* Since minor version 2: memory within floors that is lent and that their owners wait for (native/arbiter/owed.c); B, under seq. */
+	uint64_t mem_wanted;      /* bytes beyond what is free; 0: nobody waits */
+	uint64_t mem_wanted_since_ns; /* since when the one who has waited longest does */
+	uint64_t mem_wanted_uid[ALQ_UID_LEN / 8]; /* and the UID of its task, its bytes in order */
+	uint8_t reserved[16];
 };
 
 /* --------------------------------------------------------------------------------------------------------- registration */
@@ -286,8 +290,12 @@ struct alq_device { /* 512 bytes */
  * T connects to TASK/arbiter.sock and sends alq_hello; B answers alq_welcome with one file descriptor (SCM_RIGHTS), the bell: an
  * eventfd. T rings it (writes 1) when it begins to wait at a gate and when work let through has drained while it waits for
  * nothing. The connection stays open: its end, or the end of the process, frees the slot. Memory above mem_granted is asked for
- * with alq_mem_ask; B answers each with alq_mem_answer, in order.
+ * with alq_mem_ask, one at a time on a connection; B answers each with alq_mem_answer. It answers at once, but where the task would hold no more
+ * than its floor with it, and that is lent: then once the memory has come back, or after ALQ_FLOOR_WAIT_NS. Of shims older than
+ * ALQ_SHIM_WAITS, which take a line for broken after 2 s, after 1.5 s.
  */
+#define ALQ_FLOOR_WAIT_NS 30000000000ull
+#define ALQ_SHIM_WAITS 2u
 #define ALQ_HELLO 1u
 #define ALQ_WELCOME 2u
 #define ALQ_MEM_ASK 3u

@@ -94,11 +94,15 @@ func (a *Agent) open(ctx context.Context, config Config) error {
 	if err := native.Install(string(a.run)); err != nil {
 		return err
 	}
+	var err error
+	if a.arbiter.group, err = openGroup(config.Group); err != nil {
+		return err
+	}
 	if err := a.loadTasks(); err != nil {
 		return err
 	}
 	if config.Simulate != "" {
-		sim, err := openSimulator(ctx, a.run, config.Simulate, a.log, len(a.tasks))
+		sim, err := openSimulator(ctx, a.run, a.arbiter.group, config.Simulate, a.log, len(a.tasks))
 		if err != nil {
 			return err
 		}
@@ -133,6 +137,7 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	a.stop = stop
 	a.done.Go(func() { a.watchDevices(watching) })
 	a.done.Go(func() { a.watchStalls(watching) })
+	a.done.Go(func() { a.watchWanted(watching) })
 	took := slices.Sorted(maps.Keys(a.tasks))
 	a.done.Go(func() { a.watchStrays(watching, took) })
 	if a.sim != nil {

@@ -32,6 +32,7 @@ const askEvery = 2 * time.Second
 // and starts a new one at once when it dies. One that runs but does not answer it ends, as when it shuts down, and no other.
 type arbiter struct {
 	run      run
+	group    group // that it is in, since it outlives the agent
 	log      *slog.Logger
 	notify   func(Notice)
 	patience time.Duration         // with one that runs but does not answer
@@ -125,7 +126,7 @@ func (a *arbiter) end(ctx context.Context, p *process) error {
 // launch starts an arbiter and waits until it answers.
 func (a *arbiter) launch(ctx context.Context, environment []string) (*process, error) {
 	log := a.run.path("arbiter.log")
-	p, err := startDetached(log, environment, a.run.path(native.Arbiter), "--run", string(a.run))
+	p, err := startDetached(a.group, log, environment, a.run.path(native.Arbiter), "--run", string(a.run))
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,10 @@ type Config struct {
 	Simulate string // simulated devices and their costs, `h200x2,a10x4,switch_ns=100000`; empty: the machine's own driver
 	Log      *slog.Logger
 
+	// Group is the control group, as a path in each hierarchy of the machine, for the processes that outlive the agent; made if it is not
+	// there. Empty: they stay in the agent's, which is right unless that ends with the agent, as a container's does.
+	Group string
+
 	// Unenforced is what is done about processes that are not held to a share; empty: they are shown.
 	Unenforced api.UnenforcedRule
 
@@ -60,6 +64,7 @@ type Grant struct {
 // Flags are a task's policy flags.
 type Flags struct {
 	LatencyClass bool
+	Revocable    bool `json:",omitempty"` // it may borrow idle memory floors, and what it holds above its own can be taken back: it is ended for that
 }
 
 // Mount is a file or folder to bind over another in the task's private mount namespace, in the order of the list.
@@ -103,7 +108,8 @@ type Usage struct {
 type MemoryHeld struct {
 	Task    string
 	Grant   Grant
-	Granted api.Bytes // that its processes may hold without asking; what of it is above the floor is taken from the device
+	Granted api.Bytes // that its processes may hold without asking; less than the floor where that is lent
+	Firm    api.Bytes // of that, what cannot be taken back
 	Used    api.Bytes // that they say they hold, overhead included
 }
 
@@ -134,9 +140,10 @@ type Notice struct {
 	Kind    NoticeKind
 	Device  string // UUID, if it is about a device
 	Task    string
-	Message string // one sentence
-	Reason  string // for devices and broken tasks: what is wrong, without the name
-	Stall   bool   // of a device that is sick: of work that does not end, Task's or, where that is empty, several tasks'
+	Message string   // one sentence
+	Reason  string   // for devices and broken tasks: what is wrong, without the name
+	Reclaim *Reclaim // of memory that is wanted back
+	Stall   bool     // of a device that is sick: of work that does not end, Task's or, where that is empty, several tasks'
 }
 
 // NoticeKind says what a notice is about.
@@ -154,6 +161,7 @@ const (
 	Stopped      NoticeKind = "stopped"       // a process was told to end because it did so
 	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged
 	UnknownCalls NoticeKind = "unknown calls" // a task's program knows functions of the driver that the shim does not; said once a task
+	MemoryWanted NoticeKind = "memory wanted" // an owner waits for what is lent of its floor: end borrowers
 	Broken       NoticeKind = "broken"        // a task cannot be held to its grants any more: end it
 	ArbiterGone  NoticeKind = "arbiter gone"  // died; a new one is being started
 	ArbiterBack  NoticeKind = "arbiter back"

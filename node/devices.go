@@ -26,6 +26,9 @@ type deviceState struct {
 	stall     page.Stall // what it is draining of; zero: not of that
 	stallRead uint64     // when this agent first read of it, by the pages' clock
 	stallTold bool       // that its task is to be ended
+
+	wanted     page.Wanted // memory that owners wait for, as last read
+	wantedTold uint64      // when a notice was given of it, by the pages' clock
 }
 
 // faulty is a device's health by its driver's word alone.

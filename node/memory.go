@@ -24,7 +24,11 @@ func (a *Agent) MemoryHeld() []MemoryHeld {
 func (t *task) readMemory(asked Task, capacity func(device string) api.Bytes, held []MemoryHeld) error {
 	err := t.ctl.View(func(c *page.Ctl) error {
 		for i, g := range asked.Grants {
-			held[i] = MemoryHeld{Task: asked.UID, Grant: g, Granted: api.Bytes(min(c.Grant[i].MemGranted.Load(), uint64(capacity(g.Device))))}
+			granted := api.Bytes(min(c.Grant[i].MemGranted.Load(), uint64(capacity(g.Device))))
+			held[i] = MemoryHeld{Task: asked.UID, Grant: g, Granted: granted, Firm: granted}
+			if asked.Flags.Revocable {
+				held[i].Firm = min(granted, g.MemFloor)
+			}
 		}
 		return nil
 	})

@@ -80,8 +80,8 @@ func (p *process) signal(s unix.Signal) error {
 
 func (p *process) close() { _ = p.file.Close() }
 
-// startDetached starts a program that outlives us: its own session, nothing on standard input, its output at the end of a log file.
-func startDetached(log string, environment []string, program string, arguments ...string) (*process, error) {
+// startDetached starts a program that outlives us: its own session, in the group, nothing on standard input, its output at the end of a log file.
+func startDetached(within group, log string, environment []string, program string, arguments ...string) (*process, error) {
 	const keep = 1 << 20 // bytes: a longer log is set aside first
 	if info, err := os.Stat(log); err == nil && info.Size() > keep {
 		_ = os.Rename(log, log+".1")
@@ -102,6 +102,10 @@ func startDetached(log string, environment []string, program string, arguments .
 	p, err := hold(command.Process.Pid)
 	if err != nil {
 		_ = command.Process.Kill()
+	} else if err = within.take(p.pid); err != nil {
+		_ = command.Process.Kill()
+		p.close()
+		p = nil
 	}
 	go func() { _ = command.Wait() }() // reaps it whenever it ends
 	return p, err

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +31,7 @@ func simSocket(r run) string { return r.path("sim", "simgpu.sock") }
 func simControl(r run) string { return r.path("simgpu.ctl") }
 
 // openSimulator finds the simulated devices that run already or starts them.
-func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger, prepared int) (*simulator, error) {
+func openSimulator(ctx context.Context, r run, within group, devices string, log *slog.Logger, prepared int) (*simulator, error) {
 	spec := r.path("sim", "devices")
 	if p := server(simSocket(r)); p != nil {
 		have, err := os.ReadFile(spec)
@@ -56,7 +58,7 @@ func openSimulator(ctx context.Context, r run, devices string, log *slog.Logger,
 		return nil, fmt.Errorf("start simulated devices: %w", err)
 	}
 	logFile := r.path("simgpu.log")
-	p, err := startDetached(logFile, os.Environ(), r.path(native.SimGPU),
+	p, err := startDetached(within, logFile, os.Environ(), r.path(native.SimGPU),
 		"serve", "--devices", devices, "--socket", simSocket(r), "--control", simControl(r), "--record", r.path("sim", "record"))
 	if err != nil {
 		return nil, err
@@ -118,10 +120,27 @@ func (a *Agent) simulatorGone() string {
 	if a.sim == nil {
 		return ""
 	}
-	// It stops listening a moment before it has ended for all to see.
+	// It stops listening a moment before it has ended for all to see, and stops answering a moment before that.
 	if listens := server(simSocket(a.run)); listens != nil {
 		listens.close()
-		return ""
+		if !ending(a.sim.process.pid) {
+			return ""
+		}
 	}
 	return fmt.Sprintf("the process that simulates the devices (pid %d) has ended; `aliquot down`, then `aliquot up`, starts it again", a.sim.process.pid)
+}
+
+// ending says that a process is on its way out: the kernel has begun to take it down, or has done so.
+func ending(pid int) bool {
+	const exiting = 0x4 // PF_EXITING, linux/sched.h
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5): from the third on, the state
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	return err == nil && flags&exiting != 0
 }

@@ -129,6 +129,9 @@ func policyOf(g Grant, f Flags, capacity api.Bytes) page.Policy {
 	if f.LatencyClass {
 		p.Flags |= page.PolicyLatency
 	}
+	if f.Revocable {
+		p.Flags |= page.PolicyLendMem
+	}
 	return p
 }
 

@@ -51,6 +51,9 @@ type Host interface {
 	SetPolicy(ctx context.Context, who Caller, file api.Policy) (api.Policy, error)
 	RemovePolicy(ctx context.Context, who Caller) error
 
+	// Record writes the engine's event log from now on, a snapshot first and then every step once it is on disk, until ctx ends.
+	Record(ctx context.Context, who Caller, to io.Writer) error
+
 	// Listen calls each for every event after seq (0: from now on) until ctx ends.
 	Listen(ctx context.Context, seq uint64, each func(api.Event) error) error
 }

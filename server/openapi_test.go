@@ -35,7 +35,7 @@ func TestOpenAPIDescribesEveryPath(t *testing.T) {
 		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/plan": {"post"}, "/v1/workloads/{name}": {"get"},
 		"/v1/workloads/{name}/why": {"get"}, "/v1/workloads/{name}/logs": {"get"}, "/v1/workloads/{name}/stop": {"post"},
 		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"}, "/v1/queues": {"get"},
-		"/v1/queues/{name}": {"delete", "put"}, "/v1/policy": {"delete", "get", "put"}, "/v1/events": {"get"},
+		"/v1/queues/{name}": {"delete", "put"}, "/v1/policy": {"delete", "get", "put"}, "/v1/events": {"get"}, "/v1/record": {"get"},
 	}
 	if have := described(t); !maps.EqualFunc(have, want, slices.Equal) {
 		t.Errorf("described are %v,\nand there should be %v: change this test and docs/architecture.md with the calls", have, want)

@@ -144,6 +144,14 @@ func (f *fakeHost) RemoveQueue(_ context.Context, _ Caller, name string) error {
 	return f.fail
 }
 
+func (f *fakeHost) Record(_ context.Context, who Caller, to io.Writer) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	_, err := io.WriteString(to, "recorded for "+who.Name+"\n")
+	return err
+}
+
 func (f *fakeHost) Listen(ctx context.Context, seq uint64, each func(api.Event) error) error {
 	f.note("listen %d", seq)
 	for {
@@ -474,6 +482,9 @@ func TestEventsAreStreamed(t *testing.T) {
 func TestLogsAreStreamedAndHalfOfOneIsNotTakenForAll(t *testing.T) {
 	s := newSite(t)
 	if status, body := s.call("GET", "/v1/workloads/x/logs", ""); status != 200 || body != "a line\n" {
+		t.Errorf("%d %q", status, body)
+	}
+	if status, body := s.call("GET", "/v1/record", ""); status != 200 || !strings.HasPrefix(body, "recorded for ") {
 		t.Errorf("%d %q", status, body)
 	}
 	answer, err := s.client.Get("http://aliquot/v1/workloads/x/logs?follow=true")

@@ -30,6 +30,9 @@ func (r *routes) streams(service huma.API) {
 		}
 		return r.host.Logs(ctx, callerOf(ctx), in.Name, part, to)
 	})
+	stream(service, "/v1/record", "record", "The engine's event log from now on: a snapshot, then every step", "text/plain; charset=utf-8", func(ctx context.Context, _ *struct{}, to io.Writer) error {
+		return r.host.Record(ctx, callerOf(ctx), to)
+	})
 	stream(service, "/v1/events", "events", "Changes, as server-sent events", "text/event-stream", func(ctx context.Context, in *struct {
 		Since uint64 `query:"since" doc:"number of the last event known: what came after it follows first, as far as it is kept (4,096 events, none from before the server started); 0 or none: from now on"`
 		Last  string `header:"Last-Event-ID" doc:"the same, as browsers send it"`

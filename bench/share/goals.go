@@ -13,6 +13,9 @@ func (b *bench) measureScenarios(ctx context.Context, _ *report.Report) error {
 		if s.device != b.daemon.device || !b.only.MatchString("shares "+s.Name) {
 			continue
 		}
+		if err := b.ready(ctx); err != nil {
+			return err
+		}
 		o, err := b.measureShares(ctx, s)
 		if err != nil {
 			return err
@@ -32,6 +35,9 @@ func (b *bench) measureScenarios(ctx context.Context, _ *report.Report) error {
 		if o.beyond.Window > 0 {
 			b.say("  beyond a ceiling over any window: %v in %v, %.0f %% of the %v allowed", o.beyond.Used, o.beyond.Window, o.beyond.Part(), o.beyond.Allowed)
 		}
+		if o.again > 0 || o.taken > 0 {
+			b.say("  taken of the machine's CPU time: at most %.2f %%; runs not counted for that: %d", o.taken, o.again)
+		}
 		b.outcomes = append(b.outcomes, o)
 	}
 	return nil
@@ -50,6 +56,7 @@ func worst(outcomes []outcome, which func(scenario) bool) (all outcome, none boo
 		}
 		all.with, all.without = all.with.Worse(o.with), all.without.Worse(o.without)
 		all.arbiter = max(all.arbiter, o.arbiter)
+		all.taken, all.again = max(all.taken, o.taken), all.again+o.again
 		if o.beyond.Window > 0 && (all.beyond.Window == 0 || o.beyond.Part() > all.beyond.Part()) {
 			all.beyond = o.beyond
 		}
@@ -101,6 +108,10 @@ func (b *bench) reportStrict(r *report.Report) {
 	}
 	if all.with.Switching > 0 {
 		r.Beside("device_switching", all.with.Switching, "% of the device")
+	}
+	r.Beside("machine_taken while shares were measured", all.taken, "% of its CPU time")
+	if b.taken < 100 {
+		r.Beside(fmt.Sprintf("runs_not_counted, more than %g %% taken", b.taken), float64(all.again), "runs")
 	}
 	r.AtMost("arbiter_contended_strict", all.arbiter, 5, "% of a core")
 }

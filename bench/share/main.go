@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -39,6 +40,8 @@ type bench struct {
 	minute  bool // shares are observed for a minute each
 	bare    int  // how often, without Aliquot
 	only    *regexp.Regexp
+	taken   float64 // percent of the machine's CPU time that may be taken from it in a run of shares that counts
+	before  string  // a command of the shell, run before each measurement; empty: none
 
 	outcomes []outcome // of the scenarios measured so far
 }
@@ -117,6 +120,8 @@ func run(ctx context.Context) (missed int, err error) {
 func (b *bench) parse() (out string, err error) {
 	build := flag.String("build", "build", "folder of what make built")
 	flag.StringVar(&out, "out", "build/bench/share.json", "where the report of a whole run goes; that of a part goes beside it, as share-part.json")
+	flag.StringVar(&b.before, "before", "", "a command of the shell, run before each measurement: one that waits until the machine has nothing else to do, say")
+	flag.Float64Var(&b.taken, "taken", 100, "run shares again where more of the machine's CPU time than these percent was taken from it meanwhile (the \"steal\" of a guest)")
 	only := flag.String("only", "", "measure only what matches this regular expression; the figures are not the whole then")
 	flag.IntVar(&b.repeats, "repeats", wholeRepeats, "how often each figure is measured; the worst stands")
 	flag.DurationVar(&b.window, "window", wholeWindow, "over which shares are judged")
@@ -204,12 +209,30 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 				return err
 			}
 		}
+		if s.name != "shares" {
+			if err := b.ready(ctx); err != nil {
+				return err
+			}
+		}
 		b.say("%s", s.name)
 		if err := s.measure(ctx, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	b.reportShares(r)
+	return nil
+}
+
+// ready runs what is to be run before each measurement.
+func (b *bench) ready(ctx context.Context) error {
+	if b.before == "" {
+		return nil
+	}
+	before := exec.CommandContext(ctx, "sh", "-c", b.before)
+	before.Stdout, before.Stderr = os.Stderr, os.Stderr
+	if err := before.Run(); err != nil {
+		return fmt.Errorf("-before %q: %w", b.before, err)
+	}
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
 	} {
 		part := math.Inf(1)
 		for range b.repeats {
-			with, _, err := b.runShared(ctx, one.scenario, b.window)
+			with, err := b.runShared(ctx, one.scenario, b.window)
 			if err != nil {
 				return err
 			}

@@ -109,7 +109,7 @@ func (b *bench) fairness(t *sim.Trace, name string, goals bool) error {
 }
 
 // parts are what -only may name beside the openb lists.
-var parts = []string{"muri", "philly"}
+var parts = []string{"muri", "philly", "churn", "sharing"}
 
 // wants says that a part of the benchmark is to be measured.
 func (b *bench) wants(part string) bool { return b.only == "" || b.only == part }

@@ -43,3 +43,18 @@ func TestFairnessMetrics(t *testing.T) {
 		t.Errorf("%d metrics have goals, want 2", goals)
 	}
 }
+
+// Pods that come and go have their figures for each number of moves that is measured.
+func TestChurnMetrics(t *testing.T) {
+	b := bench{ctx: t.Context(), seeds: []uint64{1, 2, 3}}
+	if err := b.churned(sim.Generate(3, 1), "made", "default", 200); err != nil {
+		t.Fatal(err)
+	}
+	figures := map[string]float64{}
+	for _, m := range b.Metrics {
+		figures[m.Metric] = m.Value
+	}
+	if len(figures) != 3*len(churnMoves) || figures["made@0"] <= 0 || figures["made/moves@0"] != 0 || figures["made/moves@100"] <= 0 || figures["made/refused@10"] <= 0 {
+		t.Errorf("the figures are %v", figures)
+	}
+}

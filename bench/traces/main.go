@@ -1,5 +1,6 @@
-// Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, and how long
-// jobs take and how fair that is on Muri's and Philly's. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
+// Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, how long
+// jobs take and how fair that is on Muri's and Philly's, and how much of the devices is of use where jobs share them, from what Lucid and
+// Alibaba measured. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
 // ones); what goes out are a table and build/bench/traces.json, or traces-part.json where less than the whole was measured. It ends with status 1 if a goal was missed, 2 if it could not
 // measure.
 package main
@@ -77,6 +78,16 @@ func (b *bench) run() error {
 			return err
 		}
 	}
+	if b.wants("churn") {
+		if err := b.churn(); err != nil {
+			return err
+		}
+	}
+	if b.wants("sharing") {
+		if err := b.sharing(); err != nil {
+			return err
+		}
+	}
 	if !slices.Contains(parts, b.only) {
 		return b.openb()
 	}
@@ -104,7 +115,13 @@ func (b *bench) generated() error {
 			b.Beside(fmt.Sprintf("generated/%s@%d", policy, at), s.MeanAt(at), "%")
 		}
 	}
-	return b.fairness(sim.GenerateJobs(generatedNodes, phillyLoad, 1), "generated-jobs", false)
+	if err := b.churned(sim.Generate(12, 1), "generated/churn/default", "default", generatedPods); err != nil {
+		return err
+	}
+	if err := b.fairness(sim.GenerateJobs(generatedNodes, phillyLoad, 1), "generated-jobs", false); err != nil {
+		return err
+	}
+	return b.sharing()
 }
 
 // goals are what the default policy is to reach at 130 beyond what FGD reaches.

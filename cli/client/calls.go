@@ -122,6 +122,19 @@ func (c *Client) Logs(ctx context.Context, name string, part LogPart, to io.Writ
 	return nil
 }
 
+// Record copies the engine's event log from now on, until ctx ends: then the error is the context's.
+func (c *Client) Record(ctx context.Context, to io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, "/v1/record", nil, "text/plain, */*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if _, err := io.Copy(to, answer.Body); err != nil {
+		return c.lost(ctx, err, "copy the server's event log")
+	}
+	return &Unreachable{Socket: c.Socket(), Err: io.ErrUnexpectedEOF} // it has no end
+}
+
 // Queues lists the queues.
 func (c *Client) Queues(ctx context.Context) ([]api.Queue, error) {
 	var out []api.Queue

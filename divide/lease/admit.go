@@ -19,7 +19,7 @@ const (
 // admit asks all grants of a device what they have used since they were last asked, and compares it with what they were charged.
 func (r *Rule) admit(d *device) {
 	allHeld, allSaid := NS(0), NS(0)
-	d.admitted = 0
+	d.askedAt = r.now
 	for _, g := range d.grants {
 		if !g.used {
 			continue
@@ -39,9 +39,40 @@ func (r *Rule) admit(d *device) {
 			g.claim -= g.claim / claimFade
 		}
 		g.claim = min(max(g.claim, -claimMost), claimMost)
+	}
+	d.countAdmitted()
+	d.learnSpare(allHeld, allSaid)
+}
+
+// revived hears that a grant that gave no sign of life does again.
+func (r *Rule) revived(g *grant) {
+	r.admit(g.device)
+	g.device.forgive(g)
+	g.device.countAdmitted()
+}
+
+// forgive: of what others admit, what a grant was charged that gave no sign of life is owed to nobody, since it did not want that time.
+func (d *device) forgive(g *grant) {
+	sum := NS(0)
+	for _, other := range d.grants {
+		sum += NS(max(other.claim, 0))
+	}
+	left := min(NS(max(-g.claim, 0)), sum)
+	if left > 0 {
+		for _, other := range d.grants {
+			if other.claim > 0 {
+				other.claim -= int64(mulDiv(NS(other.claim), left, sum))
+			}
+		}
+	}
+	g.claim = max(g.claim, 0)
+}
+
+func (d *device) countAdmitted() {
+	d.admitted = 0
+	for _, g := range d.grants {
 		d.admitted += NS(max(g.claim-claimSure, 0))
 	}
-	d.learnSpare(allHeld, allSaid)
 }
 
 // answer is what a grant says it has used since it was last asked and what it was charged. It is not taken while its durations are still being

@@ -123,7 +123,7 @@ func (r *Rule) Away(slot DeviceSlot, now NS, live func(GrantSlot) bool) {
 	}
 	rest := time
 	for _, g := range d.grants {
-		g.accruedAt = now
+		g.accruedAt, g.lookedAt = now, now
 		part := min(mulDiv(time, NS(g.policy.Floor), NS(milli)), rest)
 		rest -= part
 		if live(g.slot) {
@@ -131,6 +131,7 @@ func (r *Rule) Away(slot DeviceSlot, now NS, live func(GrantSlot) bool) {
 			g.books.Held += part
 		} else {
 			g.books.Rows.ReservedIdle += part
+			r.mayHaveRun(g, time)
 		}
 	}
 	d.unreservedIdle += rest

@@ -163,10 +163,16 @@ func (d *device) rivalOf(has *grant) rival {
 	return most
 }
 
+// mayHaveRun remembers that so much time was not charged in which a grant may have run, if it is charged by its word.
+func (r *Rule) mayHaveRun(g *grant, time NS) {
+	if !g.policy.Clock {
+		g.unheard = min(g.unheard+time, r.config.Settle)
+	}
+}
+
 // settleWordNow charges a grant for what it held by its word, before that changes; all of it, or all but what may turn out to have ended.
 func (r *Rule) settleWordNow(g *grant, all bool) {
-	seen := r.observe(g)
-	r.settleWord(g, &seen, all)
+	r.settleWord(g, r.observe(g), all)
 }
 
 // settleWord charges a grant for what it held at nobody's cost, or at that of borrowers, by its word: launches at their learned durations, or
@@ -203,6 +209,9 @@ func (r *Rule) settleWord(g *grant, seen *Observation, all bool) {
 	g.countPaid(part, unpaid, late, seen)
 	g.mayHold = min(g.mayHold+part/2, r.config.Lease)
 	wanted = min(wanted, rest)
+	if seen.Outstanding {
+		r.mayHaveRun(g, rest-wanted)
+	}
 	free := min(wanted, g.mayHold)
 	g.mayHold -= free
 	r.chargePause(g, free)

@@ -5,6 +5,9 @@ func (g *grant) gated() bool { return g.used && g.phase != phaseUngated }
 
 // isGang says that a task must hold several devices together.
 func (t *task) isGang() bool {
+	if len(t.grants) == 1 {
+		return false
+	}
 	n := 0
 	for _, g := range t.grants {
 		if g.gated() {

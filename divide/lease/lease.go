@@ -131,7 +131,8 @@ type Observation struct {
 
 // Tenants says what the processes of a grant say now. It must not call the Rule, and answers the same for the length of a call of it.
 type Tenants interface {
-	Observe(grant GrantSlot, now NS) Observation
+	// Observe fills in seen, which is zero before.
+	Observe(grant GrantSlot, now NS, seen *Observation)
 }
 
 // Gate is what is published to a tenant: whether it may launch, and until when.

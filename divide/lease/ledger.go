@@ -98,6 +98,20 @@ func (d *device) fillAccounts(time NS) {
 	d.freeAccount += psOf(room, time)
 }
 
+// settleUnheard charges a grant what it has measured since of time that it was not charged for, if the device has idled for so long since.
+func (r *Rule) settleUnheard(g *grant) {
+	seen := r.observe(g)
+	left := seen.MeasuredNS - min(seen.MeasuredNS, g.measured)
+	part := min(left, g.unheard, g.device.idlePending)
+	g.device.idlePending -= part
+	g.measured += part
+	g.use(part)
+	g.unheard = (g.unheard - part) / 2 // that may be heard of at the next settling, if ever
+	if !seen.Outstanding && part == left {
+		g.unheard = 0
+	}
+}
+
 // Settle books all time of a device up to now: then its rows and those of its grants add up. It decides nothing.
 func (r *Rule) Settle(slot DeviceSlot, now NS) {
 	d := r.devices[slot]
@@ -110,6 +124,11 @@ func (r *Rule) Settle(slot DeviceSlot, now NS) {
 	}
 	if now <= d.settledAt {
 		return
+	}
+	for _, g := range d.grants {
+		if g.unheard > 0 {
+			r.settleUnheard(g)
+		}
 	}
 	time := now - d.settledAt
 	d.settledAt = now

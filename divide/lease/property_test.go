@@ -29,6 +29,9 @@ func virtualHours() float64 {
 	return 25
 }
 
+// processors are as many worlds as may be gone through at a time, in all tests.
+var processors = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 // inWorlds runs a test on seed after seed until the worlds together have gone through the hours asked for, on all processors, and reports the
 // first failure of a seed.
 func inWorlds(t *testing.T, of func(seed uint64) (NS, worst, error)) {
@@ -44,7 +47,9 @@ func inWorlds(t *testing.T, of func(seed uint64) (NS, worst, error)) {
 		workers.Go(func() {
 			for virtual.Load() < most && !t.Failed() {
 				seed := next.Add(1)
+				processors <- struct{}{}
 				time, figures, err := of(seed)
+				<-processors
 				if err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 				}

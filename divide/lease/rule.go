@@ -61,6 +61,8 @@ type grant struct {
 	unsettledWanted NS // of that, at borrowers'
 	settledWordAt   NS // when it was last charged by its word
 	mayHold         NS // so long it may hold at borrowers' cost without charge
+	unheard         NS // not charged, since nothing said yet that it ran then; at most Settle
+	lookedAt        NS // when its processes were last asked; 0: never
 
 	// Pauses.
 	pause      NS // for how long it last launched nothing before it came back
@@ -132,8 +134,9 @@ type Rule struct {
 	changed []GrantSlot // whose gates are to be published, in order; each once
 	dirty   []bool      // by slot: stands there
 
-	who  []*grant // room for chargeable
-	have []NS     // room for takeFloors
+	seen Observation // room for observe
+	who  []*grant    // room for chargeable
+	have []NS        // room for takeFloors
 }
 
 // New returns a rule without devices.
@@ -377,6 +380,11 @@ func (g *grant) hasCredit() bool { return g.policy.Floor > 0 && g.credit > 0 }
 
 func (d *device) due(at NS) { d.next = min(d.next, at) }
 
-func (r *Rule) observe(g *grant) Observation { return r.tenants.Observe(g.slot, r.now) }
+// observe is what a grant's processes say now; it stands until the next call.
+func (r *Rule) observe(g *grant) *Observation {
+	r.seen = Observation{}
+	r.tenants.Observe(g.slot, r.now, &r.seen)
+	return &r.seen
+}
 
 func psOf(part api.Milli, time NS) PS { return PS(part) * PS(time) }

@@ -138,6 +138,8 @@ func visitCharges[V visitor](g *grant, i int, v V) {
 	v.visit("grant", i, "unsettled wanted", uint64(g.unsettledWanted))
 	v.visit("grant", i, "settled word at", uint64(g.settledWordAt))
 	v.visit("grant", i, "may hold", uint64(g.mayHold))
+	v.visit("grant", i, "unheard", uint64(g.unheard))
+	v.visit("grant", i, "looked at", uint64(g.lookedAt))
 	v.visit("grant", i, "asked", truth(g.asked))
 	v.visit("grant", i, "told", uint64(g.toldNS))
 	v.visit("grant", i, "measured at told", uint64(g.measuredAtTold))

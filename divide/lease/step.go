@@ -14,7 +14,6 @@ func (r *Rule) step(d *device) {
 		r.Settle(d.slot, r.now)
 	}
 	if r.now >= d.askedAt+r.config.Settle {
-		d.askedAt = r.now
 		r.admit(d)
 	}
 	if len(d.grants) == 0 || d.state == DeviceDown {
@@ -170,6 +169,7 @@ func (r *Rule) stepUngated(d *device) bool {
 		r.endLease(g)
 	}
 	g.measured = r.observe(g).MeasuredNS
+	g.unheard = 0
 	g.phase = phaseUngated
 	g.overlapped, g.waking = false, false
 	g.gate = Gate{Open: true, Ungated: true, Lease: g.gate.Lease + 1, Start: r.now, End: Never}

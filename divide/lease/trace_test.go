@@ -110,7 +110,7 @@ type published struct {
 }
 
 // Observe is what the trace says that the grant's processes say.
-func (p *replay) Observe(grant GrantSlot, _ NS) Observation { return p.seen[grant] }
+func (p *replay) Observe(grant GrantSlot, _ NS, seen *Observation) { *seen = p.seen[grant] }
 
 func (p *replay) n() uint64 {
 	value, err := binary.ReadUvarint(p.in)

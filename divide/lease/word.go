@@ -6,19 +6,28 @@ const awayAfter = 20 * millisecond
 // listen hears what a grant's processes say and draws the conclusions that need no decision.
 func (r *Rule) listen(g *grant) {
 	r.accrue(g, r.now)
-	silent := r.silent(g, r.now)
+	silent, stopped := r.silent(g, r.now), r.silent(g, r.now-min(r.now, r.config.Patience))
 	seen := r.observe(g)
 	if seen.Waiting || seen.Outstanding || seen.Launched != g.launched {
 		g.used = true
 	}
+	if g.lookedAt == 0 {
+		g.measured = seen.MeasuredNS // before that another arbiter charged it
+	}
+	// Launched without a lease, as one may that had passed the gate when that closed.
+	unleased := g.phase == phaseIdle || g.phase == phaseDraining && !g.outstanding
+	if unleased && seen.Launched != g.launched && g.lookedAt != 0 {
+		r.mayHaveRun(g, r.now-g.lookedAt)
+	}
+	g.lookedAt = r.now
 	if g.phase == phaseOpen || g.phase == phaseDraining {
-		r.settleWord(g, &seen, false)
+		r.settleWord(g, seen, false)
 	}
 	if g.phase == phaseOpen {
-		r.hearHolder(g, &seen)
+		r.hearHolder(g, seen)
 	}
 	if seen.Waiting && (!g.demand || seen.WaitSince != g.demandSince) {
-		r.hearWait(g, &seen)
+		r.hearWait(g, seen)
 	}
 	if !seen.Waiting {
 		g.waking = false
@@ -35,13 +44,19 @@ func (r *Rule) listen(g *grant) {
 	g.outstandingNS = seen.OutstandingNS
 	g.paid = max(g.paid, seen.LaunchedNS-seen.OutstandingNS)
 	if g.phase == phaseIdle {
-		// What ran within its lease and was measured after it is charged in the next; no more than that.
-		least := seen.MeasuredNS - min(seen.MeasuredNS, r.config.Lease)
+		// What ran within its lease and was measured after it is charged in the next; no more than that, and what may have run unseen.
+		least := seen.MeasuredNS - min(seen.MeasuredNS, r.config.Lease+g.unheard)
 		g.measured = min(max(g.measured, least), seen.MeasuredNS)
 	}
-	g.hearEnd(&seen)
-	if silent && g.claim < 0 && !r.silent(g, r.now) {
-		g.claim = 0 // what it was charged meanwhile, and others admit, is not owed to it either
+	g.hearEnd(seen)
+	if !silent || r.silent(g, r.now) {
+		return
+	}
+	// What it was charged meanwhile, and others admit, is not owed to it either; nor to anybody where it was stopped and not late alone.
+	if stopped {
+		r.revived(g)
+	} else {
+		g.claim = max(g.claim, 0)
 	}
 }
 

@@ -123,19 +123,17 @@ func (w *world) resize(t *tenant, policy Policy) {
 func (w *world) about(mean float64) NS { return 1 + NS(w.random.ExpFloat64()*mean) }
 
 // Observe is what a tenant's shim says.
-func (w *world) Observe(grant GrantSlot, _ NS) Observation {
+func (w *world) Observe(grant GrantSlot, _ NS, o *Observation) {
 	t := w.byGrant[grant]
-	o := Observation{
-		Waiting: t.waitSince != 0, WaitSince: t.waitSince, Launched: t.launched, Completed: t.completed,
-		LaunchedNS: NS(t.launched) * t.kernel, MeasuredNS: t.measured,
-	}
+	o.Waiting, o.WaitSince = t.waitSince != 0, t.waitSince
+	o.Launched, o.Completed = t.launched, t.completed
+	o.LaunchedNS, o.MeasuredNS = NS(t.launched)*t.kernel, t.measured
 	if left := t.launched - t.completed; left > 0 {
 		o.Outstanding = true
 		o.Coming = t.backlog > 0 && t.gate.Open && w.now < t.gate.End // its program stands at its run-ahead
 		o.OutstandingNS = NS(left) * t.kernel
 		o.BusyUntil = w.saidEnd(t, left)
 	}
-	return o
 }
 
 // saidEnd is when the shim takes the tenant's work to end: it knows when a kernel ended last, or else when the first was launched.

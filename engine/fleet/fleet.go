@@ -73,8 +73,10 @@ type node struct {
 	name      string
 	label     int64 // rises with the name: compares two nodes without their names
 	gone      bool  // removed, and still held
+	losing    bool  // some of its devices may be gone
 	used      bool
 	devices   []DeviceID // by index, then UUID; with those that are gone
+	domains   []Domain   // by level
 	capacity  []int64    // by ResourceID
 	taken     []int64    // by ResourceID
 	untouched int        // devices that are indexed as without a grant
@@ -170,6 +172,9 @@ func (f *Fleet) DevicesOf(n NodeID) []DeviceID { return f.nodes[n].devices }
 
 // Device is what is known of a device.
 func (f *Fleet) Device(d DeviceID) Device { return f.devices[d].Device }
+
+// UUIDOf is a device's UUID.
+func (f *Fleet) UUIDOf(d DeviceID) string { return f.devices[d].UUID }
 
 // Memory is a device's memory.
 func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }

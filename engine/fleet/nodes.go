@@ -28,6 +28,7 @@ func (f *Fleet) SetNode(name string, devices []Device, capacity []Resource) (los
 		}
 		f.unindex(d)
 		f.devices[d].gone = true
+		f.nodes[n].losing = true
 		if f.devices[d].book.Grants > 0 {
 			lost = append(lost, d)
 		}
@@ -97,6 +98,7 @@ func (f *Fleet) AdoptDevice(nodeName, uuid string) (DeviceID, error) {
 	id := f.setDevice(n, Device{UUID: uuid, Index: math.MaxInt32, Health: api.Down, Reason: "not reported by its node"})
 	f.unindex(id)
 	f.devices[id].gone = true
+	f.nodes[n].losing = true
 	f.sortDevices(n)
 	return id, nil
 }
@@ -141,9 +143,14 @@ func (f *Fleet) SetHealth(nodeName, uuid string, health api.DeviceHealth, reason
 // Collect forgets what is gone from a node and no longer held, and the node itself when it is gone and holds nothing.
 func (f *Fleet) Collect(n NodeID) {
 	nd := &f.nodes[n]
+	if !nd.gone && !nd.losing {
+		return
+	}
+	nd.losing = false
 	nd.devices = slices.DeleteFunc(nd.devices, func(d DeviceID) bool {
 		dev := &f.devices[d]
 		if !dev.gone || dev.book.Grants > 0 {
+			nd.losing = nd.losing || dev.gone
 			return false
 		}
 		delete(f.byUUID, dev.UUID)

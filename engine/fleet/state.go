@@ -18,6 +18,7 @@ type NodeState struct {
 	Gone      bool            `json:"gone,omitempty"`
 	Devices   []DeviceState   `json:"devices"`
 	Resources []ResourceState `json:"resources,omitempty"`
+	Domains   []Domain        `json:"domains,omitempty"`
 }
 
 // DeviceState is one device of a State.
@@ -62,7 +63,7 @@ func (f *Fleet) Export() State {
 	state := State{Nodes: []NodeState{}, Classes: []ClassState{}}
 	for _, n := range f.order {
 		nd := &f.nodes[n]
-		ns := NodeState{Name: nd.name, Gone: nd.gone, Devices: []DeviceState{}}
+		ns := NodeState{Name: nd.name, Gone: nd.gone, Devices: []DeviceState{}, Domains: nd.domains}
 		for _, d := range nd.devices {
 			dev := &f.devices[d]
 			ns.Devices = append(ns.Devices, DeviceState{dev.UUID, dev.Index, dev.Model, dev.Memory, dev.Health, dev.Reason, dev.gone})
@@ -108,12 +109,17 @@ func Import(state State) (*Fleet, error) {
 		if _, err := f.SetNode(ns.Name, devices, capacity); err != nil {
 			return nil, err
 		}
+		if err := CheckDomains(ns.Name, ns.Domains); err != nil {
+			return nil, err
+		}
+		f.SetDomains(ns.Name, ns.Domains)
 		n := f.byName[ns.Name]
 		for _, d := range ns.Devices {
 			if d.Gone || ns.Gone {
 				id := f.byUUID[d.UUID]
 				f.unindex(id)
 				f.devices[id].gone = d.Gone
+				f.nodes[n].losing = f.nodes[n].losing || d.Gone
 			}
 		}
 		f.nodes[n].gone = ns.Gone

@@ -36,11 +36,18 @@ type scored struct {
 	epoch   uint64 // counts terrains
 	shared  uint64 // of recent, up to which every kind asked for lately was scored anew
 
-	steps   ladder
-	touched []int32
-	fits    []int
-	rest    []unit
-	draws   uint64
+	parts    map[partKey]*part
+	partList []*part // by index
+	smallest int16   // compute that one of them asks for
+	states   map[stateKey]*state
+	found    []int64
+	scores   []int64
+	steps    ladder
+	touched  []int32
+	asked    []askedKind
+	fits     []int
+	rest     []unit
+	draws    uint64
 }
 
 // cache is the best score of each node for one kind of request.
@@ -54,7 +61,7 @@ type cache struct {
 
 // UsePolicy makes the placer go by a policy's score.
 func (p *Placer) UsePolicy(policy *Policy) {
-	s := &scored{fleet: p.fleet, policy: policy, epoch: p.epoch, kinds: map[string]*kind{}, caches: map[string]*cache{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
+	s := &scored{fleet: p.fleet, policy: policy, epoch: p.epoch, kinds: map[string]*kind{}, caches: map[string]*cache{}, parts: map[partKey]*part{}, states: map[stateKey]*state{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
 	p.scored = s
 	for i := range policy.Workload {
 		k := p.kindOf(&policy.Workload[i])
@@ -96,7 +103,7 @@ func (s *scored) prepare() {
 	ordered := s.changes == s.fleet.Changes() && s.order != nil
 	s.terrain = s.survey()
 	s.changes, s.stale = s.fleet.Changes(), false
-	s.epoch++
+	s.forgetParts()
 	if !ordered {
 		s.arrange()
 	}
@@ -294,12 +301,13 @@ func (s *scored) rescore(c *cache, rank int32) {
 }
 
 const (
-	fewTouched = 64   // nodes that are scored anew for all kinds at once
-	dormant    = 2048 // touches after which a kind that nobody asked for is left out of that
+	someTouched = 12   // nodes from which on they are scored anew for all kinds at once: one that is touched several times until then is scored once
+	fewTouched  = 64   // nodes up to which they are
+	dormant     = 2048 // touches after which a kind that nobody asked for is left out of that
 )
 
-// share scores the few nodes that were touched since the last time anew for all kinds that were asked for lately: what is looked at
-// of a node, and the scores of it, are then at hand. Where many were touched, each kind comes to them when it is asked for.
+// share scores the nodes that were touched since the last time anew for all kinds that were asked for lately, once there are some: what is
+// looked at of a node, and the scores of it, are then at hand. Where many were touched, each kind comes to them when it is asked for.
 func (s *scored) share() {
 	s.prepare()
 	s.touched = s.touched[:0]
@@ -309,17 +317,25 @@ func (s *scored) share() {
 			return
 		}
 	}
+	if len(s.touched) < someTouched {
+		return
+	}
 	now := s.recent.clock
+	s.asked = s.asked[:0]
 	for _, p := range s.pages {
 		for _, c := range p.kinds {
-			if c.epoch != s.epoch || c.at < s.shared || now-c.asked > dormant || !s.fleet.HasClass(c.want.class) {
-				continue
+			if c.epoch == s.epoch && c.at >= s.shared && now-c.asked <= dormant && s.fleet.HasClass(c.want.class) {
+				s.asked = append(s.asked, askedKind{c, c.at, c.want.least, int32(c.want.index)})
 			}
-			for _, rank := range s.touched {
-				s.rescore(c, rank)
-			}
-			c.at = now
 		}
+	}
+	if len(s.asked) > 0 {
+		for _, rank := range s.touched {
+			s.rescoreAll(rank)
+		}
+	}
+	for _, k := range s.asked {
+		k.cache.at = now
 	}
 	s.shared = now
 }

@@ -3,30 +3,39 @@ package place
 import "slices"
 
 const (
-	fan   = 16 // how many values each value above stands for: two cache lines of them
+	fan   = 16 // how many values each value above stands for
 	width = 16 // kinds of a page: their scores of a node are two cache lines
 )
 
 // page keeps the scores of a few kinds, those of a node side by side: a node that was touched is scored anew for all of them at
-// once, where scores of one kind are far apart.
+// once, where scores of one kind are far apart. Beside them it keeps, for each fan of nodes, a bound of their scores.
 type page struct {
 	epoch  uint64
 	kinds  []*cache
 	scores []int64 // by rank, then by kind
+	bounds []int64 // by fan of ranks, then by kind
 }
 
 // reset makes room for so many nodes, all barred.
 func (p *page) reset(nodes int, epoch uint64) {
-	size := (nodes + fan - 1) / fan * fan * width
-	p.epoch, p.scores = epoch, slices.Grow(p.scores[:0], size)[:size]
-	for i := range p.scores {
-		p.scores[i] = barred
-	}
+	p.epoch = epoch
+	fans := (nodes + fan - 1) / fan
+	p.scores = allBarred(p.scores, fans*fan*width)
+	p.bounds = allBarred(p.bounds, (fans+fan-1)/fan*fan*width)
 }
 
-// peaks are the scores of nodes by rank for one kind, in a column of a page, and above them the largest of each fan of them, up to a
-// single fan. So the best node is found in a walk down, the first of those that are equal, and a score is changed at the cost of a
-// few values beside it.
+func allBarred(values []int64, size int) []int64 {
+	values = slices.Grow(values[:0], size)[:size]
+	for i := range values {
+		values[i] = barred
+	}
+	return values
+}
+
+// peaks are the scores of nodes by rank for one kind, in a column of a page, a bound for each fan of them in the same column, and above
+// these the largest of each fan of values, up to a single fan. So the best node is found in a walk down, the first of those that are
+// equal. A bound rises with the scores below it at once; it falls only when the walk comes to it and finds no score that reaches it.
+// So a score that falls costs nothing where others are better.
 type peaks struct {
 	page   *page
 	column int
@@ -35,16 +44,14 @@ type peaks struct {
 
 // reset makes room above so many scores; build must follow once they are set.
 func (p *peaks) reset(n int) {
+	n = (n + fan - 1) / fan
 	for k := 0; ; k++ {
 		n = (n + fan - 1) / fan
 		size := max(1, (n+fan-1)/fan) * fan
 		if k == len(p.levels) {
 			p.levels = append(p.levels, nil)
 		}
-		p.levels[k] = slices.Grow(p.levels[k][:0], size)[:size]
-		for i := range p.levels[k] {
-			p.levels[k][i] = barred
-		}
+		p.levels[k] = allBarred(p.levels[k], size)
 		if size == fan {
 			p.levels = p.levels[:k+1]
 			return
@@ -55,84 +62,103 @@ func (p *peaks) reset(n int) {
 // score is where a score is kept.
 func (p *peaks) score(i int) *int64 { return &p.page.scores[i*width+p.column] }
 
-// build works all levels out from the scores.
+// build works all bounds and levels out from the scores.
 func (p *peaks) build() {
 	for i := range len(p.page.scores) / (width * fan) {
-		p.levels[0][i] = p.most(i)
+		p.page.bounds[i*width+p.column] = p.most(p.page.scores, i)
+	}
+	for i := range len(p.page.bounds) / (width * fan) {
+		p.levels[0][i] = p.most(p.page.bounds, i)
 	}
 	for k := 1; k < len(p.levels); k++ {
-		below := p.levels[k-1]
-		for i := range len(below) / fan {
-			p.levels[k][i] = slices.Max(below[i*fan : (i+1)*fan])
+		for i := range len(p.levels[k-1]) / fan {
+			p.levels[k][i] = p.above(k, i)
 		}
 	}
 }
 
-// most is the largest score of a fan.
-func (p *peaks) most(i int) int64 {
-	scores := p.page.scores[i*fan*width : (i+1)*fan*width]
+// most is the largest of a fan of scores, or of bounds.
+func (p *peaks) most(values []int64, i int) int64 {
+	values = values[i*fan*width : (i+1)*fan*width]
 	best := int64(barred)
-	for at := p.column; at < len(scores); at += width {
-		best = max(best, scores[at])
+	for at := p.column; at < len(values); at += width {
+		best = max(best, values[at])
 	}
 	return best
+}
+
+// above is what the value at i of a level has to be.
+func (p *peaks) above(level, i int) int64 {
+	if level == 0 {
+		return p.most(p.page.bounds, i)
+	}
+	return slices.Max(p.levels[level-1][i*fan : (i+1)*fan])
 }
 
 // set changes one score.
 func (p *peaks) set(i int, score int64) {
 	at := p.score(i)
-	before := *at
-	if before == score {
+	if *at == score {
 		return
 	}
 	*at = score
-	i /= fan
-	switch above := p.levels[0][i]; {
-	case score > above: // the new largest
-	case before == above: // it was the largest
-		score = p.most(i)
-	default:
-		return
+	if bound := &p.page.bounds[i/fan*width+p.column]; score > *bound {
+		*bound = score
+		p.raise(i/fan, score)
 	}
-	p.raise(i, score)
 }
 
-// raise changes a value of the first level, up or down.
+// raise brings what is above a bound that rose up to date.
 func (p *peaks) raise(i int, score int64) {
-	for k := 0; ; k++ {
-		level := p.levels[k]
-		before := level[i]
-		if before == score {
+	for _, level := range p.levels {
+		i /= fan
+		if level[i] >= score {
 			return
 		}
 		level[i] = score
-		if k+1 == len(p.levels) {
-			return
-		}
+	}
+}
+
+// lower takes a bound down to the largest of its scores, and what is above it with it.
+func (p *peaks) lower(i int) {
+	p.page.bounds[i*width+p.column] = p.most(p.page.scores, i)
+	for k, level := range p.levels {
 		i /= fan
-		switch above := p.levels[k+1][i]; {
-		case score > above:
-		case before == above:
-			score = slices.Max(level[i*fan : (i+1)*fan])
-		default:
+		least := p.above(k, i)
+		if level[i] == least {
 			return
 		}
+		level[i] = least
 	}
 }
 
 // first is where the largest score is, the first of those that are equal; false: all are barred.
 func (p *peaks) first() (int, bool) {
 	top := len(p.levels) - 1
-	best := slices.Max(p.levels[top])
-	if best == barred {
-		return 0, false
+	for {
+		best := slices.Max(p.levels[top])
+		if best == barred {
+			return 0, false
+		}
+		at := 0
+		for k := top; k >= 0; k-- {
+			at *= fan
+			at += slices.Index(p.levels[k][at:at+fan], best)
+		}
+		at = p.find(p.page.bounds, at, best)
+		if i := p.find(p.page.scores, at, best); i != none {
+			return i, true
+		}
+		p.lower(at)
 	}
-	at := 0
-	for k := top; k >= 0; k-- {
-		at *= fan
-		at += slices.Index(p.levels[k][at:at+fan], best)
+}
+
+// find is the first place of a value in a fan of scores, or of bounds; none: it is not there.
+func (p *peaks) find(values []int64, i int, value int64) int {
+	for at := i * fan; at < (i+1)*fan; at++ {
+		if values[at*width+p.column] == value {
+			return at
+		}
 	}
-	for at *= fan; *p.score(at) != best; at++ {
-	}
-	return at, true
+	return none
 }

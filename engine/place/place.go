@@ -23,11 +23,18 @@ type Request struct {
 	Class     fleet.ClassID
 	Devices   int // per task, distinct, on one node
 	Tasks     int
+	Same      string                    // the level of the topology within one domain of which all tasks must be; empty: none
+	Prefer    string                    // and within one domain of which they are where that can be
 	Resources []fleet.Amount            // of the node, per task
 	Avoid     func(fleet.DeviceID) bool // rules devices out that are too much for its queue now; nil: none
 	Fence     *Fence                    // rules devices out of pools that are not for it; nil: none
 
-	kind  *kind  // of the workload seen lately
+	// Roles are several kinds of tasks that are placed all or none, of which the fields above are the first: nil: there is one kind. Of each
+	// Same, Prefer, Class, Avoid and Fence are those above.
+	Roles []Request
+
+	kind  *kind // of the workload seen lately
+	rooms *roomCount
 	cache *cache // of its scores
 }
 
@@ -81,6 +88,17 @@ func New(f *fleet.Fleet) *Placer {
 
 // Place finds a spot for every task and takes it, or says that there is none and takes nothing. It finds one if there is one.
 func (p *Placer) Place(r *Request) ([]Spot, bool) {
+	if r.Same != "" {
+		return p.together(r, r.Same)
+	}
+	if r.Prefer != "" && r.All() > 1 {
+		if spots, ok := p.together(r, r.Prefer); ok {
+			return spots, true
+		}
+	}
+	if len(r.Roles) > 0 {
+		return p.inRoles(r)
+	}
 	if r.Tasks > 1 && !p.enough(r) {
 		return nil, false
 	}
@@ -273,5 +291,5 @@ func (r *Request) inBound(memory api.Bytes) bool {
 
 // fits says that a device serves the request and has room for it now.
 func (p *Placer) fits(r *Request, d fleet.DeviceID) bool {
-	return p.fleet.Fits(d, r.Compute, r.Memory.Of(p.fleet.Memory(d))) && (r.Model == "" || p.fleet.Device(d).Model == r.Model)
+	return p.fleet.Fits(d, r.Compute, r.Memory.Of(p.fleet.Memory(d))) && (r.Model == "" || p.fleet.ModelOf(d) == r.Model)
 }

@@ -31,10 +31,10 @@ func (s *scored) ofDevice(p *profile, before, left int64) int64 {
 	return score + p.worth[before] - p.worth[left]
 }
 
-// ofChange is the part that rests on the node's fragmentation and on its wholly free devices.
-func (s *scored) ofChange(decrease int64, wholes int) int64 {
+// ofChange is the part that rests on the node's fragmentation.
+func (s *scored) ofChange(decrease int64) int64 {
 	w := &s.policy.Weights
-	score := int64(w[Fragmentation])*(decrease>>12) - int64(w[Whole])*int64(wholes)
+	score := int64(w[Fragmentation]) * (decrease >> 12)
 	if w[FragmentationStep] != 0 {
 		score += int64(w[FragmentationStep]) * step(&s.steps, decrease)
 	}
@@ -42,25 +42,45 @@ func (s *scored) ofChange(decrease int64, wholes int) int64 {
 }
 
 // ofNode is the part that rests on what the node has left in all, whichever device is chosen.
-func (s *scored) ofNode(r *want, v *view, a *after) int64 {
+func (s *scored) ofNode(r *want, v *view) int64 {
 	w, t := &s.policy.Weights, s.terrain
-	left := v.total - r.total
-	score := -int64(w[NodeDevices])*(left*1000/t.maxDevices) - int64(w[NodeCPU])*(a.cpu*1000/t.maxCPU)
-	if w[NodeMemory] != 0 {
-		score -= int64(w[NodeMemory]) * (a.memory / max(1, t.maxMemory/1000))
+	left, devices := v.total-r.total, v.totalIn.less(r.totalIn)
+	if left < 0 { // a device without memory counts as having nothing free, and may have compute
+		devices = left * 1000 / t.maxDevices
 	}
+	score := -int64(w[NodeDevices])*devices - int64(w[NodeCPU])*v.cpuIn.less(r.cpuIn) - int64(w[NodeMemory])*v.memoryIn.less(r.memoryIn)
 	if (w[StrandedDevice] != 0 || w[StrandedCPU] != 0) && t.cpuWanted > 0 && t.gpuWanted > 0 {
-		fed, feeds := v.fed, t.feeds(a.cpu)
+		fed, feeds := v.fedIn.whole, v.fedIn.less(r.feedIn)
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
 	}
 	return score - int64(w[Fitness])*t.profiles[v.profile].pull
 }
 
-// feeds is what so much CPU could feed, in milli of devices, at the ratio of the popular kinds.
-func (t *terrain) feeds(cpu int64) int64 {
-	if t.cpuWanted <= 0 {
-		return 0
+// ratio is an amount in some unit: how many times it has the unit, and what is left over. So a difference of two is known without a
+// division.
+type ratio struct{ whole, rest int64 }
+
+// ratioOf is an amount, times something, over the unit.
+func ratioOf(amount, times, unit int64) ratio {
+	r := ratio{amount * times / unit, amount * times % unit}
+	r.rest = max(0, r.rest) // less than nothing counts as rounded towards it already; nothing is ever taken of it
+	return r
+}
+
+// less is the ratio of the difference, rounded down, where b is no more than a, or nothing.
+func (a ratio) less(b ratio) int64 {
+	if a.rest < b.rest {
+		return a.whole - b.whole - 1
 	}
-	return cpu * t.gpuWanted / t.cpuWanted
+	return a.whole - b.whole
+}
+
+// ratios are compute (in milli), CPU and memory of a node, in thousandths of the node that has most of it, and what so much CPU could feed, in
+// milli of devices, at the ratio of the popular kinds.
+func (t *terrain) ratios(total, cpu, memory int64) (totalIn, cpuIn, memoryIn, feeds ratio) {
+	if t.cpuWanted > 0 {
+		feeds = ratioOf(cpu, t.gpuWanted, t.cpuWanted)
+	}
+	return ratioOf(total, 1000, t.maxDevices), ratioOf(cpu, 1000, t.maxCPU), ratioOf(memory, 1, max(1, t.maxMemory/1000)), feeds
 }

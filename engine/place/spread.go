@@ -10,10 +10,10 @@ import (
 
 // slots is how often a device could still hold the request's share, but no more than limit.
 func (p *Placer) slots(r *Request, d fleet.DeviceID, limit int) int {
-	if !p.fits(r, d) || !p.deviceOK(r, d) {
+	compute, memory := p.fleet.Free(d)
+	if compute < r.Compute || !p.fits(r, d) || !p.deviceOK(r, d) {
 		return 0
 	}
-	compute, memory := p.fleet.Free(d)
 	if r.Compute > 0 {
 		limit = min(limit, int(compute/r.Compute))
 	}
@@ -46,9 +46,12 @@ func (p *Placer) room(r *Request, n fleet.NodeID, limit int) int {
 		}
 	}
 	p.counts = p.counts[:0]
-	for _, d := range p.fleet.DevicesOf(n) {
+	devices := p.fleet.DevicesOf(n)
+	for i, d := range devices {
 		if k := p.slots(r, d, limit); k > 0 {
 			p.counts = append(p.counts, k)
+		} else if len(p.counts)+len(devices)-i-1 < r.Devices {
+			return 0 // too few are left
 		}
 	}
 	return tasksOn(p.counts, r.Devices, limit)
@@ -109,7 +112,7 @@ func (p *Placer) Serves(r *Request, d fleet.DeviceID) bool {
 
 // suits says that a device is of the model and size wanted.
 func (p *Placer) suits(r *Request, d fleet.DeviceID) bool {
-	return r.Suits(p.fleet.Memory(d)) && (r.Model == "" || p.fleet.Device(d).Model == r.Model) && !r.bars(d)
+	return r.Suits(p.fleet.Memory(d)) && (r.Model == "" || p.fleet.ModelOf(d) == r.Model) && !r.bars(d)
 }
 
 // NodeServes is how many tasks a node could hold if nothing else were on it, but no more than limit.
@@ -127,6 +130,9 @@ func (p *Placer) NodeHolds(r *Request, n fleet.NodeID, limit int) int {
 
 // holds is how many tasks an empty node could hold on those of its devices that serve.
 func (p *Placer) holds(r *Request, n fleet.NodeID, limit int, serves func(*Request, fleet.DeviceID) bool) int {
+	if r.Same != "" && p.fleet.DomainOf(n, r.Same) == "" {
+		return 0
+	}
 	for _, a := range r.Resources {
 		if a.Amount > 0 {
 			limit = int(min(int64(limit), p.fleet.Capacity(n, a.Resource)/a.Amount))
@@ -151,9 +157,16 @@ func (p *Placer) holds(r *Request, n fleet.NodeID, limit int, serves func(*Reque
 
 // Possible says that the request would fit if nothing were taken: with nodes that may be used and devices that take work.
 func (p *Placer) Possible(r *Request) bool {
+	if len(r.Roles) > 0 {
+		return p.possibleInRoles(r)
+	}
 	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Memory)
 	if len(p.needs) == 0 {
 		return false
+	}
+	if r.Same != "" {
+		room, ok := p.Roomiest(r, Nothing)
+		return ok && room.Tasks >= r.Tasks
 	}
 	left := r.Tasks
 	for n := range p.fleet.Nodes {

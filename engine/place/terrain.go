@@ -1,6 +1,7 @@
 package place
 
 import (
+	"math"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -55,6 +56,9 @@ type table []int64
 
 // wholes is the share of kinds that want no more than so many whole devices.
 func (t table) wholes(n int) int64 { return t[min(n, maxWhole)] }
+
+// served is, of so many wholly free devices, what they have times the share of kinds that want no more than so many.
+func (t table) served(wholes int) int64 { return int64(wholes) * whole * t.wholes(wholes) }
 
 func (t table) gain() []int64 { return t[maxWhole+1:] }
 
@@ -203,19 +207,31 @@ func (t *terrain) profileOf(f *fleet.Fleet, n fleet.NodeID, first fleet.Device) 
 	return at
 }
 
-// tableOf is the table of a node of profile p that has so much free of the ranked resources. It is good until the next is asked for.
-func (t *terrain) tableOf(p int32, free *[maxRanked]int64) table {
+// situation is where the table is of a node of profile p that has so much free of the ranked resources, and how much of each may be taken without
+// another table.
+func (t *terrain) situation(p int32, free *[maxRanked]int64) (from int32, spare [maxRanked]int64) {
 	at := int(p)
-	for i := range t.ranked {
-		at += t.stride[i] * t.ladders[i].rank(free[i])
+	for i := range spare {
+		spare[i] = math.MaxInt64
 	}
-	from := int(t.tables[at])
+	for i := range t.ranked {
+		rank := t.ladders[i].rank(free[i])
+		if at += t.stride[i] * rank; rank > 0 {
+			spare[i] = free[i] - t.amounts[i][rank-1]
+		}
+	}
+	from = t.tables[at]
 	if from == 0 {
-		from = len(t.laid)
-		t.tables[at] = int32(from)
+		from = int32(len(t.laid))
+		t.tables[at] = from
 		t.layTable(t.profiles[p], free)
 	}
-	return t.laid[from : from+t.profiles[p].tableSize()]
+	return from, spare
+}
+
+// tableAt is the table at a place, of profile p. It is good until the next situation is asked for.
+func (t *terrain) tableAt(p, from int32) table {
+	return t.laid[from : int(from)+t.profiles[p].tableSize()]
 }
 
 func (p *profile) tableSize() int { return maxWhole + 1 + len(p.needs) + 1 }

@@ -9,26 +9,45 @@ import (
 type unit struct {
 	memory  api.Bytes // free
 	device  fleet.DeviceID
-	group   int32 // of its model and memory
-	compute int16 // free, in milli
-	free    int16 // the lesser of compute and memory free, in milli
-	rank    uint8 // of free in the node's profile
-	twin    bool  // one before it has as much free and compute
+	group   int32  // of its model and memory
+	state   *state // nil: not looked up yet
+	compute int16  // free, in milli
+	free    int16  // the lesser of compute and memory free, in milli
+	rank    uint8  // of free in the node's profile
+	twin    twin
 }
+
+// twin says whether a device before it on its node is like it.
+type twin uint8
+
+const (
+	noTwin twin = iota
+	alike       // in what it has free and in compute: it scores the same
+	twins       // in memory and group, too: where neither is fenced off, both or none serve
+)
 
 // view is what scores look at of a node, kept close together.
 type view struct {
 	version     uint32
 	node        fleet.NodeID
-	cpu, memory int64 // free
 	most        int16 // compute free of the device that has most
+	had         int16 // the most it had since its scores were last made anew for all kinds; no less than now
 	profile     int32
+	table       int32            // where the table of its profile with so much free is
 	whole       int              // devices wholly free
-	units       []unit           // that take grants, by index
+	cpu, memory int64            // free
 	total       int64            // of their free
-	fed         int64            // what the CPU could feed, in milli of devices
-	ranked      [maxRanked]int64 // free of the ranked resources
+	units       []unit           // that take grants, by index
 	frag        int64            // fragmentation, in milli times one
+	ranked      [maxRanked]int64 // free of the ranked resources
+	spare       [maxRanked]int64 // how much of that may be taken without another table
+
+	totalIn, cpuIn, memoryIn, fedIn ratio // what is free, in the units of features; fedIn: what the CPU could feed, in milli of devices
+}
+
+// keeps says that the table of a node stays the same when a request comes on it.
+func (v *view) keeps(w *want) bool {
+	return w.ranked[0] <= v.spare[0] && w.ranked[1] <= v.spare[1] && w.ranked[2] <= v.spare[2]
 }
 
 // lay makes the views of all nodes in order, with nothing in them yet.
@@ -68,9 +87,13 @@ func (s *scored) renew(v *view) {
 		}
 		u.free = int16(min(max(0, int64(compute)), thousandths(memory, f.Memory(u.device), false)))
 		u.rank = rank[u.free]
-		u.twin = false
-		for k := 0; k < i && !u.twin; k++ {
-			u.twin = u.alike(&v.units[k])
+		u.twin, u.state = noTwin, nil
+		for k := 0; k < i && u.twin != twins; k++ {
+			if o := &v.units[k]; !u.alike(o) {
+				continue
+			} else if u.twin = alike; u.memory == o.memory && u.group == o.group {
+				u.twin = twins
+			}
 		}
 		v.most = max(v.most, u.compute)
 		v.total += int64(u.free)
@@ -78,13 +101,15 @@ func (s *scored) renew(v *view) {
 			v.whole++
 		}
 	}
+	v.had = max(v.had, v.most)
 	for i, r := range t.ranked {
 		v.ranked[i] = f.Capacity(n, r) - f.Taken(n, r)
 	}
 	v.cpu = f.Capacity(n, t.cpu) - f.Taken(n, t.cpu)
 	v.memory = f.Capacity(n, t.memory) - f.Taken(n, t.memory)
-	v.fed = t.feeds(v.cpu)
-	v.frag = v.total*one - kept(v.units, t.tableOf(v.profile, &v.ranked), v.whole)
+	v.totalIn, v.cpuIn, v.memoryIn, v.fedIn = t.ratios(v.total, v.cpu, v.memory)
+	v.table, v.spare = t.situation(v.profile, &v.ranked)
+	v.frag = v.total*one - kept(v.units, t.tableAt(v.profile, v.table), v.whole)
 }
 
 // alike says that two devices have as much free and compute.
@@ -96,7 +121,7 @@ func (u *unit) alike(o *unit) bool { return u.free == o.free && u.compute == o.c
 // Fragmentation of a node for a kind is all its free devices where the kind cannot run or wants none, else what is free on those
 // devices that have less than the kind needs (Weng et al., USENIX ATC'23, section 4).
 func kept(units []unit, tab table, wholes int) int64 {
-	return partly(units, tab) + int64(wholes)*whole*tab.wholes(wholes)
+	return partly(units, tab) + tab.served(wholes)
 }
 
 // partly is that part of kept which rests on kinds that want a part of a device.

@@ -3,17 +3,16 @@
 // What is learned is kept by likeness: of the same user, name and shape; of the same user and shape; of the same user; of the same
 // queue; of all. A question is answered by the narrowest likeness of which enough is known. Of each the last Samples figures are kept,
 // and each weighs half as much as one that came HalfLife later. A prediction is three quantiles of these figures: a tenth of the
-// weight is at or below Low, half at or below Median, nine tenths at or below High.
+// weight is at or below Low, half at or below Median, nine tenths at or below High. What ran before tells too little of how far off that
+// is: Low and High are then moved until the durations of one in ten predictions come below and of one in ten above (type Wide).
 //
 // A prediction is a guess by what was. It may order, estimate and advise; no guarantee stands on it. Everything is in integers, there
 // is no clock, and the same history gives the same answers on any machine.
 package predict
 
 import (
-	"cmp"
 	"container/list"
 	"fmt"
-	"slices"
 )
 
 // Likeness is what workloads have in common, the narrowest first.
@@ -102,19 +101,13 @@ type Predictor struct {
 	known  map[key]*list.Element // of *ring
 	recent list.List             // of *ring, the one learned of last in front
 	sorted []weighed             // of Predict, for its array alone
+	wide   Wide                  // of intervals
 }
 
 type key struct {
 	like                     Likeness
 	user, name, shape, queue string
 }
-
-type ring struct {
-	key     key
-	samples []sample // the oldest first
-}
-
-type sample struct{ value, at int64 }
 
 type weighed struct{ value, weight int64 }
 
@@ -162,14 +155,7 @@ func (p *Predictor) Learn(w Work, ran, at int64) {
 			p.bound()
 		}
 		p.recent.MoveToFront(e)
-		r, since := e.Value.(*ring), at
-		if last := len(r.samples) - 1; last >= 0 {
-			since = max(at, r.samples[last].at)
-		}
-		if len(r.samples) == p.config.Samples {
-			r.samples = append(r.samples[:0], r.samples[1:]...)
-		}
-		r.samples = append(r.samples, sample{ran, since})
+		e.Value.(*ring).add(ran, at, p.config.Samples)
 	}
 }
 
@@ -183,7 +169,7 @@ func (p *Predictor) bound() {
 }
 
 // Predict tells how long a workload runs at a time, not before that of the last Learn, from those durations that are above a bound: what
-// has run for an hour already runs for longer than that. Without a bound give -1. False: not enough is known by any likeness.
+// has run for an hour already runs for longer than that. Without a bound give -1; at most 2^62. False: not enough is known by any likeness.
 func (p *Predictor) Predict(w Work, above, at int64) (Quantiles, bool) {
 	for like := range likenesses {
 		k, ok := keyOf(&w, like)
@@ -194,22 +180,22 @@ func (p *Predictor) Predict(w Work, above, at int64) (Quantiles, bool) {
 		if e == nil {
 			continue
 		}
-		sorted, total := p.sorted[:0], int64(0)
-		for _, s := range e.Value.(*ring).samples {
-			if s.value > above {
-				weight := p.weight(at - s.at)
-				sorted, total = append(sorted, weighed{s.value, weight}), total+weight
-			}
-		}
-		p.sorted = sorted
-		if len(sorted) < p.config.Enough {
+		r := e.Value.(*ring)
+		from, _ := r.find(above + 1)
+		if len(r.order)-from < p.config.Enough {
 			continue
 		}
-		slices.SortFunc(sorted, func(a, b weighed) int { return cmp.Compare(a.value, b.value) })
-		return Quantiles{
+		sorted, total := p.sorted[:0], int64(0)
+		for _, place := range r.order[from:] {
+			s := r.samples[place]
+			weight := p.weight(at - s.at)
+			sorted, total = append(sorted, weighed{s.value, weight}), total+weight
+		}
+		p.sorted = sorted
+		return p.widen(Quantiles{
 			Low: quantile(sorted, total, 1), Median: quantile(sorted, total, 5), High: quantile(sorted, total, 9),
 			Like: like, Samples: len(sorted),
-		}, true
+		}, above), true
 	}
 	return Quantiles{}, false
 }

@@ -17,6 +17,7 @@ import (
 type history struct {
 	config Config
 	all    []told
+	fared  [likenesses]struct{ low, high, of int }
 }
 
 type told struct {
@@ -63,7 +64,8 @@ func (h *history) predict(w Work, above, at int64) (Quantiles, bool) {
 			}
 			panic("the whole is not reached")
 		}
-		return Quantiles{find(1), find(5), find(9), like, len(kept)}, true
+		f := h.fared[like]
+		return Quantiles{max(above+1, min(find(5), times(find(1), -f.low))), find(5), max(find(5), times(find(9), f.high)), like, len(kept)}, true
 	}
 	return Quantiles{}, false
 }
@@ -78,6 +80,104 @@ func (h *history) weight(age int64) int64 {
 	less := new(big.Int).Mul(big.NewInt(full.Int64()/2), big.NewInt(age%h.config.HalfLife))
 	less.Div(less, big.NewInt(h.config.HalfLife))
 	return max(1, full.Int64()-less.Int64())
+}
+
+// took follows the widths of one prediction.
+func (h *history) took(said Quantiles, ran int64) {
+	f := &h.fared[said.Like]
+	step := 64
+	for seen := 64; seen <= f.of && step > 4; seen *= 4 {
+		step /= 2
+	}
+	f.of++
+	move := func(width *int, missed bool) {
+		if *width -= step; missed {
+			*width += 10 * step
+		}
+		*width = max(-512, min(*width, 16*1024))
+	}
+	move(&f.low, ran < said.Low)
+	move(&f.high, ran > said.High)
+}
+
+// times is a value doubled so many times 1/1024: 2^k × (1 + r/1024), rounded down at each of the two.
+func times(value int64, by int) int64 {
+	k, r := by/1024, by%1024
+	if r < 0 {
+		k, r = k-1, r+1024
+	}
+	x := big.NewInt(min(value, 1<<60))
+	x.Mul(x, big.NewInt(int64(1024+r))).Div(x, big.NewInt(1024))
+	if k < 0 {
+		x.Rsh(x, uint(-k))
+	} else {
+		x.Lsh(x, uint(k))
+	}
+	if most := big.NewInt(1 << 60); x.Cmp(most) > 0 && k >= 0 {
+		x = most
+	}
+	return x.Int64()
+}
+
+// A scaled duration is what exact arithmetic says, over the whole range.
+func TestScaled(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		value, by := rapid.Int64Range(0, 1<<62).Draw(rt, "value"), rapid.Int32Range(-widest, widest).Draw(rt, "by")
+		if got, want := scaled(value, by), times(value, int(by)); got != want {
+			rt.Fatalf("%d doubled %d / 1024 times is %d, want %d", value, by, got, want)
+		}
+	})
+}
+
+// TestIntervalsHold: work comes in batches of which each is alike in itself and unlike the one before, so that what ran before tells far too
+// narrow intervals. One in ten is below and one in ten above all the same.
+func TestIntervalsHold(t *testing.T) {
+	for _, change := range []int{0, 3000} { // after so many the batches spread twice as wide; 0: never
+		plain, wide := New(Config{}), New(Config{})
+		random, centre := uint64(1), 0
+		rand := func(n int) int {
+			random = random*6364136223846793005 + 1442695040888963407
+			return int(random>>33) % n
+		}
+		const jobs, first = 6000, 500
+		within, below, above := 0, 0, 0
+		for i := range jobs {
+			spread := 8
+			if change > 0 && i >= change {
+				spread = 16
+			}
+			if i%20 == 0 {
+				centre = rand(spread)
+			}
+			w, ran := Work{User: "ann", Shape: "1"}, int64(1000+rand(500))<<centre
+			if q, ok := plain.Predict(w, -1, int64(i)); ok && i >= first && q.Low <= ran && ran <= q.High {
+				within++
+			}
+			q, ok := wide.Predict(w, -1, int64(i))
+			if ok {
+				wide.Fared(q, ran)
+			}
+			if ok && i >= first {
+				below, above = below+tell(ran < q.Low), above+tell(ran > q.High)
+			}
+			plain.Learn(w, ran, int64(i))
+			wide.Learn(w, ran, int64(i))
+		}
+		of := jobs - first
+		if within > of*72/100 {
+			t.Errorf("%d of %d are within the plain tenths: the test shows nothing", within, of)
+		}
+		if tenth := of / 10; max(below, above) > tenth*125/100 || min(below, above) < tenth*75/100 {
+			t.Errorf("of %d, %d are below and %d above: a tenth each should be", of, below, above)
+		}
+	}
+}
+
+func tell(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func drawnWork(t *rapid.T) Work {
@@ -98,6 +198,10 @@ func TestAgainstHistory(t *testing.T) {
 			w := drawnWork(rt)
 			if rapid.IntRange(0, 3).Draw(rt, "learn") > 0 {
 				value := rapid.Int64Range(0, 20).Draw(rt, "value")
+				if said, ok := p.Predict(w, -1, now); ok && rapid.Bool().Draw(rt, "was predicted") {
+					p.Fared(said, value)
+					slow.took(said, value)
+				}
 				p.Learn(w, value, now)
 				slow.all = append(slow.all, told{w, value, now})
 				continue
@@ -116,7 +220,7 @@ func TestAgainstHistory(t *testing.T) {
 			if err := json.Unmarshal(text, &saved); err != nil {
 				rt.Fatal(err)
 			}
-			if p, err = Import(config, saved); err != nil {
+			if p, err = Import(config, saved, p.Wide()); err != nil {
 				rt.Fatal(err)
 			}
 			if again := p.Export(); !reflect.DeepEqual(again, saved) {
@@ -193,7 +297,7 @@ func TestBound(t *testing.T) {
 
 func TestImportRefuses(t *testing.T) {
 	good := Learned{User: "ann", Like: SameUser, Values: []int64{1, 2}, At: []int64{1, 2}}
-	if _, err := Import(Config{}, []Learned{good}); err != nil {
+	if _, err := Import(Config{}, []Learned{good}, Wide{}); err != nil {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]func(l *Learned){
@@ -207,15 +311,20 @@ func TestImportRefuses(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if _, err := Import(Config{}, []Learned{bad}); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := Import(Config{}, []Learned{bad}, Wide{}); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := Import(Config{}, []Learned{good, good}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := Import(Config{}, []Learned{good, good}, Wide{}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Error(err)
 	}
-	if _, err := Import(Config{Keys: 1}, []Learned{good, {Like: All, Values: []int64{1}, At: []int64{1}}}); err == nil || !strings.Contains(err.Error(), "at most 1") {
+	if _, err := Import(Config{Keys: 1}, []Learned{good, {Like: All, Values: []int64{1}, At: []int64{1}}}, Wide{}); err == nil || !strings.Contains(err.Error(), "at most 1") {
 		t.Error(err)
+	}
+	for _, bad := range []Width{{Low: tightest - 1}, {High: widest + 1}, {Of: -1}} {
+		if _, err := Import(Config{}, nil, Wide{SameUser: bad}); err == nil || !strings.Contains(err.Error(), "give -512 to 16384") {
+			t.Errorf("%+v: %v", bad, err)
+		}
 	}
 	for _, bad := range []Config{{Samples: -1}, {Samples: maxSamples + 1}, {Enough: 65}, {HalfLife: -1}, {HalfLife: maxHalfLife + 1}, {Keys: -1}} {
 		if bad.Validate() == nil {

@@ -16,13 +16,13 @@ type Learned struct {
 	At     []int64  `json:"at"`     // when each was learned
 }
 
-// Export is all that was learned; Import makes a predictor of it that answers as this one does. The one learned of last comes last.
+// Export is all that was learned of durations; Import makes a predictor of it, and of Wide, that answers as this one does. The one learned of last comes last.
 func (p *Predictor) Export() []Learned {
 	all := make([]Learned, 0, len(p.known))
 	for e := p.recent.Back(); e != nil; e = e.Prev() {
 		r := e.Value.(*ring)
 		l := Learned{Like: r.key.like, User: r.key.user, Name: r.key.name, Shape: r.key.shape, Queue: r.key.queue}
-		for _, s := range r.samples {
+		for s := range r.each {
 			l.Values, l.At = append(l.Values, s.value), append(l.At, s.at)
 		}
 		all = append(all, l)
@@ -30,12 +30,16 @@ func (p *Predictor) Export() []Learned {
 	return all
 }
 
-// Import makes a predictor of what another exported, or says what is wrong with it.
-func Import(config Config, all []Learned) (*Predictor, error) {
+// Import makes a predictor of what another exported, and of how wide its intervals are, or says what is wrong with it.
+func Import(config Config, all []Learned, wide Wide) (*Predictor, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if err := wide.Validate(); err != nil {
+		return nil, err
+	}
 	p := New(config)
+	p.wide = wide
 	for i := range all {
 		l := &all[i]
 		k := key{l.Like, l.User, l.Name, l.Shape, l.Queue}
@@ -50,7 +54,7 @@ func Import(config Config, all []Learned) (*Predictor, error) {
 		}
 		r := &ring{key: k}
 		for i, value := range l.Values {
-			r.samples = append(r.samples, sample{value, l.At[i]})
+			r.add(value, l.At[i], p.config.Samples)
 		}
 		p.known[k] = p.recent.PushFront(r)
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -35,13 +36,54 @@ func (a Amounts) Plus(other Amounts, times int64) Amounts {
 	return a
 }
 
+// Kind is what bounds count something that is held against.
+type Kind int8
+
+// The kinds: of work that is preemptible, which limits count, and quotas where it is about what may be taken back; of work that is not, which must
+// fit in quotas, too; and burst, which limits count alone.
+const (
+	Soft Kind = iota
+	Firm
+	Burst
+)
+
 // Demand is what a workload holds when it runs. A memory floor that is a part of a device is known only with the device.
 type Demand struct {
 	Amounts
-	Part   api.Milli // of the memory of each device, beside Amounts
+	Part   api.Milli // of the memory of each of Shares, beside Amounts
 	Shares int64     // devices of all tasks
+	More   []Parted  // of further devices, where tasks want different parts of their memory
 	Model  string    // the only one it may run on; empty: any
 	Firm   bool      // not preemptible: it must fit in quotas, too
+	Burst  bool      // no quota counts it
+}
+
+// Parted is a part of the memory of each of some devices.
+type Parted struct {
+	Part   api.Milli
+	Shares int64
+}
+
+// And is a demand and another of the same workload together, but for the second's model.
+func (d Demand) And(more Demand) Demand {
+	d.Amounts = d.Amounts.Plus(more.Amounts, 1)
+	switch {
+	case more.Part == 0:
+	case d.Part == 0:
+		d.Part, d.Shares = more.Part, more.Shares
+	default:
+		d.More = append(slices.Clip(d.More), Parted{more.Part, more.Shares})
+	}
+	return d
+}
+
+// Parts is the memory that is known only with the devices, in thousandths of the memory of one.
+func (d Demand) Parts() int64 {
+	sum := int64(d.Part) * d.Shares
+	for _, p := range d.More {
+		sum += int64(p.Part) * p.Shares
+	}
+	return sum
 }
 
 // NewDemand is the demand of so many shares. What no machine could have is held to 2^55.
@@ -59,8 +101,11 @@ const most = 1 << 55
 // On is the demand if all its devices were of this model with so much memory.
 func (d Demand) On(model string, memory api.Bytes) Demand {
 	if d.Part > 0 {
-		d.Amounts[Memory] = int64(api.Amount{Part: d.Part}.Of(memory)) * d.Shares
-		d.Part = 0
+		d.Amounts[Memory] += int64(api.Amount{Part: d.Part}.Of(memory)) * d.Shares
+		for _, p := range d.More {
+			d.Amounts[Memory] += int64(api.Amount{Part: p.Part}.Of(memory)) * p.Shares
+		}
+		d.Part, d.More = 0, nil
 	}
 	d.Model = model
 	return d
@@ -72,6 +117,7 @@ type bound struct {
 	quota, limit Amounts
 	held         Amounts
 	firm         Amounts // of held, by work that is not preemptible
+	burst        Amounts // of held, by replicas that give way first
 }
 
 func (b *bound) set() bool { return b.quota != unbounded || b.limit != unbounded }

@@ -1,15 +1,16 @@
 package queue
 
-// Borrowed is what a queue holds over its quota. Resources that its quota does not name go with those it does; a queue without any
+// Borrowed is what a queue holds over its quota, and its burst. Resources that its quota does not name go with those it does; a queue without any
 // quota, of its own or under it, borrows all that it holds.
 func (n *Node) Borrowed() (over Amounts) {
 	var quota Amounts
 	for r := range quota {
 		quota[r] = n.guarantee(Resource(r))
 	}
+	over = n.bounds[0].burst
 	for r := range over {
 		if quota[r] > 0 || n.bounds[0].quota[r] != Unbounded || quota == (Amounts{}) && n.bounds[0].quota == unbounded {
-			over[r] = max(0, n.All.Held[r]-quota[r])
+			over[r] += max(0, n.All.Held[r]-n.bounds[0].burst[r]-quota[r])
 		}
 	}
 	return over

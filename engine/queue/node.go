@@ -82,40 +82,45 @@ func (n *Node) Within(q *Node) bool {
 	return false
 }
 
-// Hold books what is held on a device of this model, up to the root; times is negative to give it back. Firm is of work that is
-// not preemptible.
-func (n *Node) Hold(model string, amounts Amounts, firm bool, times int64) {
+// Hold books what is held on a device of this model, up to the root; times is negative to give it back.
+func (n *Node) Hold(model string, amounts Amounts, kind Kind, times int64) {
 	n.Own.settle(n.tree)
 	n.Own.Held = n.Own.Held.Plus(amounts, times)
 	for q := n; q != nil; q = q.parent {
 		q.All.settle(n.tree)
 		q.All.Held = q.All.Held.Plus(amounts, times)
-		q.book(model, amounts, firm, times)
+		q.book(model, amounts, kind, times)
 	}
 	n.touch()
 }
 
 // Pretend books against the bounds only, for a look ahead that the caller takes back before the time goes on.
-func (n *Node) Pretend(model string, amounts Amounts, firm bool, times int64) {
+func (n *Node) Pretend(model string, amounts Amounts, kind Kind, times int64) {
 	for ; n != nil; n = n.parent {
 		n.All.Held = n.All.Held.Plus(amounts, times)
-		n.book(model, amounts, firm, times)
+		n.book(model, amounts, kind, times)
 	}
 }
 
-func (n *Node) book(model string, amounts Amounts, firm bool, times int64) {
-	n.bounds[0].add(amounts, firm, times)
+func (n *Node) book(model string, amounts Amounts, kind Kind, times int64) {
+	n.bounds[0].add(amounts, kind, times)
 	if model != "" {
-		n.bound(model).add(amounts, firm, times)
+		n.bound(model).add(amounts, kind, times)
 	}
 }
 
-func (b *bound) add(amounts Amounts, firm bool, times int64) {
+func (b *bound) add(amounts Amounts, kind Kind, times int64) {
 	b.held = b.held.Plus(amounts, times)
-	if firm {
+	switch kind {
+	case Firm:
 		b.firm = b.firm.Plus(amounts, times)
+	case Burst:
+		b.burst = b.burst.Plus(amounts, times)
 	}
 }
+
+// sure is what is held of a resource without burst: what a quota is compared with.
+func (b *bound) sure(r Resource) int64 { return b.held[r] - b.burst[r] }
 
 // bound finds or makes the bound for a model.
 func (n *Node) bound(model string) *bound {
@@ -140,7 +145,7 @@ func (n *Node) Want(d Demand, times int64) {
 
 func (a *account) want(d Demand, times int64) {
 	a.wants = a.wants.Plus(d.Amounts, times)
-	a.parts += int64(d.Part) * d.Shares * times
+	a.parts += d.Parts() * times
 }
 
 // touch has the fair shares on the way up found anew.
@@ -189,9 +194,9 @@ func (n *Node) Depends(d Demand) bool {
 }
 
 // InQuota says that a queue has a quota and would, with a demand held beside what it holds, be within it. Where the demand names
-// a model for which the queue has a quota, that one decides, too.
+// a model for which the queue has a quota, that one decides, too. Burst is in no quota.
 func (n *Node) InQuota(d Demand) bool {
-	return n.guarantees(d.Model) && n.Spares(d)
+	return !d.Burst && n.guarantees(d.Model) && n.Spares(d)
 }
 
 func (n *Node) guarantees(model string) bool {
@@ -206,7 +211,7 @@ func (n *Node) Spares(d Demand) bool {
 			continue
 		}
 		for r := range resources {
-			if b.quota[r] != Unbounded && d.Amounts[r] > 0 && b.held[r]+d.Amounts[r] > b.quota[r] {
+			if b.quota[r] != Unbounded && d.Amounts[r] > 0 && b.sure(r)+d.Amounts[r] > b.quota[r] {
 				return false
 			}
 		}
@@ -227,11 +232,29 @@ func (n *Node) Borrows(model string) bool {
 		return true
 	}
 	for r := range resources {
-		if b.quota[r] != Unbounded && b.held[r] > b.quota[r] {
+		if b.quota[r] != Unbounded && b.sure(r) > b.quota[r] {
 			return true
 		}
 	}
 	return false
+}
+
+// Exceeds is the first limit from n up that is passed already in something of which so much is held on devices of this model; false: there is none.
+func (n *Node) Exceeds(model string, amounts Amounts) (Refusal, bool) {
+	for ; n != nil; n = n.parent {
+		for i := range n.bounds {
+			b := &n.bounds[i]
+			if i > 0 && b.model != model {
+				continue
+			}
+			for r := range resources {
+				if b.limit[r] != Unbounded && amounts[r] > 0 && b.held[r] > b.limit[r] {
+					return Refusal{n, b.model, r, true}, true
+				}
+			}
+		}
+	}
+	return Refusal{}, false
 }
 
 // Wants is what waits in a queue and those under it, and beside it the memory that is known only with the devices, in
@@ -252,3 +275,6 @@ func (n *Node) Count(model string) (held, firm Amounts) {
 	b := n.bound(model)
 	return b.held, b.firm
 }
+
+// Burst is what of that is burst.
+func (n *Node) Burst(model string) Amounts { return n.bound(model).burst }

@@ -33,10 +33,10 @@ func TestSetAllAgainstSet(t *testing.T) {
 		}
 		for _, q := range tree.All() {
 			amount := Amounts{int64(rapid.IntRange(0, 3000).Draw(t, "held")), 1, 1}
-			q.Hold("m", amount, true, 1)
+			q.Hold("m", amount, Firm, 1)
 			q.Want(Demand{Amounts: amount}, 1)
 			other, _ := steps.Get(q.Name)
-			other.Hold("m", amount, true, 1)
+			other.Hold("m", amount, Firm, 1)
 			other.Want(Demand{Amounts: amount}, 1)
 		}
 		specs := draw("then", rapid.IntRange(0, 3).Draw(t, "count"))

@@ -93,7 +93,7 @@ func (n *Node) carry(times int64) {
 		for i := range n.bounds {
 			b := &n.bounds[i]
 			to := q.bound(b.model)
-			to.held, to.firm = to.held.Plus(b.held, times), to.firm.Plus(b.firm, times)
+			to.held, to.firm, to.burst = to.held.Plus(b.held, times), to.firm.Plus(b.firm, times), to.burst.Plus(b.burst, times)
 		}
 	}
 }

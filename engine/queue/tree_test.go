@@ -56,7 +56,7 @@ func (w *world) step() {
 			for r := range more {
 				more[r] = int64(rapid.IntRange(-int(w.own[n][model][r]), 500).Draw(w.T, "amount"))
 			}
-			q.Hold(model, more, false, 1)
+			q.Hold(model, more, Soft, 1)
 			w.own[n][model] = w.own[n][model].Plus(more, 1)
 		}
 	case 3:
@@ -142,7 +142,7 @@ func TestDivideIsIncremental(t *testing.T) {
 				})
 			case 1:
 				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), int64(rapid.IntRange(0, 20).Draw(t, "memory")), 1}}
-				q.Hold("m", d.Amounts, true, 1)
+				q.Hold("m", d.Amounts, Firm, 1)
 				held = append(held, booked{n, d})
 			case 2:
 				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), 0, 2}, Part: 500, Shares: 2}
@@ -160,7 +160,7 @@ func TestDivideIsIncremental(t *testing.T) {
 			}
 			for _, b := range held {
 				q, _ := fresh.Get(b.queue)
-				q.Hold("m", b.d.Amounts, true, 1)
+				q.Hold("m", b.d.Amounts, Firm, 1)
 			}
 			for _, b := range waiting {
 				q, _ := fresh.Get(b.queue)
@@ -194,7 +194,7 @@ func TestUsedAgainstFloats(t *testing.T) {
 				t.Fatalf("at %d µs it used %v, want %v", at, got, want)
 			}
 			more := int64(rapid.IntRange(-int(held), 8000).Draw(t, "more"))
-			q.Hold("", Amounts{more}, true, 1)
+			q.Hold("", Amounts{more}, Firm, 1)
 			held += more
 		}
 	})

@@ -23,6 +23,7 @@ func (h *Host) step(event engine.Event) *engine.Reject {
 	actions := h.engine.Step(event)
 	h.starts.forecast = nil
 	h.journal.append(event, actions)
+	defer h.countAll(event, actions)
 	var rejected *engine.Reject
 	for _, action := range actions {
 		switch action := action.(type) {
@@ -53,10 +54,23 @@ func (h *Host) named(text string) string {
 	return text
 }
 
+// worded says what the engine says with the names that users know.
+func (h *Host) worded(text string) string {
+	text = strings.ReplaceAll(h.named(text), " on node "+h.name, "") // there is only this one
+	for uid, o := range h.work {                                     // that it is for
+		text = strings.ReplaceAll(text, "workload "+uid, o.now.Spec.Name)
+	}
+	return text
+}
+
 func (h *Host) doPlace(action engine.Place) {
 	w := h.work[action.Workload]
-	if w == nil || len(action.Tasks) != 1 {
+	if w == nil {
 		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: "the host knows no such workload"})
+		return
+	}
+	if action.Tasks[0].Task > 0 {
+		h.grow(w, action)
 		return
 	}
 	placing := action.Tasks[0]
@@ -65,23 +79,32 @@ func (h *Host) doPlace(action engine.Place) {
 	w.now.Status.Grants = h.shownGrants(placing.Grants)
 	h.touch(w)
 	h.note(w, "placed on "+h.deviceNames(placing.Grants))
+	if w.now.Spec.Replicas.Most() > 1 {
+		w.now.Status.Replica = &api.Replica{Of: w.now.UID}
+	}
 	h.after(func() {
 		point.Here("local.place.stored")
+		if len(action.Tasks) > 1 {
+			h.startAll(w, action.Tasks)
+			return
+		}
 		h.start(w)
 	})
 }
 
 func (h *Host) doEvict(action engine.Evict) {
 	h.step(engine.Done{At: h.time(), ID: action.ID})
-	w := h.work[action.Workload]
+	w := h.replica(action.Workload, action.Task)
 	if w == nil {
 		return
 	}
+	if first := h.work[w.gang()]; w.keep.Stop == nil && action.Code == engine.EvictCancelled && first != nil && first.keep.Stop != nil {
+		same := *first.keep.Stop
+		w.keep.Stop = &same
+		h.note(w, same.Reason)
+	}
 	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
-		reason := strings.ReplaceAll(h.named(action.Reason), " on node "+h.name, "") // there is only this one
-		for uid, o := range h.work {                                                 // that it was for
-			reason = strings.ReplaceAll(reason, "workload "+uid, o.now.Spec.Name)
-		}
+		reason := h.worded(action.Reason)
 		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace}
 		h.note(w, "evicted: "+reason)
 	}
@@ -90,7 +113,7 @@ func (h *Host) doEvict(action engine.Evict) {
 
 // doResize changes the pages in place, beside the loop, and tells the engine whether that went well.
 func (h *Host) doResize(action engine.Resize) {
-	w := h.work[action.Workload]
+	w := h.replica(action.Workload, action.Task)
 	if w == nil {
 		h.step(engine.Refused{At: h.time(), ID: action.ID, Reason: "the host knows no such workload"})
 		return
@@ -124,7 +147,7 @@ func (h *Host) resized(w *work, action engine.Resize, waiting []func(error), err
 		placing.Grants = action.Grants
 		w.keep.Placing = &placing
 		w.now.Status.Grants = h.shownGrants(action.Grants)
-		if known, ok := h.engine.Workload(w.now.UID); ok {
+		if known, ok := h.engine.Workload(w.gang()); ok {
 			w.now.Spec.Share = known.Share
 		}
 		h.touch(w)
@@ -155,7 +178,7 @@ func nodeGrants(grants []engine.Grant) []node.Grant {
 
 func flagsOf(spec api.WorkloadSpec) node.Flags {
 	return node.Flags{
-		LatencyClass: spec.Class == api.Interactive || spec.Class == api.Inference,
+		LatencyClass: spec.Class == api.Interactive || spec.Class == api.Inference, Revocable: spec.OnReclaim == api.ReclaimStop,
 	}
 }
 
@@ -212,6 +235,8 @@ func (h *Host) noticed(notice node.Notice) {
 		h.healthChanged(notice.Device, api.Draining, cmp.Or(notice.Reason, notice.Message))
 	case node.Stalled:
 		h.stopStalled(notice)
+	case node.MemoryWanted:
+		h.reclaim(notice.Reclaim)
 	case node.DeviceBack:
 		h.healthChanged(notice.Device, api.Healthy, "")
 	case node.DeviceFault:

@@ -161,6 +161,7 @@ func (l *life) checkWorkload(work api.Workload, complain complaint) {
 		complain("%s does not say why its status is unknown: %q", name, status.Reason)
 	case (status.Outcome == api.Succeeded || status.Outcome == api.Failed) && !killed && (status.ExitCode == nil || *status.ExitCode != want):
 		l.checkStatus(work, want, complain)
+	case status.Outcome == api.Evicted && strings.Contains(name, borrowing) && strings.Contains(status.Reason, "memory taken back for "):
 	case status.Outcome == api.Evicted || status.Outcome == api.TimedOut:
 		complain("%s was ended by nobody's wish: %+v", name, status)
 	case status.Outcome == api.Refused && !strings.Contains(status.Reason, "before it started the program"):

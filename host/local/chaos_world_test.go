@@ -109,6 +109,10 @@ var kinds = []struct {
 	{"grows0", "TRAINER --seconds 0.05 --mem-mib 200 && exec TRAINER --seconds 0 --demand 0.1 --mem-mib 900"},
 }
 
+// borrowing is the name of programs that take all memory that they are let have and are ended when others want their floors; aimed at what
+// becomes of these.
+const borrowing = "borrows0"
+
 // doomed is what the name of a workload begins with that may be killed at a point of its own.
 const doomed = "doomed-"
 
@@ -155,10 +159,18 @@ func (l *life) submitOne(ctx context.Context) {
 	if aim := os.Getenv(aimSetting); (strings.Contains(aim, ".memory.") || strings.HasPrefix(aim, "shim.")) && l.dice.IntN(3) > 0 {
 		kind = kinds[len(kinds)-4+l.dice.IntN(4)] // those that use a device
 	}
+	if aim := os.Getenv(aimSetting); (strings.Contains(aim, ".memory.lent") || strings.Contains(aim, ".floor.")) && l.dice.IntN(2) == 0 {
+		kind.name, kind.shell = borrowing, "exec HOG --seconds 0"
+	}
 	shell := "echo $$ >> ROOT/ran-$ALIQUOT_WORKLOAD; " + kind.shell
-	shell = strings.NewReplacer("ROOT", l.root, "TRAINER", os.Getenv(trainerSetting), "MEMORY", filepath.Join(l.root, memoryProgram)).Replace(shell)
+	trainer := os.Getenv(trainerSetting)
+	shell = strings.NewReplacer("ROOT", l.root, "TRAINER", trainer, "HOG", filepath.Join(filepath.Dir(trainer), "hog"), "MEMORY", filepath.Join(l.root, memoryProgram)).Replace(shell)
 	asked := spec([]string{"0.1", "0.1..0.5", "0.25..", "0.5", "1", "0.3..0.8"}[l.dice.IntN(6)], shell)
 	asked.Name = fmt.Sprintf("%s-%08x", kind.name, l.dice.Uint32())
+	if kind.name == borrowing {
+		asked.OnReclaim = api.ReclaimStop
+		asked.Share.Memory = api.Memory{Floor: api.Amount{Bytes: 1 << 30}, Ceiling: api.Amount{Part: api.WholeDevice}}
+	}
 	asked.Env["ALIQUOT_KILL_AT"] = "" // what kills the daemon is not for its programs
 	if at := os.Getenv(tenantSetting); at != "" && l.dice.IntN(2) == 0 {
 		asked.Env["ALIQUOT_KILL_AT"], asked.Env["ALIQUOT_KILL_LOG"] = at, os.Getenv("ALIQUOT_KILL_LOG")

@@ -17,6 +17,7 @@ import (
 
 // dates are what is to be over when its date comes.
 type dates struct {
+	again  map[*work]bool           // that are not started before their time, which has not come
 	work   map[*work]bool           // whose priority holds until a date that has not come
 	queues map[string]api.QueueSpec // that the engine was told have a priority, or that will have one, by name, with their dates
 }
@@ -70,7 +71,7 @@ func (h *Host) endPriorities(now time.Time) {
 	slices.SortFunc(over, func(a, b *work) int { return cmp.Compare(a.seq, b.seq) })
 	for _, w := range over {
 		h.priorityOver(w)
-		if rejected := h.step(engine.Change{At: h.time(), ID: w.now.UID, Priority: new(w.now.Priority())}); rejected != nil {
+		if rejected := h.step(engine.Change{At: h.time(), ID: w.gang(), Priority: new(w.now.Priority())}); rejected != nil {
 			h.Log.Error("a priority that is over could not be taken back", "workload", w.now.UID, "error", rejected.Reason)
 		}
 	}

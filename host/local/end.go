@@ -241,24 +241,31 @@ func (h *Host) finishExit(ctx context.Context, w *work, exit supervise.Exit) {
 // be taken back is not free.
 func (h *Host) finish(ctx context.Context, w *work, how verdict) {
 	how.used = h.Agent.Used(ctx, w.now.UID) // what it used goes with its pages
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := h.Agent.Unprepare(ctx, w.now.UID)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		h.Log.Warn("a task's grants could not be taken back, and are tried again", "workload", w.now.UID, "error", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
+	if !h.unprepare(ctx, w.now.UID) {
+		return
 	}
 	h.groups.Remove(w.now.UID)
 	point.Here("local.task.unprepared")
 	h.tell(func() { h.conclude(w, how) })
+}
+
+// unprepare takes the grants of a task back, and tries that until it works; false: the host is closing.
+func (h *Host) unprepare(ctx context.Context, uid string) bool {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := h.Agent.Unprepare(ctx, uid)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		h.Log.Warn("a task's grants could not be taken back, and are tried again", "workload", uid, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // conclude writes down how a workload ended and frees what it held.
@@ -268,6 +275,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	}
 	w.over = true
 	delete(h.dates.work, w)
+	delete(h.dates.again, w)
 	w.dropStreams() // nobody will take them
 	how = how.underOrder(w.keep.Stop)
 	if how.at.IsZero() {
@@ -279,7 +287,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	}
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
-	status.Ended, status.PID, status.Place = &at, 0, 0
+	status.Ended, status.PID, status.Place, status.Replicas = &at, 0, 0, 0
 	spec := w.now.Spec
 	w.now.Spec.Env = nil // it may hold secrets, and is of no more use: what has ended is never started again
 	status.Usage = usageInAll(w.now, how.used, !w.evaded())
@@ -297,7 +305,8 @@ func (h *Host) conclude(w *work, how verdict) {
 	})
 	if held {
 		h.placed(w)
-		h.step(engine.Ended{At: h.time(), ID: w.now.UID})
+		h.step(engine.Ended{At: h.time(), ID: w.gang(), Task: w.number()})
+		h.endUnseen(w)
 	}
 	if stop := w.keep.Stop; spec.Requeue && stop != nil && stop.Outcome == api.Evicted && (how.outcome == api.Evicted || how.outcome == api.Failed) {
 		h.requeue(w, spec)
@@ -340,11 +349,13 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
 		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1, PriorityOver: old.now.Status.PriorityOver},
 	}, keep{Program: old.keep.Program, User: old.keep.User})
+	h.holdBack(old, w)
 	h.work[w.now.UID], h.names[spec.Name] = w, w
 	h.touch(w)
 	h.awaitDate(w)
+	h.awaitTurn(w)
 	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
-	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w)}); rejected != nil { // its queue may be gone
+	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID}); rejected != nil { // its queue may be gone
 		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
 	}
 }

@@ -25,10 +25,12 @@ type fakeAgent struct {
 	notices chan node.Notice
 
 	mu      sync.Mutex
+	passes  int   // that it does not refuse before
 	refuse  error // of Prepare
 	refused func()
 	samples []node.Sample
 	held    map[string]api.Bytes // by task, on each of its devices; else its floor
+	lent    map[string]api.Bytes // by task, of that
 	used    func(node.Grant) node.Usage
 }
 
@@ -67,7 +69,9 @@ func (a *fakeAgent) write(name string, what any) {
 func (a *fakeAgent) Prepare(_ context.Context, task node.Task) (node.Launch, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.refuse != nil {
+	if a.refuse != nil && a.passes > 0 {
+		a.passes--
+	} else if a.refuse != nil {
 		if a.refused != nil {
 			a.refused()
 		}
@@ -137,7 +141,13 @@ func (a *fakeAgent) MemoryHeld() []node.MemoryHeld {
 	for _, task := range a.Prepared() {
 		for _, grant := range task.Grants {
 			held := max(grant.MemFloor, a.held[task.UID])
-			all = append(all, node.MemoryHeld{Task: task.UID, Grant: grant, Granted: held, Used: a.held[task.UID]})
+			firm := held
+			if task.Flags.Revocable {
+				firm = grant.MemFloor
+			}
+			held -= a.lent[task.UID]
+			firm = min(firm, held)
+			all = append(all, node.MemoryHeld{Task: task.UID, Grant: grant, Granted: held, Firm: firm, Used: a.held[task.UID]})
 		}
 	}
 	return all

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -148,11 +147,7 @@ func (h *Host) explainHours(w *work, why *api.Why) {
 	if why.Code != engine.WhyHours {
 		return
 	}
-	for _, name := range h.above(w.now.Spec.Queue) {
-		if text, next := h.hours.Spent(name); text != "" {
-			why.Message = fmt.Sprintf("%s: what runs goes on, and nothing with a compute floor is started before %s", text, next)
-			why.Unblock = fmt.Sprintf("%s, more device-hours for queue %s, or another queue", next, name)
-			return
-		}
+	if message, unblock := h.hours.Explain(h.above(w.now.Spec.Queue)); message != "" {
+		why.Message, why.Unblock = message, unblock
 	}
 }

@@ -33,6 +33,8 @@ type journal struct {
 	writer *engine.LogWriter
 	dirty  bool
 	failed error // of an append
+
+	taps []*tap // who is given what is on disk
 }
 
 func (h *Host) openJournal() error {
@@ -69,7 +71,7 @@ func (j *journal) begin(from *engine.Engine) error {
 	}
 	point.Here("local.journal.begun")
 	old := j.file
-	*j = journal{folder: j.folder, limit: j.limit, number: number, file: file, length: int64(buffer.Len()), begun: int64(buffer.Len())}
+	*j = journal{folder: j.folder, limit: j.limit, number: number, file: file, length: int64(buffer.Len()), begun: int64(buffer.Len()), taps: j.taps}
 	j.writer = engine.ContinueLog(&j.buffer) // from here on into memory, until sync
 	if old != nil {
 		err = old.Close()
@@ -100,6 +102,9 @@ func (j *journal) sync() error {
 	}
 	point.Here("local.journal.synced")
 	j.length += int64(n)
+	for _, t := range j.taps {
+		t.give(j.buffer.Bytes())
+	}
 	j.buffer.Reset()
 	j.dirty = false
 	return nil

@@ -8,10 +8,10 @@ import (
 )
 
 // lineUp puts a workload that was evicted before its program was started back at its place in the line: it has not run, so nothing of it is
-// over. False: it was not evicted, or its user wants its end.
+// over. False: it was not evicted, or its user wants its end, or it is one of several replicas that are there.
 func (h *Host) lineUp(w *work, how verdict) bool {
 	stop := w.keep.Stop
-	if stop == nil || stop.Outcome != api.Evicted {
+	if stop == nil || stop.Outcome != api.Evicted || w.joined || w.number() > 0 || len(h.others(w)) > 0 {
 		return false
 	}
 	if w.ordering > 0 { // an order to stop that is late must not meet its next start
@@ -26,7 +26,7 @@ func (h *Host) lineUp(w *work, how verdict) bool {
 	w.place, w.ordered = 0, nil
 	w.keep.Placing, w.keep.Stop = nil, nil
 	w.stopping = make(chan struct{})
-	w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason = api.Waiting, nil, ""
+	w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason, w.now.Status.Replicas = api.Waiting, nil, "", 0
 	h.touch(w)
 	h.note(w, "it was evicted before it was started, and waits again: "+stop.Reason)
 	h.memory.fresh = false

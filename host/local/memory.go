@@ -39,14 +39,14 @@ func (h *Host) heldNow() (memory, engine.Usage) {
 	usage := engine.Usage{At: h.time()}
 	for _, held := range h.Agent.MemoryHeld() {
 		uid, floor := held.Grant.UID, held.Grant.MemFloor
-		m.above = m.above || held.Granted > floor
-		// Up to the floor it makes no difference.
-		if told := h.memory.told[uid]; max(told, floor) == max(held.Granted, floor) {
+		m.above = m.above || held.Firm > floor
+		// Up to the floor it makes no difference, nor does what can be taken back: room is made of it for floors.
+		if told := h.memory.told[uid]; max(told, floor) == max(held.Firm, floor) {
 			m.told[uid] = told
 			continue
 		}
-		m.told[uid] = held.Granted
-		usage.Grants = append(usage.Grants, engine.GrantUsage{UID: uid, Memory: held.Granted})
+		m.told[uid] = held.Firm
+		usage.Grants = append(usage.Grants, engine.GrantUsage{UID: uid, Memory: held.Firm})
 	}
 	return m, usage
 }

@@ -55,7 +55,10 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	var out api.Plan
 	if plan.Place != nil {
 		placing := plan.Place.Tasks[0]
-		w.now.Status.Phase, w.now.Status.Grants = api.Starting, h.shownGrants(placing.Grants)
+		w.now.Status.Phase = api.Starting
+		for _, one := range plan.Place.Tasks {
+			w.now.Status.Grants = append(w.now.Status.Grants, h.shownGrants(one.Grants)...)
+		}
 		out = api.Plan{Phase: api.Starting, Node: placing.Node, Grants: w.now.Status.Grants, Message: h.holding(w.now)}
 	} else {
 		why := api.Why{}
@@ -68,10 +71,15 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 			Start: h.shownStart(plan.Estimate), Behind: plan.Behind,
 		}
 	}
+	if r := w.now.Spec.Replicas; r.Most() > 1 && plan.Place != nil {
+		out.Message += "; " + replicasText(len(plan.Place.Tasks), r)
+	}
 	if out.Evict = h.planEvictions(plan.Evict, w); len(out.Evict) > 0 {
 		out.Message = "what its queue " + w.now.Spec.Queue + " is guaranteed would be taken back for it"
 		if slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictPool }) {
 			out.Message = "what others borrowed of a pool that is for it would be taken back"
+		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code != engine.EvictShrink }) {
+			out.Message = "replicas above those that their workloads are sure of would be ended for it"
 		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictReclaim }) {
 			out.Message = "work of a lower priority in its queue " + w.now.Spec.Queue + " would be ended for it"
 		}
@@ -95,6 +103,9 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 	var out []api.PlanEvict
 	for _, one := range evict {
 		name := h.nameOf(one.Workload)
+		if o := h.replica(one.Workload, one.Task); o != nil {
+			name = o.now.Spec.Name
+		}
 		if slices.ContainsFunc(out, func(o api.PlanEvict) bool { return o.Workload == name }) {
 			continue
 		}
@@ -102,6 +113,8 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 		switch known, ok := h.engine.Workload(one.Workload); {
 		case one.Code == engine.EvictPreempt:
 			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Priority(), owner.now.Spec.Queue, known.Priority)
+		case one.Code == engine.EvictShrink:
+			reason = "it is above the replicas that its workload is sure of"
 		case one.Code == engine.EvictPool:
 			reason = "it has borrowed devices of a pool that is for work of class " + string(owner.now.Spec.Class)
 		case ok:

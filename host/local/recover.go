@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,7 @@ func (h *Host) recover(ctx context.Context) error {
 		w := newWork(row.Seq, row.Workload, kept)
 		h.work[row.UID], h.names[row.Spec.Name], known[row.UID] = w, w, true
 		h.awaitDate(w)
+		h.awaitTurn(w)
 	}
 	waiting, err := h.enterRunning(ctx, live)
 	if err != nil {
@@ -82,13 +84,29 @@ func (h *Host) recover(ctx context.Context) error {
 // waits may be placed.
 func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting []*work, err error) {
 	ended := map[*work]supervise.Exit{}
-	for _, row := range live {
-		w := h.work[row.UID]
+	all := make([]*work, len(live))
+	for i, row := range live {
+		all[i] = h.work[row.UID]
+	}
+	several := func(w *work) bool { return w.now.Spec.Replicas.Most() > 1 && w.keep.Placing != nil }
+	// The others first: workloads of several replicas may grow once all is known that runs.
+	last := slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return !several(w) })
+	all = append(slices.DeleteFunc(all, several), last...)
+	begun := false
+	for _, w := range all {
+		if !begun && several(w) {
+			begun = true
+			h.adoptGangs(all)
+		}
+		if w.over {
+			continue
+		}
 		if w.keep.Placing == nil || !h.takeUp(w, ended) {
 			delete(ended, w)
 			waiting = append(waiting, w)
 		}
 	}
+	slices.SortFunc(waiting, func(a, b *work) int { return cmp.Compare(a.seq, b.seq) })
 	return waiting, h.resumeHours(ctx, ended)
 }
 
@@ -187,6 +205,9 @@ func (h *Host) takeUp(w *work, exits map[*work]supervise.Exit) bool {
 
 // reenter puts a workload that holds grants into the engine's books, having run until now or until its exit; nil: there was none.
 func (h *Host) reenter(w *work, exit *supervise.Exit) {
+	if w.adopted {
+		return
+	}
 	placing := *w.keep.Placing
 	placing.Node, placing.Task = h.name, 0
 	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}}
@@ -212,7 +233,7 @@ func (h *Host) evictFromLost(w *work) {
 			if device != nil {
 				reason = fmt.Sprintf("its device %d is down: %s", device.Index, device.Reason)
 			}
-			h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: reason})
+			h.step(engine.Cancel{At: h.time(), ID: w.gang(), Reason: reason})
 			return
 		}
 	}
@@ -221,7 +242,7 @@ func (h *Host) evictFromLost(w *work) {
 // endBroken ends a workload whose pages are damaged or lost: what it uses is neither held to its share nor in the books any more.
 func (h *Host) endBroken(w *work, why string) {
 	if w != nil && !w.over && w.keep.Placing != nil {
-		h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: why})
+		h.step(engine.Cancel{At: h.time(), ID: w.gang(), Reason: why})
 	}
 }
 

@@ -161,7 +161,10 @@ func (h *Host) Why(ctx context.Context, name string) (api.Why, error) {
 	case api.Ended:
 		why.Code, why.Message = strings.ReplaceAll(string(status.Outcome), " ", "_"), strings.TrimPrefix(sentence(status), "ended: ")
 	case api.Running:
-		err = h.look(ctx, func() { why.Message = strings.TrimPrefix(status.Reason+"; "+h.holding(work), "; ") })
+		err = h.look(ctx, func() {
+			why.Message = strings.TrimPrefix(status.Reason+"; "+h.holding(work), "; ")
+			h.whyReplicas(work, &why)
+		})
 	default:
 		if why.Message == "" {
 			err = h.look(ctx, func() { why.Message = h.holding(work) })
@@ -187,6 +190,7 @@ func (h *Host) explain(uid string, why *api.Why) {
 		h.awaitWindow(w, why)
 		h.explainHours(w, why)
 		h.explainPriority(w, why)
+		h.explainBackOff(w, why)
 		why.Start = h.expectedOf(w)
 		why.Estimate = why.Start.Latest
 	}
@@ -241,6 +245,12 @@ func (h *Host) holding(work api.Workload) string {
 	}
 	if one.MemoryCeiling > one.MemoryFloor {
 		text += fmt.Sprintf("; up to %s of memory while it is free", one.MemoryCeiling.Short())
+		if work.Spec.OnReclaim == api.ReclaimStop {
+			text += " or others leave theirs idle, who have it ended when they want it"
+		}
+	}
+	if lent, to := h.lentOf(work.UID); len(to) > 0 {
+		text += fmt.Sprintf("; %s of its memory is lent to %s while it does not use it", lent.Short(), strings.Join(to, " and "))
 	}
 	return text
 }

@@ -18,6 +18,9 @@ func (h *Host) Resize(ctx context.Context, who server.Caller, name string, chang
 		if err != nil {
 			return err
 		}
+		if w.number() > 0 {
+			return refuse(api.CodeConflict, "%s is one of several replicas, which all have the same share: resize the first, %s", w.now.Spec.Name, h.nameOf(w.gang()))
+		}
 		uid = w.now.UID
 		share, err := changed(w.now.Spec.Share, change)
 		if err != nil {

@@ -165,6 +165,9 @@ func (h *Host) reckon(now time.Time) {
 	for w := range h.dates.work {
 		r.sooner(r.looked, *w.now.Spec.PriorityUntil)
 	}
+	for w := range h.dates.again {
+		r.sooner(r.looked, *w.keep.Again)
+	}
 	if r.policy == nil || len(r.policy.Windows) == 0 {
 		return
 	}
@@ -184,6 +187,7 @@ func (h *Host) turn() {
 		return
 	}
 	h.endPriorities(now)
+	h.endBackOffs(now)
 	was := r.holds
 	if r.policy != nil {
 		r.holds = r.policy.At(now)
@@ -296,6 +300,9 @@ func (h *Host) policyNow() api.Policy {
 	r := &h.ruling
 	out := r.file
 	out.Warning = cmp.Or(r.failed, r.doubt)
+	for _, m := range h.engine.Moved() {
+		out.Moved = append(out.Moved, api.Moved{At: h.wall(m.At).UTC(), Workload: m.Workload, Frees: h.worded(m.Frees), Plan: uint64(m.Plan)})
+	}
 	if r.policy == nil {
 		return out
 	}

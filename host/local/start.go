@@ -19,12 +19,17 @@ import (
 
 // starting is what a start needs of a workload. It is a copy, for use beside the loop.
 type starting struct {
+	of       api.Workload
 	uid      string
 	spec     api.WorkloadSpec
 	keep     keep
 	task     node.Task
 	stopping <-chan struct{}
 	streams  chan *handed
+}
+
+func startingOf(w *work, task node.Task) starting {
+	return starting{w.now, w.now.UID, w.now.Spec, w.keep, task, w.stopping, w.streams}
 }
 
 // letGo lets go of streams that were taken, or keeps them for another start.
@@ -44,7 +49,7 @@ func (s starting) letGo(streams *handed, another bool) {
 
 // start makes the grants real and runs the program, beside the loop.
 func (h *Host) start(w *work) {
-	one := starting{w.now.UID, w.now.Spec, w.keep, nodeTask(w), w.stopping, w.streams}
+	one := startingOf(w, nodeTask(w))
 	h.spawn(func(ctx context.Context) {
 		launch, err := h.Agent.Prepare(ctx, one.task)
 		if err != nil {
@@ -52,19 +57,24 @@ func (h *Host) start(w *work) {
 			return
 		}
 		point.Here("local.task.prepared")
-		started, streams, notes, err := h.supervise(ctx, one, launch)
-		switch {
-		case ctx.Err() != nil && started == nil:
-			return // the next daemon takes it up
-		case errors.Is(err, supervise.ErrRunning):
-			h.adopt(ctx, w) // one was started before a crash, after all
-		case err != nil:
-			h.finish(ctx, w, h.notStarted(err))
-		default:
-			point.Here("local.supervisor.started")
-			h.follow(ctx, w, started, notes, func(another bool) { one.letGo(streams, another) })
-		}
+		h.run(ctx, w, one, launch)
 	})
+}
+
+// run runs the program of a workload whose grants are real.
+func (h *Host) run(ctx context.Context, w *work, one starting, launch node.Launch) {
+	started, streams, notes, err := h.supervise(ctx, one, launch)
+	switch {
+	case ctx.Err() != nil && started == nil:
+		return // the next daemon takes it up
+	case errors.Is(err, supervise.ErrRunning):
+		h.adopt(ctx, w) // one was started before a crash, after all
+	case err != nil:
+		h.finish(ctx, w, h.notStarted(err))
+	default:
+		point.Here("local.supervisor.started")
+		h.follow(ctx, w, started, notes, func(another bool) { one.letGo(streams, another) })
+	}
 }
 
 // notPrepared puts the workload back in line: the engine tries again, later each time.
@@ -76,6 +86,10 @@ func (h *Host) notPrepared(ctx context.Context, w *work, err error) {
 	h.tell(func() {
 		if w.keep.Stop != nil {
 			h.spawn(func(ctx context.Context) { h.finish(ctx, w, verdict{outcome: api.Stopped, never: true}) })
+			return
+		}
+		if w.number() > 0 {
+			h.growthFailed(w, err)
 			return
 		}
 		place := w.place
@@ -167,7 +181,7 @@ func (h *Host) streamsOf(ctx context.Context, one starting) (*handed, error) {
 func (h *Host) recipe(one starting, launch node.Launch, groups []string) supervise.Recipe {
 	recipe := supervise.Recipe{
 		UID: one.uid, Command: one.spec.Command, Program: string(one.keep.Program), Dir: one.spec.Dir,
-		Env: taskEnvironment(one.spec, one.uid, launch.Env), User: one.keep.User, LibraryPath: filepath.Join(h.Run, "lib"),
+		Env: taskEnvironment(one.spec, one.uid, append(environmentOf(one.of), launch.Env...)), User: one.keep.User, LibraryPath: filepath.Join(h.Run, "lib"),
 		TimeLimit: time.Duration(one.spec.TimeLimit), Grace: supervise.DefaultGrace, Cgroups: groups,
 	}
 	for _, mount := range launch.Mounts {
@@ -246,7 +260,7 @@ func (h *Host) runs(w *work, child *supervise.Child, notes []string) {
 		}
 	}
 	h.placed(w)
-	h.step(engine.Started{At: h.time(), ID: w.now.UID})
+	h.step(engine.Started{At: h.time(), ID: w.gang(), Task: w.number()})
 	h.noteAt(w, at, fmt.Sprintf("started as process %d", child.PID))
 	h.addNotes(w, notes...)
 	h.after(func() { point.Here("local.started.stored") })

@@ -80,6 +80,10 @@ func (h *Host) stop(w *work, how order) {
 	}
 	w.keep.Stop = &how
 	h.note(w, how.Reason)
+	if w.number() > 0 { // the others go on
+		h.stopWork(w)
+		return
+	}
 	rejected := h.step(engine.Cancel{At: h.time(), ID: w.now.UID, Reason: how.Reason})
 	switch {
 	case !w.running():

@@ -36,6 +36,8 @@ type work struct {
 	ordering int              // of these, on their way
 	ordered  func()           // done once none is on its way any more
 	alone    bool             // its program runs without a supervisor
+	adopted  bool             // it was entered in the engine's books with the other replicas of its workload
+	joined   bool             // the replicas that start with it are made
 	over     bool             // it has ended; it is forgotten once that is stored
 }
 
@@ -52,6 +54,9 @@ type keep struct {
 	// Processes of it that were ended for that, and what its notes say of them.
 	Stopped     int    `json:"stopped,omitempty"`
 	StoppedNote string `json:"stoppedNote,omitempty"`
+	// How often in a row it was evicted for memory of others' floors, as those before it of its name, and when it may be started again.
+	Reclaimed int        `json:"reclaimed,omitempty"`
+	Again     *time.Time `json:"again,omitempty"`
 }
 
 // order is why a workload is being ended, and how.
@@ -59,6 +64,7 @@ type order struct {
 	Outcome api.Outcome   `json:"outcome"`
 	Reason  string        `json:"reason"`
 	Grace   time.Duration `json:"grace"`
+	Memory  bool          `json:"memory,omitempty"` // it is evicted for memory that it has borrowed
 }
 
 // verdict is how a workload ended.
@@ -138,9 +144,10 @@ func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
 func engineWorkload(w *work) engine.Workload {
 	spec := w.now.Spec
 	return engine.Workload{
-		ID: w.now.UID, User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(), Tasks: 1, Devices: spec.Devices,
+		ID: w.gang(), User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
+		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
-		Preemptible: spec.Preemptible,
+		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(),
 	}
 }
 

@@ -161,6 +161,17 @@ func (h *Hours) Spent(queue string) (text, next string) {
 	return fmt.Sprintf("queue %s has used %s of its %s device-hours of this %s", queue, api.Quota(c.used/msPerHour), c.quota.Amount, c.quota.Per), next
 }
 
+// Explain says why work waits whose queue, or one of those above that, has used its device-hours up, and for what; empty: none has.
+func (h *Hours) Explain(queues []string) (message, unblock string) {
+	for _, name := range queues {
+		if text, next := h.Spent(name); text != "" {
+			return fmt.Sprintf("%s: what runs goes on, and nothing with a compute floor is started before %s", text, next),
+				fmt.Sprintf("%s, more device-hours for queue %s, or another queue", next, name)
+		}
+	}
+	return "", ""
+}
+
 // Forgive takes back what was counted for what nobody held: so much compute, for so long.
 func (h *Hours) Forgive(queue string, compute api.Milli, long time.Duration) {
 	if c := h.counts[queue]; c != nil {
@@ -179,13 +190,19 @@ type KeptCount struct {
 	Per   api.Period `json:"per"`
 	Begin time.Time  `json:"begin"`
 	Used  int64      `json:"used"`
+	At    time.Time  `json:"at,omitzero"` // until when it was counted; zero: until KeptHours.At
+}
+
+// Kept is what was counted of one queue until a moment, as it was told by Used, to the thousandth of a device-hour.
+func Kept(used api.HoursUsed, per api.Period, at time.Time) KeptCount {
+	return KeptCount{per, used.Begin, int64(used.Amount) * msPerHour, at}
 }
 
 // Keep is what was counted until now.
 func (h *Hours) Keep(now time.Time) KeptHours {
 	kept := KeptHours{At: now.UTC(), Queues: map[string]KeptCount{}}
 	for name, c := range h.counts {
-		kept.Queues[name] = KeptCount{c.quota.Per, c.begin.UTC(), c.used}
+		kept.Queues[name] = KeptCount{Per: c.quota.Per, Begin: c.begin.UTC(), Used: c.used}
 	}
 	return kept
 }
@@ -200,6 +217,9 @@ func (k *KeptHours) into(c *count, q api.QueueSpec, begin, now time.Time) {
 		return
 	}
 	since := k.At
+	if !was.At.IsZero() {
+		since = was.At
+	}
 	if was.Begin.Before(begin) {
 		since = begin
 	} else {

@@ -143,6 +143,13 @@ func TestHoursResume(t *testing.T) {
 		again.Set(queues, time.UTC, again.now, again.at())
 		again.pass(0)
 		again.used("a", want)
+		if used := again.Used("a"); away == 0 {
+			one := &counted{t: t, begin: again.now, now: again.now.Add(time.Hour), held: c.held}
+			one.Resume(KeptHours{At: again.now.Add(-time.Hour), Queues: map[string]KeptCount{"a": Kept(*used, api.Day, again.now)}}) // told of it alone, later than of the others
+			one.Set(queues, time.UTC, one.now, one.at())
+			one.pass(0)
+			one.used("a", "6")
+		}
 		again.Forgive("a", 1000, 30*time.Minute)
 		if used := again.Used("a"); again.counts["a"].used != int64(mustQuota(t, want))*msPerHour-1000*1_800_000 {
 			t.Errorf("after half an hour was taken back: %+v", used)

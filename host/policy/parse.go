@@ -112,7 +112,7 @@ func (p *parser) take(words []string) error {
 		p.words[key] = value
 	}
 	kinds := map[string]func(string) error{
-		"zone": p.takeZone, "top": p.takeTop, "placement": p.takePlacement, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
+		"zone": p.takeZone, "top": p.takeTop, "placement": p.takePlacement, "defragment": p.takeDefragment, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
 	}
 	take, ok := kinds[kind]
 	if !ok {

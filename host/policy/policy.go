@@ -31,6 +31,8 @@ type Settings struct {
 	Pools     []*Pool       // in the order of the file: a device is in the first that it matches
 	OneLine   *bool         // of the queues that are under none; nil: not said
 	Placement *place.Policy // nil: not said
+	// Defragment is whether work is moved so that devices come free; nil: not said.
+	Defragment *Defragment
 }
 
 // Queue is what is said of a queue. What is not said stays as it is.
@@ -99,6 +101,9 @@ func (p *Policy) During(w *Window, own []api.QueueSpec) engine.Policy {
 		}
 		if s.Placement != nil {
 			out.Placement = s.Placement
+		}
+		if s.Defragment != nil {
+			out.Defragment = s.Defragment.rule
 		}
 	}
 	return out

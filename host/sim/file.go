@@ -41,7 +41,7 @@ type Named struct {
 
 // Figures are the figures of a run by jobs, as they are shown.
 func (r *JobResult) Figures() []Named {
-	return []Named{
+	all := []Named{
 		{"mean JCT", r.MeanJCT, "s"},
 		{"median JCT", r.MedianJCT, "s"},
 		{"p99 JCT", r.P99JCT, "s"},
@@ -55,8 +55,14 @@ func (r *JobResult) Figures() []Named {
 		{"preemptions", float64(r.Preemptions), ""},
 		{"timed out", float64(r.TimedOut), ""},
 		{"moves", float64(r.Moves), ""},
+		{"grown", float64(r.Grown), ""},
+		{"shrunk", float64(r.Shrunk), ""},
 		{"jobs", float64(r.Jobs), ""},
 	}
+	if r.Sharing != nil {
+		all = append(all, r.Sharing.figures()...)
+	}
+	return all
 }
 
 // Figures are the figures of a series, as they are shown.

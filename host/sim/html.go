@@ -136,6 +136,7 @@ func (f *File) jobsHTML(b *strings.Builder) {
 		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
 		b.WriteString(drawHeat("Use by tenant under "+runs[i].name, timeAxis(r.Makespan), r.Plots.Step, tenants))
 	}
+	f.sharingHTML(b)
 }
 
 // distribution is the line of hundredths of jobs over a figure, and raises most to the largest.

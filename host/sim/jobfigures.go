@@ -27,10 +27,15 @@ type JobResult struct {
 	Unfair        float64 `json:"unfairPercent"` // of jobs whose finish-time fairness is above 1
 
 	Preemptions int     `json:"preemptions"`        // how often a job was stopped to go on later
+	Grown       int     `json:"grown,omitempty"`    // replicas that elastic jobs got above those that they are sure of
+	Shrunk      int     `json:"shrunk,omitempty"`   // and gave back before they ended
 	TimedOut    int     `json:"timedOut,omitempty"` // how many the longest run of their queue, by a policy file, ended before they were through
 	Moves       int     `json:"moves"`              // how often one was placed elsewhere and went on at once
 	Makespan    float64 `json:"makespan"`           // from the first coming to the last end
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
+
+	// Sharing is of a run whose jobs share devices; nil: every job ran as if it were alone.
+	Sharing *SharingResult `json:"sharing,omitempty"`
 
 	Plots JobPlots `json:"plots"`
 }
@@ -100,6 +105,9 @@ func (r *jobRun) figures(first engine.Time) {
 		o.Plots.Fairness = append(o.Plots.Fairness, quantile(fairness, float64(i)/100))
 	}
 	r.plot(first)
+	if r.beside != nil {
+		o.Sharing = r.sharing(first)
+	}
 }
 
 // plot sums up what tenants used in each step from the first coming to the end.
@@ -107,15 +115,10 @@ func (r *jobRun) plot(first engine.Time) {
 	span := max(1, r.now-first)
 	step := (span + plotSteps - 1) / plotSteps
 	steps := int((span + step - 1) / step)
-	used := map[string][]float64{} // µs × thousandths of a device
+	used := inSteps(r.usage, first, step, steps) // µs × thousandths of a device
 	all := make([]float64, steps)
-	for _, c := range r.usage { // what a change adds, it adds to all that follows
-		if used[c.tenant] == nil {
-			used[c.tenant] = make([]float64, steps)
-		}
-		for _, series := range [][]float64{used[c.tenant], all} {
-			addFrom(series, c.at-first, step, float64(c.amount))
-		}
+	for _, c := range r.usage {
+		addFrom(all, c.at-first, step, float64(c.amount))
 	}
 	plots := &r.out.Plots
 	plots.Step = seconds(step)
@@ -138,6 +141,18 @@ func (r *jobRun) plot(first engine.Time) {
 		t.MeanJCT /= float64(max(1, t.Jobs))
 		plots.Tenants = append(plots.Tenants, t)
 	}
+}
+
+// inSteps notes changes in a series of steps for each tenant: what a change adds, it adds to all that follows.
+func inSteps(changes []change, first, step engine.Time, steps int) map[string][]float64 {
+	used := map[string][]float64{}
+	for _, c := range changes {
+		if used[c.tenant] == nil {
+			used[c.tenant] = make([]float64, steps)
+		}
+		addFrom(used[c.tenant], c.at-first, step, float64(c.amount))
+	}
+	return used
 }
 
 func tenantNames(used map[string][]float64) []string {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"strconv"
@@ -17,6 +16,10 @@ type JobOptions struct {
 	Placement *place.Policy // nil: best fit
 	// Rules are a policy file that holds, under the order Fair alone; nil: none.
 	Rules *Rules
+	// Sharing is what happens on devices that jobs share; nil: every job runs at the speed that it has alone.
+	Sharing *Sharing
+	// Until ends the run at a time of the trace, with what runs and waits then; 0: it goes on until all have ended.
+	Until engine.Time
 	// Told is called now and then with how many jobs have ended.
 	Told func(ended, all int)
 	// Log keeps every step; nil: none is kept.
@@ -33,16 +36,24 @@ type member struct {
 	since   engine.Time
 	started engine.Time // first; -1: not yet
 	running bool
+	more    []int   // numbers of the replicas that it has above its tasks
 	busy    float64 // contention × µs that had passed when it came
 	level   int
 	key     float64
+
+	speed   int64 // while it runs, in millionths of its speed alone
+	pace    int   // how often it started or changed its speed
+	shared  bool  // it ran on devices that are shared
+	sharers []*sharer
+	// Of its floors, in µs × millionths of a device: what it wanted, and what of that it lacked.
+	wanted, lacked float64
 }
 
 func (m *member) leftAt(now engine.Time) engine.Time {
 	if !m.running {
 		return m.left
 	}
-	return m.left - (now - m.since)
+	return m.left - progress(now-m.since, m.speed)
 }
 
 // serviceAt is what a job had until now, in seconds × devices.
@@ -65,6 +76,7 @@ type jobRun struct {
 	dated    []*member        // whose priority holds until a date that has not come, by that
 	there    map[string]int64 // thousandths of a device by node
 	room     int64            // the sum of these
+	beside   *besides         // nil: nothing slows anything
 	stopping bool             // the eviction is the simulator's own, which puts the job in line itself
 	ends     endings
 	events   []engine.Event // of the trace, that are to come
@@ -83,17 +95,74 @@ type change struct {
 	amount int64
 }
 
-// finished is what a job came to.
-type finished struct {
-	job        *Job
-	wait       engine.Time // until its first start
-	completion engine.Time // from its coming to its end
-	contention float64     // mean, at least 1
+// RunJobs runs the jobs of a trace from their coming until all have run as long as they do, or until the time that it is given, and says how
+// long those took that ended. It fails where a job never ends, where, without such a time, one waits for ever, and where the engine rejects what
+// the trace has.
+func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
+	r, err := newJobRun(t, o)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(t.Jobs) || len(r.byID) > 0; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		submit := engine.Never
+		if i < len(t.Jobs) {
+			submit = t.Jobs[i].Submit
+		}
+		next := r.next(submit)
+		if services := r.beside.next(r.now); services < next && (o.Until == 0 || services <= o.Until) {
+			r.advance(services) // nothing is to be decided then
+			r.followServices()
+			continue
+		}
+		if o.Until > 0 && next > o.Until {
+			break
+		}
+		if next == engine.Never {
+			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have, or than its queue may ever hold", len(r.byID), r.firstWaiting())
+		}
+		r.advance(next)
+		if i, err = r.live(t, i); err != nil {
+			return nil, err
+		}
+		if o.Told != nil && len(r.ended) > 0 {
+			o.Told(len(r.ended), len(t.Jobs))
+		}
+	}
+	r.advance(max(r.now, o.Until))
+	if len(t.Jobs) > 0 {
+		r.figures(t.Jobs[0].Submit)
+	}
+	return &r.out, nil
 }
 
-// RunJobs runs the jobs of a trace from their coming until all have run as long as they do, and says how long they took. It fails where
-// a job never ends, where it fits on no node, and where the engine rejects what the trace has.
-func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
+// live does all that is to be done at a moment, i being the first job that has not come, and returns the first that has not come then.
+func (r *jobRun) live(t *Trace, i int) (int, error) {
+	if err := r.endDue(); err != nil {
+		return i, err
+	}
+	if err := r.endPriorities(); err != nil {
+		return i, err
+	}
+	if err := r.turn(); err != nil {
+		return i, err
+	}
+	if err := r.happen(); err != nil {
+		return i, err
+	}
+	r.followServices()
+	for ; i < len(t.Jobs) && t.Jobs[i].Submit <= r.now; i++ {
+		if err := r.arrive(&t.Jobs[i], i); err != nil {
+			return i, err
+		}
+	}
+	return i, r.decide()
+}
+
+// newJobRun is a run at its beginning, with all that is known before the first job.
+func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
 	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity()}
 	if o.Rules != nil {
@@ -106,50 +175,13 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		}
 		r.rules = &ruling{Rules: rules, next: engine.Never, date: engine.Never}
 	}
-	if err := r.prepare(t); err != nil {
-		return nil, err
+	if o.Sharing != nil {
+		if err := o.Sharing.check(t); err != nil {
+			return nil, err
+		}
+		r.beside = newBesides(o.Sharing)
 	}
-	for i := 0; i < len(t.Jobs) || len(r.byID) > 0; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		submit := engine.Never
-		if i < len(t.Jobs) {
-			submit = t.Jobs[i].Submit
-		}
-		next := r.next(submit)
-		if next == engine.Never {
-			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have, or than its queue may ever hold", len(r.byID), r.firstWaiting())
-		}
-		r.advance(next)
-		if err := r.endDue(); err != nil {
-			return nil, err
-		}
-		if err := r.endPriorities(); err != nil {
-			return nil, err
-		}
-		if err := r.turn(); err != nil {
-			return nil, err
-		}
-		if err := r.happen(); err != nil {
-			return nil, err
-		}
-		for ; i < len(t.Jobs) && t.Jobs[i].Submit <= r.now; i++ {
-			if err := r.arrive(&t.Jobs[i], i); err != nil {
-				return nil, err
-			}
-		}
-		if err := r.decide(); err != nil {
-			return nil, err
-		}
-		if o.Told != nil && len(r.ended) > 0 {
-			o.Told(len(r.ended), len(t.Jobs))
-		}
-	}
-	if len(t.Jobs) > 0 {
-		r.figures(t.Jobs[0].Submit)
-	}
-	return &r.out, nil
+	return r, r.prepare(t)
 }
 
 // decide lets the order choose, or the engine know that time has passed.
@@ -249,17 +281,22 @@ func (r *jobRun) arrive(j *Job, index int) error {
 // submit hands a job to the engine under an ID of its own.
 func (r *jobRun) submit(m *member) error {
 	delete(r.byID, m.id)
-	w := m.job.Workload
+	w, was := m.job.Workload, ""
 	w.Priority = m.job.PriorityAt(r.now)
 	if m.starts++; m.starts > 1 {
 		w.ID += "~" + strconv.Itoa(m.starts)
+		was = m.id
 	}
 	if r.order != Fair {
 		w.Queue = ""
 	}
+	if r.order.chooses() || r.beside != nil { // it counts what it starts by itself; what shares devices has a speed by these
+		w.Max = 0
+	}
 	m.id = w.ID
 	r.byID[m.id] = m
-	return r.step(engine.Submit{At: engine.At{At: r.now}, Workload: w})
+	w.Requeue = w.Preemptible // as evict has it
+	return r.step(engine.Submit{At: engine.At{At: r.now}, Workload: w, Was: was})
 }
 
 // stop ends a job that runs, which goes on later.
@@ -267,48 +304,6 @@ func (r *jobRun) stop(m *member) error {
 	r.stopping = true
 	defer func() { r.stopping = false }()
 	return r.step(engine.Cancel{At: engine.At{At: r.now}, ID: m.id, Reason: "another job comes first"})
-}
-
-// skipStale drops ends of jobs that were stopped before.
-func (r *jobRun) skipStale() {
-	for len(r.ends) > 0 {
-		if e := r.ends[0]; e.member.running && e.member.starts == e.start {
-			return
-		}
-		heap.Pop(&r.ends)
-	}
-}
-
-// endDue ends what has run its time.
-func (r *jobRun) endDue() error {
-	for r.skipStale(); len(r.ends) > 0 && r.ends[0].at <= r.now; r.skipStale() {
-		m := heap.Pop(&r.ends).(ending).member
-		r.release(m)
-		r.wanted -= m.job.Compute()
-		r.end(m)
-		delete(r.byID, m.id)
-		for task := range m.job.Tasks {
-			if err := r.step(engine.Ended{At: engine.At{At: r.now}, ID: m.id, Task: task}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// end notes what a job came to.
-func (r *jobRun) end(m *member) {
-	r.ended = append(r.ended, finished{
-		job: m.job, wait: m.started - m.job.Submit, completion: r.now - m.job.Submit,
-		contention: max(1, (r.busy-m.busy)/float64(max(1, r.now-m.job.Submit))),
-	})
-}
-
-// release takes what a job holds out of the sums.
-func (r *jobRun) release(m *member) {
-	m.left, m.since, m.running = m.leftAt(r.now), r.now, false
-	delete(r.running, m)
-	r.usage = append(r.usage, change{r.now, m.job.Queue, -m.job.Compute()})
 }
 
 // step feeds the engine an event and carries out what it proposes.
@@ -346,13 +341,16 @@ func (r *jobRun) start(a engine.Place) error {
 	if m == nil {
 		return fmt.Errorf("the engine places workload %s, which is not in the trace", a.Workload)
 	}
-	m.running, m.since = true, r.now
+	if m.running {
+		return r.grow(m, a)
+	}
+	m.running, m.since, m.speed = true, r.now, fullSpeed
 	r.running[m] = true
 	if m.started < 0 {
 		m.started = r.now
 	}
-	r.seq++
-	heap.Push(&r.ends, ending{at: r.now + m.left, seq: r.seq, member: m, start: m.starts})
+	r.expect(m)
+	r.occupy(m, a.Tasks)
 	r.usage = append(r.usage, change{r.now, m.job.Queue, m.job.Compute()})
 	at := engine.At{At: r.now}
 	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
@@ -372,9 +370,13 @@ func (r *jobRun) evict(a engine.Evict) error {
 	if m == nil {
 		return fmt.Errorf("the engine evicts workload %s, which does not run", a.Workload)
 	}
+	if m.running && a.Task >= m.job.AllTasks() {
+		return r.shrink(m, a)
+	}
 	first := m.running
 	if first {
 		r.release(m)
+		m.more = nil
 		r.out.Preemptions++
 	}
 	at := engine.At{At: r.now}

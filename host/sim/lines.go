@@ -12,6 +12,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // formatLine is the first line of a trace in our own format; docs/simulator.md says what may follow.
@@ -74,7 +75,7 @@ type lineReader struct {
 // line takes in one line: a word that says what it is, a name or number, then words of the form key=value, in any order.
 func (p *lineReader) line(words []string) error {
 	if len(words) < 2 {
-		return fmt.Errorf("%q stands alone: write nodes COUNT, queue NAME, job NAME or fail NODE, then key=value", words[0])
+		return fmt.Errorf("%q stands alone: write nodes COUNT, queue NAME, job NAME, role NAME or fail NODE, then key=value", words[0])
 	}
 	p.words, p.err = map[string]string{}, nil
 	for _, word := range words[2:] {
@@ -91,10 +92,12 @@ func (p *lineReader) line(words []string) error {
 		p.queue(words[1])
 	case "job":
 		p.job(words[1])
+	case "role":
+		p.role(words[1])
 	case "fail":
 		p.failure(words[1])
 	default:
-		return fmt.Errorf("%q is no kind of line: write nodes, queue, job or fail", words[0])
+		return fmt.Errorf("%q is no kind of line: write nodes, queue, job, role or fail", words[0])
 	}
 	if p.err == nil {
 		for _, key := range slices.Sorted(maps.Keys(p.words)) {
@@ -136,6 +139,27 @@ func between(low, high int64) func(string) (int64, error) {
 	}
 }
 
+// busyPart parses how much of a device a job keeps busy.
+func busyPart(text string) (api.Milli, error) {
+	c, err := api.ParseCompute(text)
+	if err != nil || c.Floor != c.Ceiling || c.Floor < 1 {
+		return 0, fmt.Errorf("write a part of a device from 0.001 to 1")
+	}
+	return c.Floor, nil
+}
+
+// replicas parses how many tasks a job has: `4`, or `2..8` of an elastic one.
+func replicas(text string) (all [2]int64, err error) {
+	least, most, elastic := strings.Cut(text, "..")
+	number := between(1, engine.MaxTasks)
+	if all[0], err = number(least); err == nil && elastic {
+		if all[1], err = number(most); err == nil && all[1] < all[0] {
+			err = fmt.Errorf("write the smaller number first")
+		}
+	}
+	return all, err
+}
+
 // moment parses a duration of at most 30 years into µs.
 func moment(text string) (engine.Time, error) {
 	d, err := api.ParseDuration(text)
@@ -154,12 +178,14 @@ func (p *lineReader) nodes(count string) {
 	read(p, "devices", between(1, 64), &devices)
 	read(p, "model", word, &model)
 	read(p, "mem", api.ParseBytes, &memory)
+	var in []fleet.Domain
+	read(p, "in", domains, &in)
 	cpu, ram := p.resources()
 	if p.err != nil {
 		return
 	}
 	for range n {
-		node := engine.NodeSet{Node: fmt.Sprintf("node-%05d", len(p.trace.Nodes))}
+		node := engine.NodeSet{Node: fmt.Sprintf("node-%05d", len(p.trace.Nodes)), Domains: in}
 		for k := range int(devices) {
 			node.Devices = append(node.Devices, engine.Device{
 				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: model, Memory: memory, Health: api.Healthy,
@@ -168,6 +194,19 @@ func (p *lineReader) nodes(count string) {
 		node.Resources = named(cpu, ram)
 		p.trace.Nodes = append(p.trace.Nodes, node)
 	}
+}
+
+// domains parses what a node is in: `rack/r1,row/a`.
+func domains(text string) ([]fleet.Domain, error) {
+	var all []fleet.Domain
+	for _, one := range strings.Split(text, ",") {
+		level, name, _ := strings.Cut(one, "/")
+		all = append(all, fleet.Domain{Level: level, Name: name})
+	}
+	if err := fleet.CheckDomains("so described", all); err != nil {
+		return nil, fmt.Errorf("%w: write for example rack/r1,row/a", err)
+	}
+	return all, nil
 }
 
 // resources reads cpu, in cores, and ram.
@@ -229,19 +268,44 @@ func (p *lineReader) failure(node string) {
 	p.outages = append(p.outages, o)
 }
 
+// role is further tasks of the job in front of it.
+func (p *lineReader) role(name string) {
+	if len(p.trace.Jobs) == 0 {
+		p.fail("role %s comes before any job: write it behind the job that it is of", name)
+		return
+	}
+	j := &p.trace.Jobs[len(p.trace.Jobs)-1]
+	r := engine.Role{Name: name, Share: api.Share{Compute: api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}}}
+	tasks, devices := int64(1), int64(1)
+	read(p, "tasks", between(1, engine.MaxTasks), &tasks)
+	read(p, "devices", between(1, 64), &devices)
+	read(p, "gpu", api.ParseCompute, &r.Share.Compute)
+	read(p, "mem", api.ParseMemory, &r.Share.Memory)
+	read(p, "model", word, &r.Model)
+	r.Resources = named(p.resources())
+	r.Tasks, r.Devices = int(tasks), int(devices)
+	j.Roles = append(j.Roles, r)
+	if err := engine.ValidRoles(&j.Workload); err != nil {
+		p.fail("%w", err)
+	}
+}
+
 func (p *lineReader) job(name string) {
 	j := Job{Workload: engine.Workload{ID: name, Class: api.Batch, Preemptible: true}}
 	j.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
-	tasks, devices, priority, after := int64(1), int64(1), int64(0), int64(0)
+	devices, priority, after := int64(1), int64(0), int64(0)
+	tasks := [2]int64{1, 0}
 	var preemptible string
 	read(p, "at", moment, &j.Submit)
 	read(p, "run", moment, &j.Duration)
 	read(p, "limit", moment, &j.TimeLimit)
-	read(p, "tasks", between(1, engine.MaxTasks), &tasks)
+	read(p, "tasks", replicas, &tasks)
 	read(p, "devices", between(1, 64), &devices)
 	read(p, "gpu", api.ParseCompute, &j.Share.Compute)
 	read(p, "mem", api.ParseMemory, &j.Share.Memory)
 	read(p, "model", word, &j.Model)
+	read(p, "same", word, &j.Same)
+	read(p, "prefer", word, &j.Prefer)
 	read(p, "queue", word, &j.Queue)
 	read(p, "user", word, &j.User)
 	read(p, "name", word, &j.Name)
@@ -249,8 +313,11 @@ func (p *lineReader) job(name string) {
 	read(p, "priority-until", moment, &j.PriorityUntil)
 	read(p, "priority-after", between(-1<<31, 1<<31-1), &after)
 	read(p, "preemptible", word, &preemptible)
+	read(p, "busy", busyPart, &j.Busy)
+	read(p, "program", word, &j.Program)
+	read(p, "service", word, &j.Service)
 	j.Resources = named(p.resources())
-	j.Tasks, j.Devices, j.Priority, j.PriorityAfter = int(tasks), int(devices), int32(priority), int32(after)
+	j.Tasks, j.Max, j.Devices, j.Priority, j.PriorityAfter = int(tasks[0]), int(tasks[1]), int(devices), int32(priority), int32(after)
 	switch {
 	case p.jobs[name]:
 		p.fail("job %s comes twice: give each a name of its own", name)
@@ -258,6 +325,8 @@ func (p *lineReader) job(name string) {
 		p.fail("job %s does not say how long it runs: write for example run=90m", name)
 	case j.PriorityUntil == 0 && after != 0:
 		p.fail("priority-after=%d: it is not said after what: write priority-until=2d beside it, as at= is written", after)
+	case j.Service != "" && (j.Busy > 0 || j.Program != ""):
+		p.fail("job %s follows a service, and keeps busy what that does: leave out busy and program", name)
 	case preemptible != "" && preemptible != "no" && preemptible != "yes":
 		p.fail("preemptible=%s: write yes or no", preemptible)
 	case len(p.trace.Jobs) == maxJobs:

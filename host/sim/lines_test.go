@@ -10,7 +10,7 @@ import (
 )
 
 func TestOwnFormat(t *testing.T) {
-	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9, 1)
+	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +33,25 @@ func TestOwnFormat(t *testing.T) {
 	}
 }
 
+// A job's roles start with it, hold what they ask for as long as it runs, and give it back.
+func TestRolesOfAJob(t *testing.T) {
+	trace := few(t, "nodes 1 devices=4 cpu=8", "job gang run=1h tasks=3", "role launcher gpu=0.25 cpu=2", "role logger tasks=2 gpu=0.05 mem=1Gi",
+		"job next at=1m run=1h tasks=4")
+	gang := &trace.Jobs[0]
+	if gang.Compute() != 3350 || gang.AllTasks() != 6 || gang.Roles[0].Resources[0].Amount != 2000 || gang.Roles[1].Share.Memory.Floor.Bytes != 1<<30 {
+		t.Errorf("the job is read as %+v", gang)
+	}
+	for _, o := range orders {
+		r := runJobs(t, trace, o)
+		if r.Jobs != 2 {
+			t.Errorf("%s: %d of 2 jobs ended", o, r.Jobs)
+		}
+		if want := 59.0 * 60 / 2; o == Backfill && r.MeanWait != want {
+			t.Errorf("the next job waits until all roles have ended: %v s on average, want %v", r.MeanWait, want)
+		}
+	}
+}
+
 func TestBrokenLinesAreTold(t *testing.T) {
 	for line, want := range map[string]string{
 		"job":                                  "few:3: \"job\" stands alone",
@@ -47,9 +66,14 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s gpu=0.9..0.2":            "gpu=0.9..0.2: ",
 		"job x run=1s preemptible=maybe":       "write yes or no",
 		"job x run=1s cpu=-1":                  "cpu=-1: write a number of cores",
+		"job x run=1s busy=2":                  "busy=2: write a part of a device",
+		"job x run=1s busy=0.5 service=s":      "leave out busy and program",
 		"fail node-00001 at=1s for=1s":         "there is no node node-00001 before this line",
 		"fail node-00000 at=1s":                "the failure of node-00000 has no end",
 		"nodes 0":                              "nodes 0: write a whole number",
+		"role l gpu=0.1":                       "role l comes before any job",
+		"job x run=1s\nrole l\nrole l":         "few:5: workload x has a role \"l\" without a name of its own",
+		"job x run=1s tasks=1..2\nrole l":      "as many tasks as it says",
 		"queue q parent=p":                     "queue q is under p, which does not come before it",
 		"job x run=1s\njob x run=1s":           "few:4: job x comes twice",
 		"queue q\nqueue q":                     "few:4: queue q comes twice",
@@ -104,7 +128,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		return path
 	}
 	muri := "job_id,num_gpu,submit_time,iterations,iteration_time\n0,4,1000,10,500\n1,16,500,1,7\n"
-	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9, 1)
+	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +137,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		t.Errorf("Muri's jobs are read as %+v", trace.Jobs)
 	}
 	philly := "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 00:01:40,80.0,8,1,b\n2017-10-09 00:00:00,50.5,12,1,a\n"
-	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1)
+	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +155,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		"generated-jobs:none":                  "write generated-jobs:NODES",
 		"jobs:" + filepath.Join(folder, "not"): "read trace: ",
 	} {
-		if _, err := OpenJobs(name, 0.9, 1); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := OpenJobs(name, 0.9, 1, nil); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s gives %v, want %q", name, err, text)
 		}
 	}

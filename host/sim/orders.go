@@ -241,9 +241,9 @@ func (r *jobRun) crossing() engine.Time {
 		return at
 	}
 	for m := range r.running {
-		if b := r.order.boundary(m.level); b > 0 && m.job.Compute() > 0 {
-			after := math.Ceil((b - m.serviceAt(r.now)) * 1e9 / float64(m.job.Compute())) // µs
-			at = min(at, r.now+engine.Time(min(maxTime, max(1, after))))
+		if b := r.order.boundary(m.level); b > 0 && m.job.Compute() > 0 && m.speed > 0 {
+			after := math.Ceil((b - m.serviceAt(r.now)) * 1e9 / float64(m.job.Compute())) // µs at the speed alone
+			at = min(at, r.now+takes(engine.Time(min(maxTime, max(1, after))), m.speed))
 		}
 	}
 	return at

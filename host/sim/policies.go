@@ -9,7 +9,7 @@ import (
 )
 
 // Policies are the names that Policy knows.
-var policyNames = []string{"default", "fgd", "best_fit", "random"}
+var policyNames = []string{"default", "fgd", "best_fit", "even", "random"}
 
 // Policies are the placement policies by name.
 func Policies() []string { return slices.Clone(policyNames) }
@@ -25,6 +25,8 @@ func Policy(name string, seed uint64, known []Job) (*place.Policy, error) {
 		p = place.FGD(popular(known))
 	case "best_fit":
 		p = place.BestFit()
+	case "even":
+		p = place.Policy{Name: "even", Weights: place.Weights{place.Remainder: -1}}
 	case "random":
 		p = place.Random()
 	default:

@@ -27,6 +27,7 @@ type Predictor struct {
 	Off50   float64 `json:"medianOff"`      // half of them are off by no more
 	Off90   float64 `json:"p90Off"`         // nine tenths
 	Between float64 `json:"betweenPercent"` // of them between the low and the high tenth, where it should be eight tenths; -1: it has no interval
+	Wide    float64 `json:"medianWidth"`    // half of the intervals reach no more times as far up as down: high over low; -1: it has no interval
 	Order   float64 `json:"orderPercent"`   // of pairs of jobs that came one after the other and both are predicted, those that it puts in their order by duration; a tie is half right
 }
 
@@ -63,7 +64,7 @@ func PredictJobs(name string, t *Trace, config predict.Config) (*Predictions, er
 // guessAll predicts each job of a trace when it comes.
 func guessAll(t *Trace, config predict.Config) []guess {
 	p := predict.New(config)
-	last := map[string]int64{}
+	last, said := map[string]int64{}, map[int]predict.Quantiles{}
 	var running ends
 	var all []guess
 	for i := range t.Jobs {
@@ -72,6 +73,10 @@ func guessAll(t *Trace, config predict.Config) []guess {
 			e := heap.Pop(&running).(end)
 			ended := &t.Jobs[e.job]
 			p.Learn(engine.PredictedBy(&ended.Workload), int64(ended.Duration), int64(e.at))
+			if q, ok := said[e.job]; ok {
+				p.Fared(q, int64(ended.Duration))
+				delete(said, e.job)
+			}
 			if ended.User != "" {
 				last[ended.User] = int64(ended.Duration)
 			}
@@ -84,6 +89,7 @@ func guessAll(t *Trace, config predict.Config) []guess {
 		if !ok {
 			continue
 		}
+		said[i] = q
 		overall, _ := p.Predict(predict.Work{}, -1, int64(j.Submit))
 		all = append(all, guess{i, q.Low, q.Median, q.High, int64(j.Duration), q.Like, overall.Median, last[j.User]})
 	}
@@ -92,8 +98,8 @@ func guessAll(t *Trace, config predict.Config) []guess {
 
 // add sums up one way to predict; it is left out where it predicted nothing.
 func (o *Predictions) add(by string, guesses []guess, of func(*guess) int64, interval bool) {
-	row := Predictor{By: by, Between: -1}
-	var off []float64
+	row := Predictor{By: by, Between: -1, Wide: -1}
+	var off, wide []float64
 	within, pairs, right := 0, 0, 0.0
 	for i := range guesses {
 		g := &guesses[i]
@@ -105,6 +111,7 @@ func (o *Predictions) add(by string, guesses []guess, of func(*guess) int64, int
 		if g.low <= g.took && g.took <= g.high {
 			within++
 		}
+		wide = append(wide, float64(g.high)/float64(max(1, g.low)))
 		if i == 0 || guesses[i-1].job != g.job-1 || guesses[i-1].took == g.took || of(&guesses[i-1]) == 0 {
 			continue
 		}
@@ -122,7 +129,8 @@ func (o *Predictions) add(by string, guesses []guess, of func(*guess) int64, int
 	slices.Sort(off)
 	row.Jobs, row.Off50, row.Off90 = len(off), quantile(off, 0.5), quantile(off, 0.9)
 	if interval {
-		row.Between = 100 * float64(within) / float64(len(off))
+		slices.Sort(wide)
+		row.Between, row.Wide = 100*float64(within)/float64(len(off)), quantile(wide, 0.5)
 	}
 	row.Order = 100 * right / float64(max(1, pairs))
 	o.Rows = append(o.Rows, row)

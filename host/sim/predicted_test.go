@@ -44,15 +44,15 @@ func TestPredictJobs(t *testing.T) {
 	}
 	// Four of each name must have ended: "eval" after 4 × 8 minutes, "train" after 10 more.
 	named := rows["by "+predict.SameName.String()]
-	if named.Jobs < 180 || named.Jobs > 200 || math.Abs(named.Off50-1) > 1e-9 || math.Abs(named.Off90-1) > 1e-9 || named.Between != 100 || named.Order != 100 {
+	if named.Jobs < 180 || named.Jobs > 200 || math.Abs(named.Off50-1) > 1e-9 || math.Abs(named.Off90-1) > 1e-9 || named.Between != 100 || named.Wide != 1 || named.Order != 100 {
 		t.Errorf("jobs that take as long as their names say are predicted so: %+v", named)
 	}
 	shaped := rows["by "+predict.SameShape.String()]
-	if shaped.Jobs < 150 || math.Abs(shaped.Off90-100) > 1e-6 || shaped.Between < 95 {
+	if shaped.Jobs < 150 || math.Abs(shaped.Off90-100) > 1e-6 || shaped.Between < 75 || shaped.Wide < 50 {
 		t.Errorf("of bob's jobs nobody knows which kind comes: %+v", shaped)
 	}
 	latest := rows["the last of the same user"]
-	if latest.Between != -1 || latest.Off90 < 9 {
+	if latest.Between != -1 || latest.Wide != -1 || latest.Off90 < 9 {
 		t.Errorf("%+v", latest)
 	}
 	all := rows["all predictions"]

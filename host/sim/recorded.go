@@ -1,16 +1,12 @@
 package sim
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 
-	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
-	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // AsRecorded is the order of what a log says was, beside runs of what might have been.
@@ -25,27 +21,6 @@ type Recording struct {
 	// Differs is where this engine decides otherwise than the one that wrote the log, nil: nowhere.
 	Differs *engine.DiffError
 	Left    int // jobs that never started, and are in neither
-}
-
-// logRecord is a record of an event log, and logSnapshot what of its snapshot is needed here.
-type logRecord struct {
-	Snapshot []byte            `json:"snapshot"`
-	Event    json.RawMessage   `json:"event"`
-	Actions  []json.RawMessage `json:"actions"`
-}
-
-type logSnapshot struct {
-	Now       engine.Time     `json:"now"`
-	Policy    engine.Policy   `json:"policy"`
-	Fleet     fleet.State     `json:"fleet"`
-	Queues    []api.QueueSpec `json:"queues"`
-	Workloads []struct {
-		Workload engine.Workload `json:"workload"`
-		Tasks    []struct {
-			Node  string      `json:"node"`
-			Since engine.Time `json:"since"`
-		} `json:"tasks"`
-	} `json:"workloads"`
 }
 
 // ReadLog reads an event log of a server, after holding every decision of the engine against those in it. A torn last record is passed over.
@@ -64,69 +39,16 @@ func ReadLog(path string) (*Recording, error) {
 		text = text[:replayed.Length]
 		out.Steps = replayed.Steps
 	}
-	snapshot, events, err := readRecords(text)
+	record, err := readRecords(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	out.listen(snapshot, events)
+	snapshot, err := record.state()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	out.listen(snapshot, record.taken())
 	return out, nil
-}
-
-// readRecords reads the records of a log whose checksums were looked at before, up to a torn last one.
-func readRecords(text []byte) (*logSnapshot, []engine.Event, error) {
-	var snapshot *logSnapshot
-	var events []engine.Event
-	lines := bufio.NewReader(bytes.NewReader(text))
-	for n := 0; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil { // what has no line feed at its end is torn
-			break
-		}
-		if n == 0 { // names format and version
-			continue
-		}
-		var r logRecord
-		if len(line) < 9 || json.Unmarshal(line[9:], &r) != nil {
-			return nil, nil, fmt.Errorf("record %d cannot be read: the event log is damaged", n-1)
-		}
-		if r.Snapshot != nil {
-			snapshot = &logSnapshot{}
-			_, body, _ := bytes.Cut(r.Snapshot, []byte("\n"))
-			if err := json.Unmarshal(body, snapshot); err != nil {
-				return nil, nil, fmt.Errorf("the snapshot cannot be read: %w", err)
-			}
-			continue
-		}
-		event, err := engine.UnmarshalEvent(r.Event)
-		if err != nil {
-			return nil, nil, fmt.Errorf("record %d: %w", n-1, err)
-		}
-		rejected, err := r.rejected()
-		if err != nil {
-			return nil, nil, fmt.Errorf("record %d: %w", n-1, err)
-		}
-		if !rejected {
-			events = append(events, event)
-		}
-	}
-	if snapshot == nil {
-		return nil, nil, errors.New("the event log has no snapshot")
-	}
-	return snapshot, events, nil
-}
-
-// rejected says that the event changed nothing.
-func (r *logRecord) rejected() (bool, error) {
-	for _, data := range r.Actions {
-		action, err := engine.UnmarshalAction(data)
-		if err != nil {
-			return false, err
-		}
-		if _, ok := action.(engine.Reject); ok {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // listener follows a log and notes what its workloads did.
@@ -184,7 +106,7 @@ func (l *listener) state(s *logSnapshot) {
 		if n.Gone {
 			continue
 		}
-		set := engine.NodeSet{Node: n.Name}
+		set := engine.NodeSet{Node: n.Name, Domains: n.Domains}
 		for _, d := range n.Devices {
 			if !d.Gone {
 				set.Devices = append(set.Devices, engine.Device{UUID: d.UUID, Index: d.Index, Model: d.Model, Memory: d.Memory, Health: d.Health, Reason: d.Reason})
@@ -244,6 +166,9 @@ func (l *listener) setting(event engine.Event) {
 // workloads takes in what the snapshot has: what ran comes and starts with the log.
 func (l *listener) workloads(s *logSnapshot) {
 	for _, w := range s.Workloads {
+		if w.Of != "" {
+			continue // it grows again by itself
+		}
 		h := l.come(w.Workload)
 		for i := range w.Tasks {
 			if w.Tasks[i].Node == "" {
@@ -263,7 +188,12 @@ func (l *listener) hear(event engine.Event) {
 		l.come(e.Workload)
 	case engine.Adopt:
 		h := l.come(e.Workload)
-		h.open = len(e.Tasks)
+		h.open = 0
+		for _, task := range e.Tasks {
+			if task.Task < e.Workload.AllTasks() {
+				h.open++
+			}
+		}
 		l.begin(h)
 	case engine.Change:
 		l.change(e)
@@ -272,7 +202,9 @@ func (l *listener) hear(event engine.Event) {
 			l.begin(h)
 		}
 	case engine.Ended:
-		l.over(e.ID)
+		if h := l.known[e.ID]; h != nil && e.Task < h.job.AllTasks() {
+			l.over(e.ID)
+		}
 	case engine.Cancel:
 		if h := l.known[e.ID]; h != nil && !h.running {
 			l.run.wanted -= h.job.Compute()
@@ -285,7 +217,7 @@ func (l *listener) come(w engine.Workload) *heard {
 	if h := l.known[w.ID]; h != nil { // adopted where it waited
 		return h
 	}
-	h := &heard{member: member{job: &Job{Workload: w, Submit: l.run.now}, started: -1, busy: l.run.busy}, open: w.Tasks}
+	h := &heard{member: member{job: &Job{Workload: w, Submit: l.run.now}, started: -1, busy: l.run.busy}, open: w.AllTasks()}
 	l.run.wanted += h.job.Compute()
 	l.known[w.ID] = h
 	l.inTurn = append(l.inTurn, h)
@@ -300,9 +232,6 @@ func (l *listener) begin(h *heard) {
 // over ends a task, and the workload with its last one.
 func (l *listener) over(id string) {
 	h := l.known[id]
-	if h == nil {
-		return
-	}
 	if h.open--; h.open > 0 {
 		return
 	}

@@ -223,10 +223,15 @@ func FuzzRecords(f *testing.F) {
 	}
 	f.Add(text.Bytes())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		snapshot, events, err := readRecords(text)
+		record, err := readRecords(text)
 		if err != nil {
 			return
 		}
+		snapshot, err := record.state()
+		if err != nil {
+			return
+		}
+		events := record.taken()
 		var out Recording
 		out.listen(snapshot, events)
 		if out.Was == nil || out.Left < 0 || len(out.Trace.Jobs)+out.Left > len(events)+len(snapshot.Workloads) {

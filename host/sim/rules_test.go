@@ -131,3 +131,37 @@ func TestPolicyIsRecorded(t *testing.T) {
 		t.Errorf("under other rules it waits %v s, and nothing is in its way", free.MeanWait)
 	}
 }
+
+// Work that is moved together lets one start that wants a whole device; what was moved goes on with what it has left.
+func TestRulesDefragment(t *testing.T) {
+	lines := []string{
+		"nodes 1 devices=2", "job a at=0 run=10m gpu=0.6", "job b at=1s run=3h gpu=0.6 preemptible=no", "job c at=2s run=3h gpu=0.4", "job big at=20m run=1h gpu=1",
+	}
+	for _, c := range []struct {
+		line string
+		wait float64 // s, in all
+		move int
+	}{
+		{"defragment moves-per-hour=1", 0, 1},
+		{"defragment moves-per-hour=1 min-run=15m", 0, 1},
+		{"defragment moves-per-hour=1 min-run=30m", 602, 1}, // c has run for half an hour 10 minutes after big came
+		{"defragment moves-per-hour=1 max-loss=4m", 3*3600 + 1 - 1200, 0},
+		{"defragment off", 3*3600 + 1 - 1200, 0},
+	} {
+		var log bytes.Buffer
+		writer, err := engine.NewLogWriter(&log, engine.New(engine.Config{}).Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := RunJobs(t.Context(), few(t, lines...), JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 08:00:00", c.line), Log: writer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.MeanWait != c.wait/4 || out.Preemptions != c.move {
+			t.Errorf("%s: the mean wait is %v s, want %v; %d are evicted, want %d", c.line, out.MeanWait, c.wait/4, out.Preemptions, c.move)
+		}
+		if _, err := engine.Replay(&log); err != nil {
+			t.Errorf("%s: its log does not replay: %v", c.line, err)
+		}
+	}
+}

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
@@ -14,6 +17,8 @@ type Options struct {
 	Config engine.Config
 	// GiveUp cancels what does not start in the step in which it comes; else it waits.
 	GiveUp bool
+	// Defragment has work moved while jobs come, and the run is over when the last has come; nil: none is moved. What is moved is elsewhere at once and goes on.
+	Defragment *engine.Defragment
 	// Clock measures how long deciding takes; nil: not measured.
 	Clock func() time.Time
 }
@@ -26,7 +31,11 @@ type Result struct {
 	Waiting  int   `json:"waiting"`  // at the end
 	Capacity int64 `json:"capacity"` // thousandths of a device
 	// Curve is what was allocated (percent of capacity) when so many percent of capacity had arrived: entry i is for i percent.
-	Curve    []float64     `json:"curve"`
+	Curve []float64 `json:"curve"`
+	// Held is the mean of what was allocated (percent of capacity) over the second half of the time in which jobs came.
+	Held     float64       `json:"held"`
+	Moves    int           `json:"moves"`
+	Unplaced int           `json:"unplaced,omitempty"` // of those that were moved: did not go on at once
 	Deciding time.Duration `json:"decidingNanoseconds,omitempty"`
 }
 
@@ -43,9 +52,9 @@ type ending struct {
 	at  engine.Time
 	seq int
 	job *Job
-	// In a run of jobs: which, and its how manieth start; one that was stopped since does not end then.
+	// In a run of jobs: which, and its how manieth start or change of speed; one that was stopped or changed since does not end then.
 	member *member
-	start  int
+	pace   int
 }
 
 type endings []ending
@@ -72,13 +81,16 @@ type run struct {
 	seq       int
 	arrived   int64
 	allocated int64
+	ending    map[string]int // by job that runs: seq of its end
+	half, at  engine.Time    // from when Held counts, and until when it is counted
+	area      float64        // thousandths of a device × µs
 	out       Result
 }
 
 // Run runs a trace from its first job to its last coming or end, whichever is later. It fails where the engine rejects what
 // the trace has, or proposes something that the trace knows nothing of.
 func Run(t *Trace, o Options) (*Result, error) {
-	r := &run{Options: o, engine: engine.New(o.Config), jobs: make(map[string]*Job, len(t.Jobs))}
+	r := &run{Options: o, engine: engine.New(o.Config), jobs: make(map[string]*Job, len(t.Jobs)), ending: map[string]int{}}
 	r.out.Capacity = t.Capacity()
 	r.out.Jobs = len(t.Jobs)
 	for _, n := range t.Nodes {
@@ -91,7 +103,17 @@ func Run(t *Trace, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
+	if o.Defragment != nil {
+		if err := r.step(engine.PolicySet{Policy: engine.Policy{Defragment: o.Defragment}}); err != nil {
+			return nil, err
+		}
+	}
 	start := r.now()
+	last := engine.Time(0)
+	if len(t.Jobs) > 0 {
+		last = t.Jobs[len(t.Jobs)-1].Submit
+		r.half = t.Jobs[0].Submit + (last-t.Jobs[0].Submit)/2
+	}
 	for i := range t.Jobs {
 		j := &t.Jobs[i]
 		if err := r.endUntil(j.Submit); err != nil {
@@ -101,8 +123,13 @@ func Run(t *Trace, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	if err := r.endUntil(engine.Never); err != nil {
-		return nil, err
+	if last > r.half {
+		r.out.Held = r.area / float64(last-r.half) / float64(r.out.Capacity) * 100
+	}
+	if o.Defragment == nil { // else the run is over with the last coming: nothing is measured of what is moved later
+		if err := r.endUntil(engine.Never); err != nil {
+			return nil, err
+		}
 	}
 	if o.Clock != nil {
 		r.out.Deciding = o.Clock().Sub(start)
@@ -118,16 +145,79 @@ func (r *run) now() time.Time {
 	return r.Clock()
 }
 
-// endUntil ends what has run its time.
+// endUntil ends what has run its time, and lets the engine know when it wants to that time has passed.
 func (r *run) endUntil(t engine.Time) error {
-	for len(r.ends) > 0 && r.ends[0].at <= t {
+	for {
+		next := r.engine.Next()
+		if len(r.ends) > 0 {
+			next = min(next, r.ends[0].at)
+		}
+		if next > t || next == engine.Never {
+			r.pass(t)
+			return nil
+		}
+		r.pass(next)
+		if len(r.ends) == 0 || r.ends[0].at > next {
+			if err := r.step(engine.Tick{At: engine.At{At: next}}); err != nil {
+				return err
+			}
+			continue
+		}
 		e := heap.Pop(&r.ends).(ending)
-		r.allocated -= e.job.Compute()
-		for task := range e.job.Tasks {
+		if r.ending[e.job.ID] != e.seq {
+			continue // it was moved since
+		}
+		r.leave(e.job)
+		for task := range e.job.AllTasks() {
 			if err := r.step(engine.Ended{At: engine.At{At: e.at}, ID: e.job.ID, Task: task}); err != nil {
 				return err
 			}
 		}
+	}
+}
+
+// pass lets time pass.
+func (r *run) pass(to engine.Time) {
+	if from := max(r.at, r.half); to > from && to != engine.Never {
+		r.area += float64(r.allocated) * float64(to-from)
+	}
+	if to != engine.Never {
+		r.at = max(r.at, to)
+	}
+}
+
+// leave takes a job that runs out of what is kept of it.
+func (r *run) leave(j *Job) {
+	r.allocated -= j.Compute()
+	delete(r.ending, j.ID)
+}
+
+// move ends a job, which comes again under another name and goes on.
+func (r *run) move(now engine.Time, a engine.Evict) error {
+	j := r.jobs[a.Workload]
+	if j == nil || a.Code != engine.EvictMove {
+		return fmt.Errorf("the engine evicts workload %s, and the simulator only moves: %s", a.Workload, a.Reason)
+	}
+	again, at := *j, engine.At{At: now}
+	if i := slices.IndexFunc(r.ends, func(e ending) bool { return e.seq == r.ending[j.ID] }); i >= 0 {
+		again.Duration = r.ends[i].at - now
+	}
+	r.leave(j)
+	delete(r.jobs, j.ID)
+	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
+		return err
+	}
+	if err := r.step(engine.Ended{At: at, ID: j.ID, Task: a.Task}); err != nil {
+		return err
+	}
+	r.out.Moves++
+	again.ID += "+"
+	r.jobs[again.ID] = &again
+	if err := r.step(engine.Submit{At: at, Workload: again.Workload, Was: j.ID}); err != nil {
+		return err
+	}
+	if r.engine.Phase(again.ID) == api.Waiting {
+		r.out.Unplaced++
 	}
 	return nil
 }
@@ -159,6 +249,10 @@ func (r *run) step(event engine.Event) error {
 			if err := r.start(event.When(), a); err != nil {
 				return err
 			}
+		case engine.Evict:
+			if err := r.move(event.When(), a); err != nil {
+				return err
+			}
 		case engine.Reject:
 			return fmt.Errorf("the engine rejects an event of the trace: %s", a.Reason)
 		default:
@@ -182,10 +276,13 @@ func (r *run) start(now engine.Time, a engine.Place) error {
 			return err
 		}
 	}
-	r.out.Placed++
+	if !strings.HasSuffix(j.ID, "+") { // else it was moved
+		r.out.Placed++
+	}
 	r.allocated += j.Compute()
 	if j.Duration > 0 {
 		r.seq++
+		r.ending[j.ID] = r.seq
 		heap.Push(&r.ends, ending{at: now + j.Duration, seq: r.seq, job: j})
 	}
 	return nil

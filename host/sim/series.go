@@ -31,18 +31,24 @@ func Open(name string) (*Openb, error) {
 		}
 		return Generate(nodes, 1), nil
 	}
-	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST, generated:NODES, muri:FILE, philly:FILE, jobs:FILE or generated-jobs:NODES", name)
+	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST, generated:NODES, muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", name)
 }
 
 // IsJobs says that a word names a trace of jobs that come, run and leave, which OpenJobs reads; Open reads the others.
 func IsJobs(name string) bool {
 	kind, _, _ := strings.Cut(name, ":")
-	return slices.Contains([]string{"muri", "philly", "jobs", "generated-jobs"}, kind)
+	return IsMix(name) || slices.Contains([]string{"muri", "philly", "jobs", "generated-jobs"}, kind)
+}
+
+// IsMix says that a word names a trace that is made of programs and services: OpenJobs needs to know of which.
+func IsMix(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	return kind == "generated-mix"
 }
 
 // OpenJobs reads the trace of jobs that a word names. Traces that name no nodes get as many as keep the load at or under a part of
-// them, which is above 0; made ones are made by the seed.
-func OpenJobs(name string, load float64, seed uint64) (*Trace, error) {
+// them, which is above 0; made ones are made by the seed, and a mix of the programs and services of what is shared.
+func OpenJobs(name string, load float64, seed uint64, of *Sharing) (*Trace, error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	switch kind {
 	case "muri":
@@ -54,7 +60,12 @@ func OpenJobs(name string, load float64, seed uint64) (*Trace, error) {
 	}
 	nodes, err := strconv.Atoi(rest)
 	if err != nil || nodes < 1 || nodes > 10_000 {
-		return nil, fmt.Errorf("trace %q: write generated-jobs:NODES with 1 to 10000 nodes", name)
+		return nil, fmt.Errorf("trace %q: write %s:NODES with 1 to 10000 nodes", name, kind)
+	}
+	if IsMix(name) {
+		m := DefaultMix(nodes, seed)
+		m.Load = load
+		return GenerateMix(m, of)
 	}
 	return GenerateJobs(nodes, load, seed), nil
 }

@@ -26,11 +26,21 @@ type Job struct {
 	// PriorityUntil is when its priority is over, in µs of the trace, and PriorityAfter counts instead; 0: it always holds.
 	PriorityUntil engine.Time
 	PriorityAfter int32
+	// What it does to devices, where that counts (Sharing).
+	Busy        api.Milli // what it keeps busy of each device alone; 0: as its program, all of it where that is not known either
+	Program     string    // as an interference lists it; empty: none of those
+	Service     string    // whose duty cycle it follows instead, one of those of a Duty; empty: it always keeps as much busy
+	FirstSample int       // of the duty cycle, at time 0 of the trace; ≥ 0
 }
 
 // Compute is what the job takes while it runs, in thousandths of a device.
 func (j *Job) Compute() int64 {
-	return int64(j.Share.Compute.Floor) * int64(j.Devices) * int64(j.Tasks)
+	sum := int64(j.Share.Compute.Floor) * int64(j.Devices) * int64(j.Tasks)
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		sum += int64(r.Share.Compute.Floor) * int64(r.Devices) * int64(r.Tasks)
+	}
+	return sum
 }
 
 // Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there

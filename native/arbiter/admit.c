@@ -11,6 +11,9 @@
  * But for what the device takes to switch between tenants, which is nobody's: by that much less than the clock says have all together
  * used. It is taken off everyone's charges in the same proportion, one part in SPARE_MOST and SWITCH_MOST_NS a change of leases at most,
  * so that one who says less than it used wins no more than that, and all others as much.
+ *
+ * What is charged to one that is stopped, whose work seems to go on, others admit; once it goes on itself they would pay the next one that complains
+ * for time that it did not want. So that is forgiven then, on both sides.
  */
 #include "core.h"
 
@@ -71,11 +74,38 @@ static void learn_spare(struct core_device *d, uint64_t held, uint64_t said)
 	d->spare_ns = spare < d->lately_held_ns / SPARE_MOST ? spare : d->lately_held_ns / SPARE_MOST;
 }
 
+/* Of what others admit, what a grant was charged that gave no sign of life is owed to nobody: it did not want that time. */
+static void forgive(struct core *core, struct core_device *d, struct core_grant *g)
+{
+	uint64_t sum = 0, left = g->claim_ns < 0 ? (uint64_t)-g->claim_ns : 0;
+	for (int i = 0; i < d->grants; i++) {
+		const struct core_grant *o = &core->grant[d->grant[i]];
+		sum += o->claim_ns > 0 ? (uint64_t)o->claim_ns : 0;
+	}
+	left = left < sum ? left : sum;
+	for (int i = 0; i < d->grants && left > 0; i++) {
+		struct core_grant *o = &core->grant[d->grant[i]];
+		if (o->claim_ns > 0)
+			o->claim_ns -= (int64_t)((unsigned __int128)(uint64_t)o->claim_ns * left / sum);
+	}
+	if (g->claim_ns < 0)
+		g->claim_ns = 0;
+}
+
+static void count_admitted(const struct core *core, struct core_device *d)
+{
+	d->admitted_ns = 0;
+	for (int i = 0; i < d->grants; i++) {
+		const struct core_grant *g = &core->grant[d->grant[i]];
+		d->admitted_ns += g->claim_ns > SURE_NS ? (uint64_t)(g->claim_ns - SURE_NS) : 0;
+	}
+}
+
 /* Compares what each grant of the device says with what it was charged since this was last asked. */
 void core_admit(struct core *core, struct core_device *d)
 {
 	uint64_t all_held = 0, all_said = 0;
-	d->admitted_ns = 0;
+	d->asked_at = core->now;
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
 		if (!g->used)
@@ -92,10 +122,17 @@ void core_admit(struct core *core, struct core_device *d)
 		if (g->claim_ns < 0)
 			g->claim_ns -= g->claim_ns / FADE;
 		g->claim_ns = g->claim_ns > MOST_NS ? MOST_NS : g->claim_ns < -MOST_NS ? -MOST_NS : g->claim_ns;
-		if (g->claim_ns > SURE_NS)
-			d->admitted_ns += (uint64_t)(g->claim_ns - SURE_NS);
 	}
+	count_admitted(core, d);
 	learn_spare(d, all_held, all_said);
+}
+
+void core_revived(struct core *core, int grant)
+{
+	struct core_device *d = core_device_of(core, grant);
+	core_admit(core, d);
+	forgive(core, d, &core->grant[grant]);
+	count_admitted(core, d);
 }
 
 /* Charges `use` to a grant, or to those who admit that it was theirs. */

@@ -62,6 +62,14 @@ struct process { /* of a task: a connection, or a slot that an earlier arbiter g
 	} seen[ALQ_MAX_GRANTS];
 	struct stall stall[ALQ_MAX_GRANTS];
 
+	uint32_t shim_version; /* by its own word */
+	struct {               /* asked for within the floor, and not answered yet (owed.c) */
+		bool on;
+		uint32_t grant;
+		uint64_t want, since_ns, until_ns;
+	} wait;
+	uint64_t leaving[ALQ_MAX_GRANTS]; /* bytes that it held when its line ended; they are free once it has ended itself */
+
 	uint64_t ring_tokens_at; /* the bell may be heard again from here on, minus a few in advance */
 	bool muted;
 };
@@ -99,6 +107,10 @@ struct device {
 	char uuid[ALQ_UUID_LEN];
 	int core;
 	uint64_t mem_capacity;
+	struct {               /* what owners wait for, as published (owed.c); bytes 0: nobody does */
+		uint64_t bytes, since_ns;
+		char uid[ALQ_UID_LEN];
+	} wanted;
 };
 
 struct node {
@@ -106,6 +118,7 @@ struct node {
 	int epoll, timer;
 	uint64_t epoch, now;
 	bool ending;
+	bool adopting;                      /* not all that is granted is known yet */
 	struct source control, signal, timer_source;
 	struct source line[LINES];          /* of agents; fd −1: free */
 	struct core core;
@@ -120,8 +133,19 @@ struct node {
 	struct task *task_garbage;
 	int spare;                          /* a descriptor to give up when there are no more */
 	uint64_t heartbeat_at;              /* next; CORE_NEVER: no process anywhere */
+	uint64_t look_at;                   /* at work between heartbeats; CORE_NEVER: not */
 	uint64_t unmute_at;
+	int waiting;                        /* processes whose asks within floors are not answered yet, */
+	uint64_t owed_at;                   /* when they are looked at next; */
+	bool freed;                         /* memory may have come free since they were, so sooner, */
+	uint64_t owed_rest;                 /* but not before this: looking takes a small part of the time, however many wait */
 };
+
+/* Calls for each grant on a device. */
+#define EACH_ON_DEVICE(node, number, t, k)                                                                             \
+	for (int i_ = 0; i_ < (node)->core.device[number].grants; i_++)                                                \
+		for (struct task *t = (node)->of_grant[(node)->core.device[number].grant[i_]].task; t; t = NULL)       \
+			for (int k = (node)->of_grant[(node)->core.device[number].grant[i_]].grant; k >= 0; k = -1)
 
 /* main.c */
 uint64_t clock_now(void);
@@ -166,17 +190,31 @@ void observe(void *context, int grant, uint64_t now, struct core_observation *ou
 int task_listen(struct node *node, struct task *task, char *why, size_t why_size);
 void process_accept(struct node *node, struct task *task);
 void process_read(struct node *node, struct process *process);
-void process_rang(struct node *node, struct process *process);
+void process_answer(struct node *node, struct process *process, uint32_t grant, uint32_t status); /* to what it asked */
 void process_end(struct node *node, struct process *process);
 void process_adopt(struct node *node, struct task *task);
-void processes_unmute(struct node *node);
 void collect_garbage(struct node *node);
 
+/* bell.c */
+void process_rang(struct node *node, struct process *process);
+void processes_unmute(struct node *node);
+
 /* memory.c */
-enum alq_status memory_ask(struct node *node, struct task *task, uint32_t grant, uint64_t want);
+#define MEM_WAITS 256u /* beside enum alq_status: what is lent of the floor has to come back first */
+uint32_t memory_ask(struct node *node, struct task *task, uint32_t grant, uint64_t want);
+uint64_t memory_of(const struct alq_tel_grant *entry); /* what a process says that it holds, as far as it can be */
+uint64_t memory_free(struct node *node, int device);
+void memory_look(struct node *node); /* at what has changed without a word */
 void memory_policy(struct node *node, struct task *task, int grant);
 void memory_give_back(struct node *node, struct task *task);
 void memory_hints(struct node *node, int device);
+
+/* owed.c: asks within floors that wait for what is lent */
+void owed_keep(struct node *node, struct process *process, uint32_t grant, uint64_t want);
+void owed_forget(struct node *node, struct process *process);
+void owed_freed(struct node *node);
+uint64_t owed_due(const struct node *node); /* when to look; CORE_NEVER: nobody waits */
+void owed_look(struct node *node);
 
 /* control.c: the agent's line */
 int control_open(struct node *node);

@@ -117,16 +117,20 @@ void publish_task(struct node *node, struct task *task)
 		publish_grant(node, task, k);
 }
 
-static void write_stall(const struct node *node, struct alq_device *page, const struct stall_work *stall)
+static void write_uid(uint64_t *words, const char *text)
 {
 	union {
 		char text[ALQ_UID_LEN];
 		uint64_t word[ALQ_UID_LEN / 8];
 	} uid = {.text = ""};
-	if (stall->since && stall->grant >= 0)
-		strcpy(uid.text, node->of_grant[stall->grant].task->uid);
+	strcpy(uid.text, text);
 	for (int i = 0; i < ALQ_UID_LEN / 8; i++)
-		store(&page->stall_uid[i], uid.word[i]);
+		store(&words[i], uid.word[i]);
+}
+
+static void write_stall(const struct node *node, struct alq_device *page, const struct stall_work *stall)
+{
+	write_uid(page->stall_uid, stall->since && stall->grant >= 0 ? node->of_grant[stall->grant].task->uid : "");
 	store(&page->stall_since_ns, stall->since);
 	store(&page->stall_pid, stall->since ? stall->pid : 0);
 }
@@ -147,6 +151,9 @@ void publish_device(struct node *node, int device)
 	store(&page->switches, d->switches);
 	write_split(&page->ended, &d->ended);
 	write_stall(node, page, &node->stalls.device[device].sick);
+	store(&page->mem_wanted, node->device[device].wanted.bytes);
+	store(&page->mem_wanted_since_ns, node->device[device].wanted.since_ns);
+	write_uid(page->mem_wanted_uid, node->device[device].wanted.uid);
 	end(&page->seq);
 }
 

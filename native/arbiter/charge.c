@@ -104,6 +104,15 @@ static void charge_pause(const struct core *core, const struct core_device *d, s
 		g->bucket -= (int64_t)pause * CORE_MILLI;
 }
 
+void core_unheard(const struct core *core, struct core_grant *g, uint64_t time)
+{
+	if (g->policy.flags & ALQ_POLICY_CLOCK)
+		return;
+	g->unheard_ns += time;
+	if (g->unheard_ns > core->config.settle_ns)
+		g->unheard_ns = core->config.settle_ns;
+}
+
 /* Charges a grant for what it held at nobody's cost, or at that of borrowers, by its word. Work that is late may have ended unheard, where
  * its program has no CPU: for a while that time is kept for later, unless all is to be settled now. */
 void core_settle_word(struct core *core, struct core_device *d, struct core_grant *g, const struct core_observation *seen, bool all)
@@ -147,6 +156,8 @@ void core_settle_word(struct core *core, struct core_device *d, struct core_gran
 	if (g->may_hold > core->config.lease_ns)
 		g->may_hold = core->config.lease_ns;
 	wanted = wanted < rest ? wanted : rest;
+	if (seen->outstanding)
+		core_unheard(core, g, rest - wanted);
 	uint64_t free = wanted < g->may_hold ? wanted : g->may_hold;
 	g->may_hold -= free;
 	charge_pause(core, d, g, free);

@@ -53,7 +53,9 @@
  * between its launches is not use: while nobody waits the holder is charged by its own word (launches at their learned durations), never more
  * than the clock; likewise while only borrowers wait and it is an owner, but pauses of more than half its work are charged then, and the rest
  * of them comes off what it gets above its floor, bucket and vtime. Work that is later than its word may have ended unheard, where its program
- * has no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. Where an owner
+ * has no CPU: while nobody waits, that time is charged only once it has been late for 50 ms, or when what it measured says so. What it measured
+ * may come later still, of work that was never measured before, that slipped through as its gate closed, or that ran while the arbiter did not:
+ * it is charged then, from time that nobody was charged for, no more than it may have run unseen within `settle`. Where an owner
  * waits, holding is charged by the clock. So a program that waits after each launch gets its floor, at nobody's cost or at that of borrowers,
  * and one that lies gets idle time at most, until the agent finds that the device was busy for longer than was charged and sets
  * ALQ_POLICY_CLOCK.
@@ -171,6 +173,8 @@ struct core_grant {
 	uint64_t unsettled, unsettled_wanted; /* held at nobody's or only at borrowers' cost and not yet charged; of that, at borrowers' */
 	uint64_t settled_word_at; /* when it was last charged by its word */
 	uint64_t may_hold;    /* so long it may hold at borrowers' cost without charge */
+	uint64_t unheard_ns;  /* not charged, since nothing said yet that it ran then; at most `settle` */
+	uint64_t looked_at;   /* when its processes were last asked; 0: never */
 	uint64_t pause_ns;    /* for how long it last launched nothing before it came back */
 	uint64_t lost_idle_at; /* idle_since of the lease that was lost for idling */
 	uint64_t retry_at;    /* it waited and then launched nothing under its lease (stopped?): not chosen before */
@@ -276,9 +280,13 @@ int64_t core_idle_cap(const struct core_config *config, const struct core_policy
 void core_charge(struct core *core, struct core_device *device, uint64_t now);
 void core_use(struct core_grant *grant, uint64_t use);
 void core_word(struct core *core, int grant, bool all);
+/* Of a grant that is charged by its word: so much time was not charged in which it may have run. */
+void core_unheard(const struct core *core, struct core_grant *grant, uint64_t time);
 void core_settle_word(struct core *core, struct core_device *device, struct core_grant *grant, const struct core_observation *seen, bool all);
 /* Compares what the grants of a device say they used with what they were charged. */
 void core_admit(struct core *core, struct core_device *device);
+/* A grant that gave no sign of life does again. */
+void core_revived(struct core *core, int grant);
 /* What of `use` the device took to switch; none where the grant's word is not taken. */
 uint64_t core_spare(const struct core_device *device, const struct core_grant *grant, uint64_t use);
 /* Charges a grant, or those of the device who admit that the time was theirs. */

@@ -272,6 +272,7 @@ static bool step_ungated(struct core *core, struct core_device *d)
 	struct core_observation seen = {0};
 	core->config.observe(core->config.context, d->grant[0], core->now, &seen);
 	g->measured = seen.measured_ns;
+	g->unheard_ns = 0;
 	g->phase = CORE_UNGATED;
 	g->overlapped = g->waking = false;
 	g->gate = (struct core_gate){.open = true, .ungated = true, .lease_id = g->gate.lease_id + 1,
@@ -338,10 +339,8 @@ void core_step(struct core *core, int device)
 	core_charge(core, d, core->now);
 	if (core->now >= d->settled_at + core->config.settle_ns)
 		core_settle(core, device, core->now);
-	if (core->now >= d->asked_at + core->config.settle_ns) {
-		d->asked_at = core->now;
+	if (core->now >= d->asked_at + core->config.settle_ns)
 		core_admit(core, d);
-	}
 	if (d->grants == 0 || d->state == ALQ_DEVICE_DOWN)
 		return;
 	if (step_ungated(core, d)) {

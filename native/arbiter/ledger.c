@@ -101,6 +101,22 @@ static void fill_accounts(struct core *core, struct core_device *d, uint64_t dt)
 	d->free_account += (int64_t)(dt * room);
 }
 
+/* What a grant has measured since of time that it was not charged for is charged now, if the device has idled for so long since. */
+static void settle_unheard(struct core *core, struct core_device *d, int grant)
+{
+	struct core_grant *g = &core->grant[grant];
+	struct core_observation seen = {0};
+	core->config.observe(core->config.context, grant, core->now, &seen);
+	uint64_t left = seen.measured_ns > g->measured ? seen.measured_ns - g->measured : 0;
+	uint64_t part = left < g->unheard_ns ? left : g->unheard_ns;
+	part = part < d->idle_pending ? part : d->idle_pending;
+	d->idle_pending -= part;
+	g->measured += part;
+	core_use(g, part);
+	bool more = seen.outstanding || part < left; /* that may be heard of at the next settling, if ever */
+	g->unheard_ns = more ? (g->unheard_ns - part) / 2 : 0;
+}
+
 void core_settle(struct core *core, int device, uint64_t now)
 {
 	struct core_device *d = &core->device[device];
@@ -112,6 +128,9 @@ void core_settle(struct core *core, int device, uint64_t now)
 	uint64_t dt = now > d->settled_at ? now - d->settled_at : 0;
 	if (dt == 0)
 		return;
+	for (int i = 0; i < d->grants; i++)
+		if (core->grant[d->grant[i]].unheard_ns > 0)
+			settle_unheard(core, d, d->grant[i]);
 	d->settled_at = now;
 	for (int i = 0; i < d->grants; i++)
 		core_accrue(core, &core->grant[d->grant[i]], now);
@@ -134,7 +153,7 @@ void core_away(struct core *core, int device, uint64_t now, const bool *live)
 	}
 	for (int i = 0; i < d->grants; i++) {
 		struct core_grant *g = &core->grant[d->grant[i]];
-		g->accrued_at = now;
+		g->accrued_at = g->looked_at = now;
 		uint64_t part = (uint64_t)((unsigned __int128)dt * g->policy.floor / ALQ_MILLI);
 		part = part < rest ? part : rest;
 		rest -= part;
@@ -143,6 +162,7 @@ void core_away(struct core *core, int device, uint64_t now, const bool *live)
 			g->books.held_ns += part;
 		} else {
 			g->books.split.reserved_idle_ns += part;
+			core_unheard(core, g, dt);
 		}
 	}
 	d->unreserved_idle_ns += rest;

@@ -86,6 +86,13 @@ static int take_lock(const struct node *node)
 	return 0; /* held until the process ends */
 }
 
+/* Looks whether any process' work does not end. */
+static void look_at_work(struct node *node)
+{
+	publish_stalls(node);
+	node->look_at = stalls_watch(&node->stalls, &node->core) ? node->now + STALL_LOOK_NS : CORE_NEVER;
+}
+
 static void heartbeat(struct node *node)
 {
 	bool any = false;
@@ -100,7 +107,8 @@ static void heartbeat(struct node *node)
 		memory_give_back(node, task);
 		core_touch(&node->core, task->core, node->now); /* in case a bell was lost */
 	}
-	publish_stalls(node);
+	memory_look(node);
+	look_at_work(node);
 	if (any)
 		publish_all(node);
 	node->heartbeat_at = any ? node->now + HEARTBEAT_NS : CORE_NEVER;
@@ -186,12 +194,18 @@ static void serve(struct node *node)
 		look_up(node, node->now);
 		if (node->heartbeat_at <= node->now)
 			heartbeat(node);
+		if (node->look_at <= node->now)
+			look_at_work(node);
 		if (node->unmute_at <= node->now)
 			processes_unmute(node);
+		if (owed_due(node) <= node->now)
+			owed_look(node);
 		uint64_t next = core_run(&node->core, node->now);
 		publish_gates(node);
 		next = next < node->heartbeat_at ? next : node->heartbeat_at;
+		next = next < node->look_at ? next : node->look_at;
 		next = next < node->unmute_at ? next : node->unmute_at;
+		next = next < owed_due(node) ? next : owed_due(node);
 		if (next != armed || next != CORE_NEVER)
 			arm(node, armed = next);
 		int n = epoll_wait(node->epoll, events, EVENTS, -1);
@@ -226,7 +240,7 @@ static int set_up(struct node *node)
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	node->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	node->heartbeat_at = node->unmute_at = CORE_NEVER;
+	node->heartbeat_at = node->look_at = node->unmute_at = node->owed_at = CORE_NEVER;
 	node->now = clock_now();
 	node->epoch = node->now;
 	return 0;

@@ -3,7 +3,7 @@
 
 ARBITER := $(NATIVE)/arbiter
 ARBITER_CORE := admit charge core choose gang idle ledger lease word
-ARBITER_PROCESS := stall main page tasks process sockets observe books memory control
+ARBITER_PROCESS := bell stall main page tasks process sockets observe books memory owed control
 ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
 ARBITER_WORLD := $(addprefix $(ARBITER)/test/,world.c nodes.c judge.c)
@@ -21,7 +21,7 @@ $(OUT)/test/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 ALL += $(OUT)/bin/aliquot-arbiter
 DIST += bin/aliquot-arbiter
 
-ARBITER_VIRTUAL := shares virtual pauses latency luck gangs stalls
+ARBITER_VIRTUAL := shares virtual charged pauses latency luck gangs stalls
 $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%): $(OUT)/test/arbiter-%: $(ARBITER_TEST_CORE) $(ARBITER)/stall.c $(ARBITER_WORLD) $(ARBITER)/test/%.c $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lm
@@ -45,7 +45,7 @@ $(OUT)/test/arbiter-trace: $(ARBITER_TEST_CORE) $(ARBITER_TRACE) $(ARBITER_HEADE
 .PHONY: arbiter-trace
 arbiter-trace: $(OUT)/test/arbiter-trace
 
-$(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c hostile.c) $(ARBITER_HEADERS)
+$(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c hostile.c lend.c) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(LDFLAGS) -o $@ $(filter %.c,$^)
 
@@ -54,6 +54,7 @@ $(OUT)/test/arbiter-process: $(addprefix $(ARBITER)/test/,rig.c process.c away.c
 test-arbiter-rule: $(OUT)/test/arbiter-trace $(ARBITER_VIRTUAL:%=$(OUT)/test/arbiter-%) $(OUT)/test/arbiter-admissions
 	$(OUT)/test/arbiter-shares
 	$(OUT)/test/arbiter-virtual
+	$(OUT)/test/arbiter-charged
 	$(OUT)/test/arbiter-pauses
 	$(OUT)/test/arbiter-luck
 	$(OUT)/test/arbiter-stalls

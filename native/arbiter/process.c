@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c: the processes of tasks register, ring, ask for memory, and end. */
+/* process.c: the processes of tasks register, ask for memory, and end. */
 #include "arbiter.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,6 @@
 #include <unistd.h>
 
 #include "sockets.h"
-
-#define RING_NS 200000ull /* a bell is heard so often, */
-#define RINGS 16          /* and so many times in advance; then it is muted for a while */
-#define MUTE_NS 2000000ull
 
 int task_listen(struct node *node, struct task *task, char *why, size_t why_size)
 {
@@ -103,6 +100,24 @@ static void note_live(struct node *node, struct task *task)
 		node->heartbeat_at = node->now;
 }
 
+/* Frees the slot of a process that has ended or hung up. */
+static void vacate(struct node *node, struct process *p)
+{
+	clear_slot(p->task, p->slot);
+	p->slot = -1;
+	note_live(node, p->task);
+	core_touch(&node->core, p->task->core, node->now);
+}
+
+/* Whether a process without a slot holds memory all the same. */
+static bool holds(const struct process *p)
+{
+	bool any = false;
+	for (int k = 0; k < p->task->grants; k++)
+		any |= p->leaving[k] != 0;
+	return any;
+}
+
 void process_end(struct node *node, struct process *p)
 {
 	struct task *task = p->task;
@@ -116,16 +131,38 @@ void process_end(struct node *node, struct process *p)
 	unwatch(node, &p->line);
 	unwatch(node, &p->bell);
 	unwatch(node, &p->pidfd);
-	int slot = p->slot;
+	owed_forget(node, p);
 	p->gone = true;
 	p->next = node->garbage;
 	node->garbage = p;
-	if (slot < 0)
-		return;
-	clear_slot(task, slot);
-	note_live(node, task);
-	core_touch(&node->core, task->core, node->now);
+	if (p->slot >= 0)
+		vacate(node, p);
+	else if (!holds(p))
+		return; /* nothing, or what has gone on in another's name */
 	memory_give_back(node, task);
+	owed_freed(node);
+}
+
+/*
+ * Its line has ended. That of a process that has just begun to end closes before the driver has taken its memory back, so what it holds counts
+ * as used until it has ended itself. One that only closed its line holds it, too.
+ */
+static void process_hung_up(struct node *node, struct process *p)
+{
+	struct pollfd dead = {.fd = p->pidfd.fd, .events = POLLIN};
+	if (p->slot >= 0 && p->pidfd.fd >= 0 && poll(&dead, 1, 0) == 0)
+		for (int k = 0; k < p->task->grants; k++) {
+			const struct alq_tel_grant *t = &p->task->tel->slot[p->slot].grant[k];
+			p->leaving[k] = memory_of(t);
+		}
+	if (!holds(p)) {
+		process_end(node, p);
+		return;
+	}
+	owed_forget(node, p);
+	unwatch(node, &p->line);
+	unwatch(node, &p->bell);
+	vacate(node, p);
 }
 
 void collect_garbage(struct node *node)
@@ -180,10 +217,10 @@ static int choose_slot(struct node *node, struct task *task, struct process *p, 
 {
 	for (struct process *o = task->processes, *next; o; o = next) {
 		next = o->next;
-		if (o == p || o->slot < 0 || o->pid != p->pid || o->start_time != p->start_time || p->pid == 0)
+		if (o == p || o->pid != p->pid || o->start_time != p->start_time || p->pid == 0 || (o->slot < 0 && o->line.fd >= 0))
 			continue;
 		int slot = o->slot;
-		if (slot == had) {
+		if (slot >= 0 && slot == had) {
 			/* Its counters and memory go on. */
 			memcpy(p->seen, o->seen, sizeof p->seen);
 			memcpy(p->stall, o->stall, sizeof p->stall);
@@ -191,6 +228,9 @@ static int choose_slot(struct node *node, struct task *task, struct process *p, 
 			process_end(node, o);
 			return slot;
 		}
+		/* It had hung up. What it holds is said by its new slot, until it says so itself. */
+		memcpy(p->leaving, o->leaving, sizeof p->leaving);
+		memset(o->leaving, 0, sizeof o->leaving);
 		process_end(node, o);
 	}
 	for (int slot = 0; slot < ALQ_MAX_PROCS; slot++)
@@ -228,12 +268,16 @@ static uint32_t admit(struct node *node, struct process *p, const struct alq_hel
 	if (!again) {
 		memset(s, 0, sizeof *s);
 		memset(p->seen, 0, sizeof p->seen);
+		for (int k = 0; k < task->grants; k++)
+			__atomic_store_n(&s->grant[k].mem_used, p->leaving[k], __ATOMIC_SEQ_CST);
 	}
+	memset(p->leaving, 0, sizeof p->leaving);
 	store(&s->pid, p->pid);
 	store(&s->start_time, p->start_time);
 	store(&s->registered_ns, node->now);
 	__atomic_store_n(&s->state, ALQ_SLOT_LIVE, __ATOMIC_RELEASE);
 	p->slot = slot;
+	p->shim_version = hello->shim_version;
 	p->ring_tokens_at = node->now;
 	return ALQ_OK;
 }
@@ -255,6 +299,24 @@ static void greet(struct node *node, struct process *p, const struct alq_hello *
 	core_touch(&node->core, p->task->core, node->now);
 }
 
+void process_answer(struct node *node, struct process *p, uint32_t grant, uint32_t status)
+{
+	struct alq_mem_answer answer = {.type = ALQ_MEM_ANSWER, .status = status};
+	if (grant < (uint32_t)p->task->grants)
+		answer.granted = load(&p->task->ctl->grant[grant].mem_granted);
+	if (socket_send(p->line.fd, &answer, sizeof answer, -1))
+		process_hung_up(node, p); /* it does not read its answers */
+}
+
+static void asked(struct node *node, struct process *p, const struct alq_mem_ask *ask)
+{
+	uint32_t status = memory_ask(node, p->task, ask->grant, ask->want);
+	if (status == MEM_WAITS)
+		owed_keep(node, p, ask->grant, ask->want);
+	else
+		process_answer(node, p, ask->grant, status);
+}
+
 void process_read(struct node *node, struct process *p)
 {
 	union {
@@ -263,55 +325,18 @@ void process_read(struct node *node, struct process *p)
 		struct alq_mem_ask ask;
 		char space[64];
 	} message;
-	for (int i = 0; i < 8 && !p->gone; i++) { /* a few at a time: others have their turn */
+	for (int i = 0; i < 8 && !p->gone && p->line.fd >= 0; i++) { /* a few at a time: others have their turn */
 		ssize_t n = recv(p->line.fd, &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n == (ssize_t)sizeof message.hello && message.type == ALQ_HELLO) {
 			greet(node, p, &message.hello);
-		} else if (n == (ssize_t)sizeof message.ask && message.type == ALQ_MEM_ASK && p->slot >= 0) {
-			struct alq_mem_answer answer = {.type = ALQ_MEM_ANSWER};
-			answer.status = memory_ask(node, p->task, message.ask.grant, message.ask.want);
-			if (message.ask.grant < (uint32_t)p->task->grants)
-				answer.granted = load(&p->task->ctl->grant[message.ask.grant].mem_granted);
-			if (socket_send(p->line.fd, &answer, sizeof answer, -1))
-				process_end(node, p); /* it does not read its answers */
+		} else if (n == (ssize_t)sizeof message.ask && message.type == ALQ_MEM_ASK && p->slot >= 0 && !p->wait.on) {
+			asked(node, p, &message.ask);
 		} else {
-			process_end(node, p); /* the end, or nothing we know */
+			process_hung_up(node, p); /* the end, or nothing we know */
 		}
 	}
-}
-
-/* A bell is believed only so often: one that is rung without end costs its own task's promptness and nobody else's time. */
-void process_rang(struct node *node, struct process *p)
-{
-	if (p->gone)
-		return;
-	uint64_t earliest = node->now > RINGS * RING_NS ? node->now - RINGS * RING_NS : 0;
-	p->ring_tokens_at = (p->ring_tokens_at > earliest ? p->ring_tokens_at : earliest) + RING_NS;
-	if (p->ring_tokens_at > node->now) {
-		struct epoll_event none = {.events = 0, .data.ptr = &p->bell};
-		epoll_ctl(node->epoll, EPOLL_CTL_MOD, p->bell.fd, &none);
-		p->muted = true;
-		if (node->now + MUTE_NS < node->unmute_at)
-			node->unmute_at = node->now + MUTE_NS;
-	}
-	core_touch(&node->core, p->task->core, node->now);
-}
-
-void processes_unmute(struct node *node)
-{
-	node->unmute_at = CORE_NEVER;
-	for (int i = 0; i < CORE_TASKS; i++)
-		for (struct process *p = node->task[i] ? node->task[i]->processes : NULL; p; p = p->next) {
-			if (!p->muted)
-				continue;
-			p->muted = false;
-			/* Never read: the tenant shares its flags, and a read would block where it clears O_NONBLOCK. Heard again as it is. */
-			struct epoll_event heard = {.events = EPOLLIN | EPOLLET, .data.ptr = &p->bell};
-			epoll_ctl(node->epoll, EPOLL_CTL_MOD, p->bell.fd, &heard);
-			core_touch(&node->core, p->task->core, node->now);
-		}
 }
 
 /* The slots that an earlier arbiter gave: those of processes that live are kept until they register again, the others are freed. */

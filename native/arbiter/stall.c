@@ -95,6 +95,14 @@ bool stalls_judge(struct stalls *stalls, const struct core *core, int device)
 	return s->sick.since != was.since || s->sick.grant != was.grant || s->sick.pid != was.pid;
 }
 
+bool stalls_watch(const struct stalls *stalls, const struct core *core)
+{
+	for (int i = 0; i < CORE_DEVICES; i++)
+		if (stalls->device[i].from && core->device[i].grants > 1)
+			return true;
+	return false;
+}
+
 void stalls_forget(struct stalls *stalls, const struct core *core, int grant)
 {
 	struct stall_device *s = &stalls->device[core->grant[grant].device];

@@ -2,7 +2,8 @@
 /*
  * stall.h: whether work that does not end takes others' floors. A kernel without end is run beside by the driver's time slicing (core.h,
  * "overlapped"), and what that leaves may be less than the floors of the others: nothing that the rule does could mend it, so the device is
- * said to be sick, with whose work it is. Pure, as the core: it reads the core, decides nothing about leases and is asked every heartbeat.
+ * said to be sick, with whose work it is. Pure, as the core: it reads the core, decides nothing about leases and is asked
+ * every heartbeat, and between them while it wants to be.
  *
  * A device is sick while, at each look,
  *
@@ -20,9 +21,10 @@
 
 #include "core.h"
 
+#define STALL_LOOK_NS 20000000ull /* from look to look where several share a device and one of them has work on it */
 #define STALL_LATE_NS 80000000ull
 #define STALL_WORD_NS 1000000000ull
-#define STALL_BEHIND_NS 100000000ull
+#define STALL_BEHIND_NS 50000000ull
 #define STALL_LATELY_NS 500000000ull
 
 /* One process' work on one device, from look to look. */
@@ -58,10 +60,14 @@ struct stalls {
 };
 
 /* A look: first what each process has, of `until`, the end that it announced (0: none); then for each device stalls_judge, which says whether
- * what it is sick of has changed. The core has observed all grants just before. */
+ * what it is sick of has changed. The core has observed all grants just before, or as of
+ * its last run, which is not a lease ago where several want a device. */
 void stalls_note(struct stalls *stalls, const struct core *core, int grant, int pid, struct stall *stall, bool outstanding, uint64_t completed,
 	uint64_t until);
 bool stalls_judge(struct stalls *stalls, const struct core *core, int device);
+
+/* Whether to look again in STALL_LOOK_NS, after a look; else when there is one anyway. */
+bool stalls_watch(const struct stalls *stalls, const struct core *core);
 
 /* Forgets a grant that is no more: its place is given to another. */
 void stalls_forget(struct stalls *stalls, const struct core *core, int grant);

@@ -271,6 +271,7 @@ void task_delete(struct node *node, struct task *task)
 	node->task[task->core] = NULL;
 	for (int k = 0; k < task->grants; k++)
 		memory_hints(node, task->grant[k].device);
+	owed_freed(node);
 	if (task->listener.fd >= 0) {
 		unwatch(node, &task->listener);
 		snprintf(path, sizeof path, "%s/arbiter.sock", task->folder);
@@ -298,10 +299,14 @@ void adopt_all(struct node *node)
 {
 	each_name(node, "devices", device_load, ALQ_UUID_LEN);
 	ALQ_POINT("arbiter.adopt.devices");
+	node->adopting = true;
 	each_name(node, "tasks", task_load, ALQ_UID_LEN);
+	node->adopting = false;
 	for (int i = 0; i < CORE_DEVICES; i++)
-		if (node->device[i].page)
+		if (node->device[i].page) {
 			device_restore(node, i);
+			memory_hints(node, i);
+		}
 	ALQ_POINT("arbiter.adopt.tasks");
 	publish_all(node);
 }

@@ -90,10 +90,18 @@ void core_observe(struct core *core, int grant)
 	struct core_grant *g = &core->grant[grant];
 	struct core_observation seen = {0};
 	core_accrue(core, g, core->now);
-	bool silent = core_silent(core, g, core->now);
+	uint64_t since = core->now < core->config.patience_ns ? core->now : core->config.patience_ns;
+	bool silent = core_silent(core, g, core->now), stopped = core_silent(core, g, core->now - since);
 	core->config.observe(core->config.context, grant, core->now, &seen);
 	if (seen.waiting || seen.launched != g->launched || seen.outstanding)
 		g->used = true;
+	if (!g->looked_at)
+		g->measured = seen.measured_ns; /* before that another arbiter charged it */
+	/* Launched without a lease, as one may that had passed the gate when that closed. */
+	bool unleased = g->phase == CORE_IDLE || (g->phase == CORE_DRAINING && !g->outstanding);
+	if (unleased && seen.launched != g->launched && g->looked_at)
+		core_unheard(core, g, core->now - g->looked_at);
+	g->looked_at = core->now;
 	if (g->phase == CORE_OPEN || g->phase == CORE_DRAINING)
 		core_settle_word(core, &core->device[g->device], g, &seen, false);
 	if (g->phase == CORE_OPEN)
@@ -127,11 +135,17 @@ void core_observe(struct core *core, int grant)
 	if (g->paid_ns < ended)
 		g->paid_ns = ended;
 	if (g->phase == CORE_IDLE) {
-		/* What ran within its lease and was measured after it is charged in the next; no more than that. */
-		uint64_t least = seen.measured_ns > core->config.lease_ns ? seen.measured_ns - core->config.lease_ns : 0;
+		/* What ran within its lease and was measured after it is charged in the next; no more than that, and what may have run unseen. */
+		uint64_t most = core->config.lease_ns + g->unheard_ns;
+		uint64_t least = seen.measured_ns > most ? seen.measured_ns - most : 0;
 		g->measured = g->measured > seen.measured_ns ? seen.measured_ns : g->measured < least ? least : g->measured;
 	}
 	observe_end(g, &seen);
-	if (silent && g->claim_ns < 0 && !core_silent(core, g, core->now))
-		g->claim_ns = 0; /* what it was charged meanwhile, and others admit, is not owed to it either */
+	if (!silent || core_silent(core, g, core->now))
+		return;
+	/* What it was charged meanwhile, and others admit, is not owed to it either; nor to anybody where it was stopped and not late alone. */
+	if (stopped)
+		core_revived(core, grant);
+	else if (g->claim_ns < 0)
+		g->claim_ns = 0;
 }

@@ -90,7 +90,8 @@ static void context_discharge(struct charged *c)
 			return REAL(name, __VA_ARGS__);                                                                            \
 		lock_take(&contexts_lock);                                                                                         \
 		bool known = overhead_read((uint32_t)grant, &before);                                                              \
-		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
+		CUresult r;                                                                                                        \
+		WITH_ROOM(r, (uint32_t)grant, REAL(name, __VA_ARGS__));                                                            \
 		if (r == CUDA_SUCCESS && !context_charge(*pctx, device, (uint32_t)grant, known, before, false)) {                  \
 			REAL(cuCtxDestroy_v2, *pctx);                                                                              \
 			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
@@ -117,6 +118,16 @@ EXPORT CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params, int
 EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev)
 {
 	CREATE(cuCtxCreate_v4, dev, pctx, params, flags, dev);
+}
+
+bool contexts_hold(void)
+{
+	return lock_try(&contexts_lock);
+}
+
+void contexts_let_go(void)
+{
+	lock_give(&contexts_lock);
 }
 
 /* What hangs on a context that has been destroyed goes with it. */
@@ -174,7 +185,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	lock_take(&contexts_lock);
 	struct charged *had = primary_find(dev);
 	bool known = had == NULL && overhead_read((uint32_t)grant, &before);
-	CUresult r = REAL(cuDevicePrimaryCtxRetain, pctx, dev);
+	CUresult r;
+	WITH_ROOM(r, (uint32_t)grant, REAL(cuDevicePrimaryCtxRetain, pctx, dev));
 	if (r == CUDA_SUCCESS && had != NULL) {
 		had->retained++;
 	} else if (r == CUDA_SUCCESS && !context_charge(*pctx, dev, (uint32_t)grant, known, before, true)) {

@@ -57,4 +57,15 @@ static inline bool driver_ready(void)
 /* Calls the driver's function; a driver that is too old to have it says so itself. */
 #define REAL(name, ...) (driver_ready() && driver.name != NULL ? driver.name(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
 
+/* r = call, which takes memory before it says how much. Where the driver has none because some of our floor is lent, that comes back first. */
+#define WITH_ROOM(r, grant, call)                                                                                                  \
+	do {                                                                                                                       \
+		uint64_t room_;                                                                                                    \
+		r = (call);                                                                                                        \
+		if (r == CUDA_ERROR_OUT_OF_MEMORY && memory_room(grant, &room_)) {                                                 \
+			r = (call);                                                                                                \
+			memory_return_overhead(grant, room_);                                                                      \
+		}                                                                                                                  \
+	} while (0)
+
 #endif

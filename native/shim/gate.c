@@ -268,6 +268,8 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	}
 	pass->meter = m;
 	pass->context = c;
+	if (pass->unknown)
+		m->fresh = c->handle;
 	pass->stream = stream_of(c, stream, per_thread);
 	uint64_t now = get(&tel_of(m->grant)->last_launch_ns);
 	struct batch *open = pass->stream == NULL ? NULL : pass->stream->open;

@@ -177,7 +177,7 @@ void line_keep(void)
 		say("no thread could be started to keep the line to the arbiter; after a restart of it this program runs at its floor");
 }
 
-bool line_ask_memory(uint32_t grant, uint64_t want)
+enum asked line_ask_memory(uint32_t grant, uint64_t want, uint64_t until)
 {
 	struct alq_mem_ask ask = {.type = ALQ_MEM_ASK, .grant = grant, .want = want};
 	struct alq_mem_answer answer = {0};
@@ -187,13 +187,15 @@ bool line_ask_memory(uint32_t grant, uint64_t want)
 	if (sent) {
 		do
 			n = recv(line.fd, &answer, sizeof(answer), 0);
-		while (n < 0 && errno == EINTR);
+		while (n < 0 && (errno == EINTR || (errno == EAGAIN && clock_now() < until)));
 		/* A late answer would be taken for the next one's: the line is given up, and the keeper makes a new one. */
 		if (n != (ssize_t)sizeof(answer) || answer.type != ALQ_MEM_ANSWER)
 			shutdown(line.fd, SHUT_RDWR);
 	}
 	lock_give(&line.lock);
-	return n == (ssize_t)sizeof(answer) && answer.type == ALQ_MEM_ANSWER && answer.status == ALQ_OK && answer.granted >= want;
+	if (n != (ssize_t)sizeof(answer) || answer.type != ALQ_MEM_ANSWER)
+		return ASK_LOST;
+	return answer.status == ALQ_OK && answer.granted >= want ? ASK_GRANTED : ASK_REFUSED;
 }
 
 void line_forget(void)

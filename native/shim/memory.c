@@ -20,6 +20,9 @@
 #define OWNER_MASK 0x3fffffffu
 #define LOOK_NS (50 * NS_PER_MS) /* a waiter looks so often whether the owner lives */
 #define ASK_TRIES 3              /* others may take what was granted to us in between */
+#define OWN_WAIT_NS (ALQ_FLOOR_WAIT_NS + 2 * NS_PER_S) /* the arbiter is to refuse first */
+#define ROOM (2ull << 30)         /* more than any context or module takes */
+#define LOST_NS (5 * NS_PER_MS)  /* the next arbiter is looked for so often, as long as there is none */
 
 _Static_assert(ALQ_MAX_PROCS <= 1 << SLOT_BITS, "a slot fits the lock word");
 
@@ -102,20 +105,41 @@ static bool take(uint32_t grant, enum sum sum, uint64_t bytes, uint64_t *want)
 	return fits;
 }
 
-static bool reserve(uint32_t grant, enum sum sum, uint64_t bytes)
+/*
+ * The slow way: what does not fit is asked for. What the task would hold no more than its floor with is its own, also where that is lent: it is
+ * waited for, and asked for again of the next arbiter where one goes meanwhile.
+ */
+static __attribute__((noinline, cold)) bool ask(uint32_t grant, enum sum sum, uint64_t bytes, uint64_t want)
 {
 	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
-	uint64_t want;
-	if (bytes == 0)
-		return true;
-	for (int i = 0; i < ASK_TRIES && (get(&c->policy_flags) & ALQ_POLICY_STOPPED) == 0; i++) {
+	uint64_t until = 0;
+	for (int asks = 0; (get(&c->policy_flags) & ALQ_POLICY_STOPPED) == 0; asks++) {
+		bool own = want >= bytes && want <= get(&c->mem_floor);
+		if (want < bytes || want > get(&c->mem_ceiling) || (!own && asks >= ASK_TRIES))
+			break;
+		if (own && until == 0)
+			until = clock_now() + OWN_WAIT_NS;
+		enum asked asked = line_ask_memory(grant, want, own ? until : 0);
+		if ((asked != ASK_GRANTED && (asked == ASK_REFUSED || !own)) || (own && clock_now() >= until))
+			break;
+		uint32_t never = 0;
+		if (asked == ASK_LOST)
+			futex_wait_until(&never, 0, clock_now() + LOST_NS, false);
 		if (take(grant, sum, bytes, &want))
 			return true;
-		if (want < bytes || want > get(&c->mem_ceiling) || !line_ask_memory(grant, want))
-			break;
 	}
 	__atomic_fetch_add(&tel_of(grant)->mem_refused, 1, __ATOMIC_RELAXED);
 	return false;
+}
+
+static inline __attribute__((always_inline)) bool reserve(uint32_t grant, enum sum sum, uint64_t bytes)
+{
+	uint64_t want = UINT64_MAX;
+	if (bytes == 0)
+		return true;
+	if ((get(&task.ctl->grant[grant].policy_flags) & ALQ_POLICY_STOPPED) == 0 && take(grant, sum, bytes, &want))
+		return true;
+	return ask(grant, sum, bytes, want);
 }
 
 static void give(uint32_t grant, enum sum sum, uint64_t bytes)
@@ -141,6 +165,14 @@ void memory_return(uint32_t grant, uint64_t bytes)
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes)
 {
 	return reserve(grant, OVERHEAD, bytes);
+}
+
+bool memory_room(uint32_t grant, uint64_t *bytes)
+{
+	const struct alq_ctl_grant *c = &task.ctl->grant[grant];
+	uint64_t floor = get(&c->mem_floor), held = memory_sum(grant);
+	*bytes = held < floor ? (floor - held < ROOM ? floor - held : ROOM) : 0;
+	return *bytes != 0 && get_seq(&c->mem_granted) < held + *bytes && memory_reserve_overhead(grant, *bytes);
 }
 
 void memory_return_overhead(uint32_t grant, uint64_t bytes)

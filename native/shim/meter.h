@@ -93,6 +93,9 @@ struct meter {
 	uint64_t turn_end_ns;    /* to where it last moved the share's schedule for a long launch */
 	uint64_t lease_id;       /* under which the last batch was opened */
 	struct quick_clock clock;
+	CUcontext fresh;         /* something was launched in it that never was before, and the driver's books were not read since; NULL: no */
+	uint64_t books_at;       /* when they may be read next, */
+	uint64_t books_gap;      /* and so long after that again; 0: they never were */
 	struct context *contexts;
 	struct context *watched; /* the watcher is in the driver with this one */
 	struct cost costs[COSTS];

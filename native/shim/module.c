@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * module.c: modules and libraries take memory for their code and variables, of which the program does not say how much: charged is by how much
- * what the driver's own books say that the process holds has grown beyond what was allocated meanwhile. What a driver puts off, of a
- * library or a module, until something of it is first used is not seen.
+ * what the driver's own books say that the process holds has grown beyond what was allocated meanwhile. What a driver puts off until it is first
+ * used (CUDA_MODULE_LOADING=LAZY, as by default) shows in them only then: the watcher looks after launches of what was never launched before.
  */
 #include "driver.h"
 
@@ -60,6 +60,83 @@ static CUresult unseen(CUresult r)
 	return r;
 }
 
+/* --------------------------------------------------------------------------------------------------------- what was put off */
+
+/* Stands in the table for all that was put off in a context. */
+static uint64_t late_key(CUcontext context)
+{
+	return (uintptr_t)context + 1;
+}
+
+/* What the process holds beyond what it is charged for. 0 also where that cannot be told, since something comes or goes. */
+static uint64_t uncharged(uint32_t grant)
+{
+	uint64_t held = 0, own = memory_own(grant), added = blocks_added();
+	bool known = overhead_read(grant, &held);
+	if (!known || held <= own || memory_own(grant) != own || blocks_added() != added)
+		return 0;
+	return held - own < MODULE_MOST ? held - own : MODULE_MOST;
+}
+
+static bool late_charge(uint32_t grant, CUcontext context, uint64_t bytes)
+{
+	struct block b = {.key = late_key(context), .context = context, .grant = grant, .kind = BLOCK_MODULE};
+	if (!pools_reserve(grant, bytes))
+		return false;
+	blocks_take(b.key, &b);
+	b.bytes += bytes;
+	if (!blocks_add(&b))
+		memory_return(grant, b.bytes);
+	return true;
+}
+
+enum settled modules_settle(uint32_t grant, CUcontext context)
+{
+	enum settled settled = SETTLED_LATER;
+	if (!lock_try(&modules_lock))
+		return settled;
+	if (contexts_hold()) {
+		uint64_t bytes = uncharged(grant);
+		contexts_let_go();
+		settled = bytes == 0 ? SETTLED_NOTHING : late_charge(grant, context, bytes) ? SETTLED_CHARGED : SETTLED_LATER;
+	}
+	lock_give(&modules_lock);
+	return settled;
+}
+
+/* Around the unloading of a module or library of a context: returns also what was charged late for it. known: what it was charged at once. */
+static void late_return(const struct books *k, CUcontext context, uint64_t known)
+{
+	struct block b;
+	uint64_t after;
+	if (!k->known || memory_own(k->grant) != k->own || !overhead_read(k->grant, &after) || after + known >= k->held)
+		return;
+	uint64_t gone = k->held - after - known;
+	if (!blocks_take(late_key(context), &b))
+		return;
+	gone = gone < b.bytes ? gone : b.bytes;
+	b.bytes -= gone;
+	if (b.bytes != 0)
+		blocks_add(&b);
+	memory_return(b.grant, gone);
+}
+
+/* Reads the books before something of the current context is unloaded, if anything was charged late there. False: nothing was. */
+static bool late_open(struct books *k, CUcontext *context)
+{
+	struct block b;
+	int grant = meter_current_grant();
+	*context = NULL;
+	if (grant < 0 || driver.cuCtxGetCurrent == NULL || driver.cuCtxGetCurrent(context) != CUDA_SUCCESS ||
+	    !blocks_take(late_key(*context), &b))
+		return false;
+	blocks_add(&b);
+	books_open(k, (uint32_t)grant);
+	return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- modules */
+
 #define LOAD(name, loaded, key, unload, ...)                                                                               \
 	do {                                                                                                                       \
 		int grant = task_on() ? meter_current_grant() : -1;                                                                \
@@ -69,7 +146,8 @@ static CUresult unseen(CUresult r)
 		lock_take(&modules_lock);                                                                                          \
 		books_open(&books, (uint32_t)grant);                                                                               \
 		pieces_module(1);                                                                                                  \
-		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
+		CUresult r;                                                                                                        \
+		WITH_ROOM(r, (uint32_t)grant, REAL(name, __VA_ARGS__));                                                            \
 		if (r == CUDA_SUCCESS && !module_charge(key, &books)) {                                                            \
 			REAL(unload, *(loaded));                                                                                   \
 			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
@@ -103,9 +181,14 @@ EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-	struct block b;
+	struct block b = {0};
+	struct books books;
+	CUcontext context;
+	bool late = task_on() && late_open(&books, &context);
 	bool ours = task_on() && blocks_take((uintptr_t)module, &b);
 	CUresult r = REAL(cuModuleUnload, module);
+	if (late && r == CUDA_SUCCESS)
+		late_return(&books, context, b.bytes);
 	if (ours && r == CUDA_SUCCESS)
 		memory_return(b.grant, b.bytes);
 	else if (ours)
@@ -140,10 +223,15 @@ EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
 EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
 	struct block b[ALQ_MAX_GRANTS] = {{0}};
+	struct books books;
+	CUcontext context;
 	uint32_t grants = task_on() ? task.grants : 0;
+	bool late = grants != 0 && late_open(&books, &context);
 	for (uint32_t g = 0; g < grants; g++)
 		blocks_take(library_key(library, g), &b[g]);
 	CUresult r = REAL(cuLibraryUnload, library);
+	if (late && r == CUDA_SUCCESS)
+		late_return(&books, context, b[books.grant].bytes);
 	for (uint32_t g = 0; g < grants; g++) {
 		if (b[g].key != 0 && r == CUDA_SUCCESS)
 			memory_return(g, b[g].bytes);

@@ -93,7 +93,7 @@ $(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
 	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
 
-$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_shared paths_launch paths_change harness) $(SHIM_SIM_LIBS)
+$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_shared paths_late paths_launch paths_change harness) $(SHIM_SIM_LIBS)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 \
 		-lpthread -ldl
 

@@ -154,7 +154,9 @@ void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes)
 	struct policy p = {0};
 	task_policy(grant, &p);
 	uint64_t could = get_seq(&task.ctl->grant[grant].mem_granted) + get(&task.ctl->grant[grant].mem_free_hint);
-	uint64_t held = memory_sum(grant);
+	uint64_t held = memory_sum(grant), floor = get(&task.ctl->grant[grant].mem_floor);
+	if (could < floor)
+		could = floor; /* which can always be had; the two were read while one became the other */
 	if (could > p.mem_ceiling)
 		could = p.mem_ceiling;
 	*total_bytes = p.mem_ceiling;

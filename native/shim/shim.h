@@ -17,7 +17,7 @@
 #define REFUSED(symbol, base, version, why) CUresult symbol(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 #include "paths.def"
 
-#define SHIM_VERSION 1u
+#define SHIM_VERSION ALQ_SHIM_WAITS
 #define EXPORT __attribute__((visibility("default")))
 
 /* ----------------------------------------------------------------------------------------------------- page.c, task.c, line.c */
@@ -51,8 +51,13 @@ enum shim_state task_start(void);
 void task_ring(void);
 /* Whether nobody grants leases: the line broke and no arbiter has shown itself since, or one is there and has been silent for too long. */
 bool task_arbiter_lost(uint64_t now);
-/* Asks that all processes of the task together may hold want bytes on a device. False: not granted. */
-bool line_ask_memory(uint32_t grant, uint64_t want);
+/* Asks that all processes of the task together may hold want bytes on a device. An answer is waited for until then, and for 2 s at least. */
+enum asked {
+	ASK_GRANTED,
+	ASK_REFUSED,
+	ASK_LOST, /* there is no line, or it broke, or no answer came */
+};
+enum asked line_ask_memory(uint32_t grant, uint64_t want, uint64_t until);
 /* One attempt to register; true when done. quiet: say nothing. */
 bool line_connect(void);
 /* Keeps the registration: connects again when the arbiter comes back. */
@@ -158,6 +163,9 @@ bool memory_reserve(uint32_t grant, uint64_t bytes);
 void memory_return(uint32_t grant, uint64_t bytes);
 /* The same for what the program did not ask for itself. */
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes);
+/* Reserves as overhead what a driver may need for something of unknown size, after it had no memory for it. False: that was not for memory lent
+ * of our floor, and trying again helps nothing. */
+bool memory_room(uint32_t grant, uint64_t *bytes);
 void memory_return_overhead(uint32_t grant, uint64_t bytes);
 /* What the share shows: total is the ceiling, free what would succeed now. */
 void memory_view(uint32_t grant, uint64_t *free_bytes, uint64_t *total_bytes);
@@ -181,6 +189,13 @@ void pools_settle(void);
 void pools_forget(void);
 void graphs_forget(void);
 void modules_forget(void);
+/* Charges what the driver took for code and variables that it had put off until a launch used them, by its own books; it goes with the context.
+ * LATER: there is no room for it, or it cannot be told now. Costs a driver up to a millisecond. */
+enum settled { SETTLED_NOTHING, SETTLED_CHARGED, SETTLED_LATER };
+enum settled modules_settle(uint32_t grant, CUcontext context);
+/* Keeps contexts from being made, which take memory before it is charged. False: one is being made now. */
+bool contexts_hold(void);
+void contexts_let_go(void);
 void limits_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- blocks.c */

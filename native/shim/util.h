@@ -70,6 +70,13 @@ static inline void lock_take(struct lock *l)
 	}
 }
 
+/* False: somebody has it. */
+static inline bool lock_try(struct lock *l)
+{
+	uint32_t seen = 0;
+	return __atomic_compare_exchange_n(&l->word, &seen, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
 static inline void lock_give(struct lock *l)
 {
 	if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2)

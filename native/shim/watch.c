@@ -11,6 +11,8 @@
 #define LATE_NS (2 * NS_PER_MS)     /* behind what was expected, the driver is asked now and then */
 #define ASK_LEAST_NS (100 * NS_PER_US)
 #define ASK_MOST_NS (5 * NS_PER_MS)
+#define BOOKS_LEAST_NS (20 * NS_PER_MS) /* the driver's books are read so long after something was launched that never was before, */
+#define BOOKS_MOST_NS (2 * NS_PER_S)    /* and ever more seldom as long as they show nothing */
 #define ORIGIN_NS (4 * (int64_t)NS_PER_S) /* events tell floats: after so long a nearer origin is taken */
 
 struct look {
@@ -167,14 +169,43 @@ static void context_sweep(struct meter *m, struct context *c, struct batch *firs
 	leave(m);
 }
 
-static void watch_sleep(struct meter *m, uint64_t until)
+/* Sleeps until then, or until something is launched, if that is to wake it. */
+static void watch_wait(struct meter *m, uint64_t until, bool wakes)
 {
 	uint32_t seen = m->watch;
-	m->watch_sleeps = until == UINT64_MAX;
+	m->watch_sleeps = wakes;
 	lock_give(&m->lock);
 	futex_wait_until(&m->watch, seen, until == UINT64_MAX ? clock_now() + 3600 * NS_PER_S : until, false);
 	lock_take(&m->lock);
 	m->watch_sleeps = false;
+}
+
+static void watch_sleep(struct meter *m, uint64_t until)
+{
+	watch_wait(m, until, until == UINT64_MAX);
+}
+
+/* What was launched for the first time may have had the driver load code that it had put off. Returns when to look; lets go of the lock. */
+static uint64_t look_at_books(struct meter *m, uint64_t now)
+{
+	CUcontext fresh = m->fresh;
+	if (fresh == NULL)
+		return UINT64_MAX;
+	if (m->books_gap == 0) {
+		m->books_gap = BOOKS_LEAST_NS;
+		m->books_at = now + BOOKS_LEAST_NS;
+	}
+	if (now < m->books_at)
+		return m->books_at;
+	m->fresh = NULL;
+	lock_give(&m->lock);
+	enum settled settled = modules_settle(m->grant, fresh);
+	lock_take(&m->lock);
+	if (settled == SETTLED_LATER && m->fresh == NULL)
+		m->fresh = fresh;
+	m->books_gap = settled == SETTLED_CHARGED ? BOOKS_LEAST_NS : m->books_gap < BOOKS_MOST_NS / 2 ? 2 * m->books_gap : BOOKS_MOST_NS;
+	m->books_at = clock_now() + m->books_gap;
+	return m->fresh != NULL ? m->books_at : UINT64_MAX;
 }
 
 /* Nothing is outstanding: says so, at once when the lease is over or the program last paused after this, else after a little while
@@ -197,14 +228,16 @@ static void drained(struct meter *m)
 		task_ring();
 		lock_take(&m->lock);
 	}
+	uint64_t look_at = look_at_books(m, clock_now());
 	if (m->outstanding == 0 && tel_of(m->grant)->launched == launched)
-		watch_sleep(m, UINT64_MAX);
+		watch_wait(m, look_at, true);
 }
 
 static void watch_once(struct meter *m)
 {
 	struct look l;
 	uint64_t now = clock_now();
+	look_at_books(m, now);
 	uint64_t due = batches_flush(m, NULL, now);
 	look_at(m, &l);
 	if (l.first == NULL) {

@@ -10,7 +10,7 @@ import "sync/atomic"
 const (
 	Magic     = 0x31514c41 // "ALQ1"
 	Version   = 1
-	Minor     = 1
+	Minor     = 2
 	MaxGrants = 16 // devices of one task on one node
 	MaxProcs  = 64 // processes of one task that use a device at the same time
 	UUIDLen   = 96 // with the terminating NUL
@@ -221,5 +221,9 @@ type Device struct {
 	StallUID     [UIDLen / 8]atomic.Uint64 `abi:"stall_uid"`
 	StallPID     atomic.Int32              `abi:"stall_pid"`
 	_            [4]byte                   `abi:"reserved1"`
-	_            [96]byte                  `abi:"reserved"`
+
+	MemWanted        atomic.Uint64             `abi:"mem_wanted"`
+	MemWantedSinceNS atomic.Uint64             `abi:"mem_wanted_since_ns"`
+	MemWantedUID     [UIDLen / 8]atomic.Uint64 `abi:"mem_wanted_uid"`
+	_                [16]byte                  `abi:"reserved"`
 }

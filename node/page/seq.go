@@ -108,6 +108,14 @@ type DeviceEntry struct {
 	Switches, MemReserved                uint64
 	Ended                                SplitEntry
 	Stall                                Stall
+	Wanted                               Wanted
+}
+
+// Wanted is memory within floors that is lent and that its owners wait for; the zero Wanted: nobody waits.
+type Wanted struct {
+	Memory uint64 // bytes beyond what is free
+	Since  uint64 // when the one who has waited longest began to, nanoseconds
+	Task   string // its task's UID
 }
 
 // Stall is work that does not end and takes others' floors; the zero Stall: there is none.
@@ -118,11 +126,20 @@ type Stall struct {
 }
 
 func (d *Device) stall() Stall {
+	return Stall{Since: d.StallSinceNS.Load(), Task: uidText(&d.StallUID), PID: int(d.StallPID.Load())}
+}
+
+func (d *Device) wanted() Wanted {
+	return Wanted{Memory: d.MemWanted.Load(), Since: d.MemWantedSinceNS.Load(), Task: uidText(&d.MemWantedUID)}
+}
+
+// uidText is a UID that stands in a device's page.
+func uidText(words *[UIDLen / 8]atomic.Uint64) string {
 	var uid []byte
-	for i := range d.StallUID {
-		uid = binary.LittleEndian.AppendUint64(uid, d.StallUID[i].Load())
+	for i := range words {
+		uid = binary.LittleEndian.AppendUint64(uid, words[i].Load())
 	}
-	return Stall{Since: d.StallSinceNS.Load(), Task: Text(uid), PID: int(d.StallPID.Load())}
+	return Text(uid)
 }
 
 // Read reads the arbiter's fields; false when they stayed half written, which is an arbiter that died.
@@ -133,7 +150,7 @@ func (d *Device) Read() (e DeviceEntry, ok bool) {
 			Since:  d.SinceNS.Load(), Updated: d.UpdatedNS.Load(),
 			UnreservedIdle: d.UnreservedIdleNS.Load(), Down: d.DownNS.Load(),
 			Switches: d.Switches.Load(), MemReserved: d.MemReserved.Load(),
-			Ended: d.Ended.read(), Stall: d.stall(),
+			Ended: d.Ended.read(), Stall: d.stall(), Wanted: d.wanted(),
 		}
 	})
 	return e, ok

@@ -23,10 +23,10 @@ func compile(t *testing.T, name string) string {
 	return program
 }
 
-// gang is a task of testdata/gang.c.
+// gang is a program of testdata/gang.c: a task, or one on each of several nodes.
 type gang struct {
 	name, counter string
-	devices       uint64
+	devices       uint64 // in all
 }
 
 // rounds is how often its kernels have met on all of its devices.
@@ -55,7 +55,7 @@ func goOn(s *server, gangs []gang, rounds uint64) {
 }
 
 // TestGangs: two tasks on the same devices, whose kernels wait on each for those on the others, both go on, also beside a kernel that does
-// not end. Over a million launches, and over two nodes, that is tested under virtual time (native/arbiter/test/gangs.c).
+// not end. Over a million launches that is tested under virtual time (native/arbiter/test/gangs.c).
 func TestGangs(t *testing.T) {
 	program := compile(t, "gang")
 	for _, c := range []struct {
@@ -84,6 +84,48 @@ func TestGangs(t *testing.T) {
 			for _, g := range gangs {
 				if work := read[api.Workload](s, "show", g.name); work.Status.Phase != api.Running {
 					t.Errorf("%s: %+v", g.name, work.Status)
+				}
+			}
+		})
+	}
+}
+
+// TestGangsOverNodes: the same where each of the two programs has tasks on two nodes, with servers, arbiters and devices that know nothing of each
+// other, and the two came to them in opposite order: when one node gives its devices to the one and the other node to the other, neither goes on until
+// the nodes have them change places.
+func TestGangsOverNodes(t *testing.T) {
+	program := compile(t, "gang")
+	for _, c := range []struct {
+		devices uint64 // of each node
+		ranks   string
+		rounds  uint64
+	}{{1, "threads", 500}, {4, "threads", 300}, {4, "processes", 300}} {
+		t.Run(fmt.Sprintf("2 nodes of %d devices, %s", c.devices, c.ranks), func(t *testing.T) {
+			t.Parallel()
+			simulate := fmt.Sprintf("a10x%d", c.devices)
+			nodes := []*server{up(t, simulate), up(t, simulate)}
+			var gangs []gang
+			for i := range 2 {
+				g := gang{fmt.Sprintf("gang-%d", i), filepath.Join(t.TempDir(), "counter"), 2 * c.devices}
+				for k := range nodes {
+					nodes[(i+k)%2].must("submit", "--name", g.name, "--gpu", "0.30..", "--mem", "4Gi", "--devices", fmt.Sprint(c.devices), "--",
+						program, g.counter, fmt.Sprint(c.devices), c.ranks, "50", fmt.Sprint(g.devices))
+				}
+				gangs = append(gangs, g)
+			}
+			goOn(nodes[0], gangs, 1) // both have begun
+			goOn(nodes[0], gangs, c.rounds)
+			nodes[0].must("submit", "--name", "hog", "--gpu", "0.20..", "--mem", "2Gi", "--", trainer, "--seconds", "1000", "--kernel-us", endless)
+			eventually(t, "its kernel on the device", func() bool {
+				usage := read[api.Workload](nodes[0], "show", "hog").Status.Usage
+				return len(usage) == 1 && usage[0].Launches > 0
+			})
+			goOn(nodes[0], gangs, 100)
+			for _, s := range nodes {
+				for _, g := range gangs {
+					if work := read[api.Workload](s, "show", g.name); work.Status.Phase != api.Running {
+						t.Errorf("%s: %+v", g.name, work.Status)
+					}
 				}
 			}
 		})

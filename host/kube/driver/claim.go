@@ -35,7 +35,7 @@ func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device
 		if result.Pool != pool || at < 0 {
 			return node.Task{}, fmt.Errorf("request %s was given device %s of pool %s; this is node %s, which has no such device", result.Request, result.Device, result.Pool, pool)
 		}
-		config, err := configOf(claim, result.Request)
+		config, err := ConfigOf(claim.Status.Allocation.Devices.Config, result.Request)
 		if err != nil {
 			return node.Task{}, fmt.Errorf("request %s: %w", result.Request, err)
 		}
@@ -52,11 +52,11 @@ func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device
 	return task, nil
 }
 
-// configOf is the ShareConfig that holds for a request: of those of class and claim that are meant for it, the last.
-func configOf(claim *resourceapi.ResourceClaim, request string) (v1alpha1.ShareConfig, error) {
+// ConfigOf is the ShareConfig that holds for a request: of those of class and claim that are meant for it, the last.
+func ConfigOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (v1alpha1.ShareConfig, error) {
 	main, _, _ := strings.Cut(request, "/") // the other half names one of several alternatives
 	var config v1alpha1.ShareConfig
-	for _, c := range claim.Status.Allocation.Devices.Config {
+	for _, c := range configs {
 		if c.Opaque == nil || c.Opaque.Driver != Name {
 			continue
 		}

@@ -24,7 +24,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
-	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
@@ -256,7 +255,10 @@ func TestTellAfterACeilingChanged(t *testing.T) {
 
 // What the API server knows of a Share is what we write of it, each with a description.
 func TestShareSchema(t *testing.T) {
-	first, _, _ := strings.Cut(string(deploy.Shares), "\n---\n")
+	raw, err := os.ReadFile("../../../deploy/chart/files/crds/shares.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -265,7 +267,7 @@ func TestShareSchema(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal([]byte(first), &definition); err != nil {
+	if err := yaml.Unmarshal(raw, &definition); err != nil {
 		t.Fatal(err)
 	}
 	if v := definition.Spec.Versions; len(v) != 1 || "aliquot.dev/"+v[0].Name != v1alpha1.APIVersion {

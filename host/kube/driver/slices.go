@@ -16,15 +16,15 @@ import (
 func offered(pool string, devices []node.Device) resourceslice.DriverResources {
 	all := make([]resourceapi.Device, len(devices))
 	for i, d := range devices {
-		all[i] = published(d)
+		all[i] = Published(d)
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
 		pool: {Slices: []resourceslice.Slice{{Devices: all}}},
 	}}
 }
 
-// published is a device as the cluster sees it.
-func published(d node.Device) resourceapi.Device {
+// Published is a device as the cluster sees it.
+func Published(d node.Device) resourceapi.Device {
 	shared := true
 	return resourceapi.Device{
 		Name:       deviceName(d.UUID),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -42,17 +44,47 @@ type world struct {
 	devices    string
 	run        string // the agent's run folder
 	state      string
-	agent      *testcluster.Process
-	agents     int
+	agent      *testcluster.Process // nil: agents are pods
 }
 
-// begin starts a cluster and an agent on it with these simulated devices.
+// begin starts a cluster and an agent on it, as a process of the node, with these simulated devices.
 func begin(t *testing.T, devices string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	return beginWith(t, devices, map[string]any{})
+}
+
+// beginWith is begin with more values of the chart, of which it installs nothing that runs unless they say so.
+func beginWith(t *testing.T, devices string, values map[string]any) *world {
+	t.Helper()
+	w := beginEmpty(t, devices)
+	all := map[string]any{}
+	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
+		all[component] = map[string]any{"enabled": false}
+	}
+	maps.Copy(all, values)
+	w.install(all)
+	var err error
+	w.kubeconfig, err = w.KubeconfigOf(w.ctx, "aliquot", "aliquot-agent")
+	w.no(err)
+	w.startAgent()
+	return w
+}
+
+// beginEmpty starts a cluster in which nothing of Aliquot is yet. Its nodes are to have these simulated devices.
+func beginEmpty(t *testing.T, devices string) *world {
+	t.Helper()
+	w := beginCluster(t, devices, false)
+	w.loadExamples()
+	return w
+}
+
+// beginCluster starts a cluster, control: without a node, and builds what is to run beside it.
+func beginCluster(t *testing.T, devices string, control bool) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
 	cluster, err := testcluster.Start(ctx, testcluster.Config{
-		Cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), State: "/var/lib/aliquot-e2e",
+		Cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), State: "/var/lib/aliquot-e2e", Control: control,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -60,7 +92,7 @@ func begin(t *testing.T, devices string) *world {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", cluster.Log("agent"))
+			t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", cluster.Log("agent"), cluster.Log("scheduler"))
 		}
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -74,13 +106,22 @@ func begin(t *testing.T, devices string) *world {
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the agent: %v\n%s", err, said)
 	}
-	w.no(cluster.Create(ctx, deploy.Agent))
-	w.no(cluster.Create(ctx, deploy.Shares))
-	w.kubeconfig, err = cluster.KubeconfigOf(ctx, "aliquot", "aliquot-agent")
-	w.no(err)
-	w.loadExamples()
-	w.startAgent()
 	return w
+}
+
+// install makes what users install, with these values of the chart.
+func (w *world) install(values map[string]any) {
+	w.Helper()
+	objects, err := w.chart().Render(values)
+	w.no(err)
+	w.no(w.Create(w.ctx, deploy.Stream(objects)))
+}
+
+func (w *world) chart() deploy.Chart {
+	w.Helper()
+	chart, err := deploy.Read(filepath.Join(root, "deploy", "chart"))
+	w.no(err)
+	return chart
 }
 
 // no fails the test on an error.
@@ -94,20 +135,31 @@ func (w *world) no(err error) {
 // startAgent starts the agent, also after one that was killed and with more options, and waits until kubelet knows it and its devices are offered.
 func (w *world) startAgent(options ...string) {
 	w.Helper()
+	w.startAgentWith(nil, options...)
+	select {
+	case <-w.agent.Ended():
+		w.Fatalf("the agent has ended:\n%s", w.agent.Log())
+	default:
+	}
+}
+
+// startAgentWith is startAgent with more in its environment. Where that has it end, it waits until then.
+func (w *world) startAgentWith(environment []string, options ...string) {
+	w.Helper()
+	before := strings.Count(w.Log("agent"), "msg=serving")
 	var err error
-	w.agent, err = w.Start("agent", nil, w.program, append([]string{
+	w.agent, err = w.Start("agent", environment, w.program, append([]string{
 		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
 		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
 	}, options...)...)
 	w.no(err)
-	w.agents++
-	w.eventually("the agent serves", func() (bool, string) {
+	w.eventually("the agent serves or has ended", func() (bool, string) {
 		select {
 		case <-w.agent.Ended():
-			w.Fatalf("the agent has ended:\n%s", w.agent.Log())
+			return true, ""
 		default:
 		}
-		return strings.Count(w.agent.Log(), "msg=serving") == w.agents, w.agent.Log()
+		return strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
 	})
 }
 
@@ -160,10 +212,20 @@ type work struct {
 	command []string
 
 	libraries string // where it looks for libraries first; empty: nowhere
+	scheduler string // that places it; empty: the stock one
+	labels    map[string]string
+	queue     string // empty: its namespace's
+	grace     int64  // seconds that it has to end; 0: it is gone from the API server at once
 }
 
 // submit makes a claim's template and a pod that uses it.
 func (w *world) submit(one work) {
+	w.Helper()
+	w.create(w.sharing(one))
+}
+
+// sharing is a pod with a share, and makes its claim's template.
+func (w *world) sharing(one work) *corev1.Pod {
 	w.Helper()
 	request := resourceapi.DeviceRequest{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
 		DeviceClassName: driver.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
@@ -186,7 +248,7 @@ func (w *world) submit(one work) {
 	pod := w.pod(one)
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimTemplateName: &one.name}}
 	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "share"}}
-	w.create(pod)
+	return pod
 }
 
 // wholes is how containers ask for whole devices, by number.
@@ -202,15 +264,18 @@ func (w *world) submitWhole(one work) {
 
 // pod is one with a single container and no device.
 func (w *world) pod(one work) *corev1.Pod {
-	none := int64(0)
+	var annotations map[string]string
+	if one.queue != "" {
+		annotations = map[string]string{annotation.Queue: one.queue}
+	}
 	var environment []corev1.EnvVar
 	if one.libraries != "" {
 		environment = append(environment, corev1.EnvVar{Name: "LD_LIBRARY_PATH", Value: one.libraries})
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: one.name},
+		ObjectMeta: metav1.ObjectMeta{Name: one.name, Labels: one.labels, Annotations: annotations},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &none,
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &one.grace, SchedulerName: one.scheduler,
 			Containers: []corev1.Container{{
 				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
 			}},

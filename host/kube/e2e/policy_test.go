@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -20,7 +18,7 @@ import (
 // bounded checks that the agent's account writes of its own node and driver alone. Nothing of it is kept: these are dry runs.
 func (w *world) bounded() {
 	w.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	config, err := w.RESTOf(w.kubeconfig)
 	w.no(err)
 	agent, err := kubernetes.NewForConfig(config)
 	w.no(err)
@@ -80,7 +78,7 @@ func (w *world) unbound(dry metav1.CreateOptions) {
 	w.Helper()
 	token, err := w.client.CoreV1().ServiceAccounts("aliquot").CreateToken(w.ctx, "aliquot-agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	w.no(err)
-	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	config, err := w.RESTOf(w.kubeconfig)
 	w.no(err)
 	config.BearerToken = token.Status.Token
 	anywhere, err := kubernetes.NewForConfig(config)
@@ -93,17 +91,7 @@ func (w *world) unbound(dry metav1.CreateOptions) {
 		}, dry)
 		return err
 	})
-	for _, name := range []string{"aliquot-agent-slices", "aliquot-agent-events"} {
-		_, err := testcluster.AwaitObject(w.ctx, w.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), name, "a policy without doubts",
-			func(policy *admissionv1.ValidatingAdmissionPolicy) (bool, error) {
-				checked := policy.Status.TypeChecking
-				if checked != nil && len(checked.ExpressionWarnings) > 0 {
-					return false, fmt.Errorf("the API server warns: %v", checked.ExpressionWarnings)
-				}
-				return checked != nil && policy.Status.ObservedGeneration == policy.Generation, nil
-			})
-		w.no(err)
-	}
+	w.withoutDoubts("aliquot-agent-slices", "aliquot-agent-events")
 }
 
 // refused waits until an attempt is refused with these words, for a policy is in force a moment after it was made; without words it must succeed.

@@ -71,12 +71,24 @@ func (w *world) pids(name string) map[int]bool {
 	w.Helper()
 	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
 	w.no(err)
+	return w.processesOf(string(pod.UID))
+}
+
+// processesOf are those of a pod's containers, by its UID.
+func (w *world) processesOf(uid string) map[int]bool {
+	w.Helper()
+	return w.processesIn("pod" + uid)
+}
+
+// processesIn are those in control groups with this in their names.
+func (w *world) processesIn(group string) map[int]bool {
+	w.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	w.no(err)
 	found := map[int]bool{}
 	for _, file := range files {
 		of, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(of), "pod"+string(pod.UID)) {
+		if err != nil || !strings.Contains(string(of), group) {
 			continue // it has ended
 		}
 		pid, err := strconv.Atoi(strings.Split(file, "/")[2])

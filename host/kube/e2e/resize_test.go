@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 	"github.com/aliquot-dev/aliquot/node/page"
@@ -76,7 +75,7 @@ func (w *world) refuses(shares dynamic.ResourceInterface, name string) {
 // sharesAs are the Shares as an account sees them.
 func (w *world) sharesAs(kubeconfig string) dynamic.ResourceInterface {
 	w.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := w.RESTOf(kubeconfig)
 	w.no(err)
 	client, err := dynamic.NewForConfig(config)
 	w.no(err)

@@ -149,6 +149,9 @@ func (w *world) empty() {
 		w.no(err)
 		return len(left.Items) == 0, fmt.Sprint(left.Items)
 	})
+	if w.agent == nil {
+		return
+	}
 	select {
 	case <-w.agent.Ended():
 		w.Error("the agent has ended")

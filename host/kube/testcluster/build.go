@@ -32,17 +32,18 @@ type part struct {
 	tags     string
 	cgo      bool
 	link     string // flags of the linker
+	only     string // what alone needs it: a node, or a control plane without one; empty: both
 }
 
 // parts are all there are. runc is in part C: it enters namespaces before its first line of Go, and kubelet asks it to filter system calls,
 // for which it needs libseccomp.
 var parts = []part{
 	{name: "etcd", version: "3.6.16", programs: map[string]string{"etcd": "server"}},
-	{name: "runc", version: "1.4.3", programs: map[string]string{"runc": "runc"}, tags: "seccomp", cgo: true},
-	{name: "cni", version: "1.9.1", programs: map[string]string{"ptp": "ptp", "loopback": "loopback", "host-local": "host-local"}},
+	{name: "runc", version: "1.4.3", programs: map[string]string{"runc": "runc"}, tags: "seccomp", cgo: true, only: aNode},
+	{name: "cni", version: "1.9.1", programs: map[string]string{"ptp": "ptp", "loopback": "loopback", "host-local": "host-local"}, only: aNode},
 	{
 		name: "containerd", version: "2.2.9", programs: map[string]string{"containerd": "containerd", "containerd-shim-runc-v2": "containerd-shim-runc-v2", "ctr": "ctr"},
-		tags: "no_btrfs,no_zfs,no_devmapper,no_aufs",
+		tags: "no_btrfs,no_zfs,no_devmapper,no_aufs", only: aNode,
 	},
 	{
 		name: "kubernetes", version: "1.36.3", programs: map[string]string{
@@ -51,7 +52,13 @@ var parts = []part{
 		},
 		link: "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3",
 	},
+	{name: "kwok", version: "0.7.0", programs: map[string]string{"kwok": "kwok"}, only: noNode},
 }
+
+const (
+	aNode  = "node"
+	noNode = "no node"
+)
 
 // programs is where the programs are, by name.
 type programs map[string]string
@@ -73,11 +80,12 @@ func (p part) key() (string, error) {
 // Build builds what is not in the cache yet, one part after the other since the compiler uses all processors by itself. With an empty
 // cache it takes minutes; a part that is there is not looked at again. It is no error that others build into the same cache.
 func Build(ctx context.Context, cache string, log *slog.Logger) error {
-	_, err := build(ctx, cache, orDiscard(log))
+	_, err := build(ctx, cache, aNode, orDiscard(log))
 	return err
 }
 
-func build(ctx context.Context, cache string, log *slog.Logger) (programs, error) {
+// build builds what is needed for a node, or for a control plane alone.
+func build(ctx context.Context, cache, whose string, log *slog.Logger) (programs, error) {
 	if cache == "" {
 		return nil, errors.New("build the test cluster: nobody said where to keep what is built; set Config.Cache (ALIQUOT_KUBE_CACHE)")
 	}
@@ -95,6 +103,9 @@ func build(ctx context.Context, cache string, log *slog.Logger) (programs, error
 	defer lock.Close()
 	all := programs{}
 	for _, p := range parts {
+		if p.only != "" && p.only != whose {
+			continue
+		}
 		key, err := p.key()
 		if err != nil {
 			return nil, fmt.Errorf("build %s: %w", p.name, err)
@@ -111,6 +122,9 @@ func build(ctx context.Context, cache string, log *slog.Logger) (programs, error
 		for name, file := range p.programs {
 			all[name] = filepath.Join(folder, file)
 		}
+	}
+	if whose == noNode {
+		return all, nil
 	}
 	// The program of the images is this module's own: the compiler's cache knows whether it changed.
 	all["pod"] = filepath.Join(cache, "pod")

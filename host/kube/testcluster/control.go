@@ -7,26 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 // within is how long one part may take until it is ready. It is long because two processors may be busy with much else.
 const within = 2 * time.Minute
 
-// startControl starts etcd, the API server, the controller manager and the scheduler.
-func (c *Cluster) startControl(ctx context.Context) error {
+// startStore starts etcd and the API server.
+func (c *Cluster) startStore(ctx context.Context) error {
 	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := c.startServer(ctx); err != nil {
-		return err
-	}
+	return c.startServer(ctx)
+}
+
+// startControllers starts the controller manager and the scheduler.
+func (c *Cluster) startControllers() error {
 	_, err := c.Start("kube-controller-manager", nil, c.programs["kube-controller-manager"],
 		"--kubeconfig="+c.state.kubeconfig("controller-manager"), "--authentication-kubeconfig="+c.state.kubeconfig("controller-manager"),
 		"--authorization-kubeconfig="+c.state.kubeconfig("controller-manager"), "--leader-elect=false", "--use-service-account-credentials",
@@ -64,27 +68,49 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	return etcd.ready(ctx, func(ctx context.Context) error { return get(ctx, client, clients+"/readyz") })
 }
 
-// startServer starts the API server and makes the cluster's client.
-func (c *Cluster) startServer(ctx context.Context) error {
-	server, err := c.Start("kube-apiserver", nil, c.programs["kube-apiserver"],
-		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", c.ports.etcd), "--etcd-cafile="+c.state.pki("ca.crt"),
-		"--etcd-certfile="+c.state.pki("etcd.crt"), "--etcd-keyfile="+c.state.pki("etcd.key"),
-		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.apiserver), "--endpoint-reconciler-type=none",
-		"--client-ca-file="+c.state.pki("ca.crt"), "--tls-cert-file="+c.state.pki("apiserver.crt"), "--tls-private-key-file="+c.state.pki("apiserver.key"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.state.pki("accounts.key"),
-		"--service-account-signing-key-file="+c.state.pki("accounts.key"), "--service-cluster-ip-range=10.96.0.0/16",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-		"--kubelet-certificate-authority="+c.state.pki("ca.crt"), "--kubelet-client-certificate="+c.state.pki("apiserver-kubelet.crt"),
-		"--kubelet-client-key="+c.state.pki("apiserver-kubelet.key"), "--kubelet-preferred-address-types=InternalIP")
-	if err != nil {
-		return err
-	}
-	if c.rest, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
+// startServer makes the cluster's client and starts the API server.
+func (c *Cluster) startServer(ctx context.Context) (err error) {
+	if c.rest, err = c.RESTOf(c.Kubeconfig()); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	c.rest.QPS, c.rest.Burst = -1, 0 // a test waits for the cluster, not for its own client
 	if c.client, err = kubernetes.NewForConfig(c.rest); err != nil {
 		return fmt.Errorf("make a client: %w", err)
+	}
+	return c.runServer(ctx)
+}
+
+// RESTOf is how one with a kubeconfig connects. A test waits for the cluster, not for its own client; and with a dialer of its own this does not share
+// connections and certificates, which client-go keeps by the names of their files, with an earlier cluster's.
+func (c *Cluster) RESTOf(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = -1, 0
+	config.Dial = (&net.Dialer{}).DialContext
+	return config, nil
+}
+
+// runServer starts the API server, and waits until it answers.
+func (c *Cluster) runServer(ctx context.Context) error {
+	args := []string{
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", c.ports.etcd), "--etcd-cafile=" + c.state.pki("ca.crt"),
+		"--etcd-certfile=" + c.state.pki("etcd.crt"), "--etcd-keyfile=" + c.state.pki("etcd.key"),
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.apiserver), "--endpoint-reconciler-type=none",
+		"--client-ca-file=" + c.state.pki("ca.crt"), "--tls-cert-file=" + c.state.pki("apiserver.crt"), "--tls-private-key-file=" + c.state.pki("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.state.pki("accounts.key"),
+		"--service-account-signing-key-file=" + c.state.pki("accounts.key"), "--service-cluster-ip-range=10.96.0.0/16",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--enable-aggregator-routing", // webhooks' services are found by their pods: there is no kube-proxy
+		"--kubelet-certificate-authority=" + c.state.pki("ca.crt"), "--kubelet-client-certificate=" + c.state.pki("apiserver-kubelet.crt"),
+		"--kubelet-client-key=" + c.state.pki("apiserver-kubelet.key"), "--kubelet-preferred-address-types=InternalIP",
+	}
+	if c.control {
+		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
+	}
+	server, err := c.Start("kube-apiserver", nil, c.programs["kube-apiserver"], args...)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -5,7 +5,7 @@
 //
 // It changes nothing of the machine for longer than it runs: processes are in control groups of its own and are ended by these,
 // mounts, network namespaces and what kubelet writes elsewhere are taken back by Stop, or, where that never ran, by the next
-// Start of the same folder. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
+// Start of the same folder. Config.Control leaves the node out, and everything that is only for one, and builds KWOK. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
 //
 // It needs root, Linux with overlayfs and control groups of version 1 or 2, a C compiler, pkg-config and libseccomp's headers for runc
 // (scripts/setup kube installs them), and an address beside loopback's, since kubelet takes none of loopback for its node.
@@ -29,6 +29,10 @@ type Config struct {
 	// back first; one that still runs is left alone and Start fails.
 	State string
 
+	// Control has etcd and the API server run alone, for many nodes that only seem to be there: no controllers, no scheduler, no node, so
+	// new nodes do not get the taint that a controller would take off again, and namespaces no default account.
+	Control bool
+
 	// Log gets a line for each thing that is begun; nil: nobody is told.
 	Log *slog.Logger
 }
@@ -39,6 +43,7 @@ const NodeName = "node1"
 // Cluster is one that runs. Its methods may be called from several goroutines, but Stop last.
 type Cluster struct {
 	log      *slog.Logger
+	control  bool
 	programs programs
 	state    state
 	lock     *os.File
@@ -68,8 +73,14 @@ func (c *Cluster) CDI() string { return c.state.path("cdi") }
 // Logs is the folder of the logs of all processes, and of pods.
 func (c *Cluster) Logs() string { return c.state.path("log") }
 
+// Program is the path of a program that was built for it, by its name: kwok is, for a control plane alone.
+func (c *Cluster) Program(name string) string { return c.programs[name] }
+
 // Folder is the cluster's own, for what a test adds to it: it is removed by Stop.
 func (c *Cluster) Folder() string { return string(c.state) }
+
+// Group is the cluster's control group, as a path below the root of each hierarchy: what is in it ends with the cluster.
+func (c *Cluster) Group() string { return c.group.name }
 
 // Log is what one of the cluster's processes has said: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd,
 // kubelet, or one that was started beside them.

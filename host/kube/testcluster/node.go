@@ -24,30 +24,18 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	if err := c.writeNode(); err != nil {
 		return fmt.Errorf("configure the node: %w", err)
 	}
-	containerd, err := c.Start("containerd", nil, c.programs["containerd"], "--config="+c.state.path("containerd.toml"))
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err = containerd.ready(ctx, func(ctx context.Context) error {
-		return c.runtime(func(connection grpc.ClientConnInterface) error {
-			_, err := cri.NewRuntimeServiceClient(connection).Version(ctx, &cri.VersionRequest{})
-			return err
-		})
-	})
-	if err != nil {
+	if err := c.runContainerd(ctx); err != nil {
 		return err
 	}
 	if err := c.Load(ctx, Image{Name: pause, Files: map[string]string{"/pod": c.programs["pod"]}, Command: []string{"/pod"}}); err != nil {
 		return err
 	}
-	_, err = c.Start("kubelet", nil, c.programs["kubelet"], "--kubeconfig="+c.state.kubeconfig("kubelet"),
-		"--config="+c.state.path("kubelet.json"), "--root-dir="+c.state.path("kubelet"), "--hostname-override="+NodeName)
-	if err != nil {
+	if err := c.runKubelet(ctx); err != nil {
 		return err
 	}
-	_, err = AwaitObject(ctx, c.client.CoreV1().Nodes(), NodeName, "a ready node", func(node *corev1.Node) (bool, error) {
+	_, err := AwaitObject(ctx, c.client.CoreV1().Nodes(), NodeName, "a ready node", func(node *corev1.Node) (bool, error) {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady {
 				return condition.Status == corev1.ConditionTrue, nil
@@ -61,6 +49,27 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	// Pods are refused until their account is there.
 	_, err = AwaitObject(ctx, c.client.CoreV1().ServiceAccounts("default"), "default", "the account of pods",
 		func(*corev1.ServiceAccount) (bool, error) { return true, nil })
+	return err
+}
+
+// runContainerd starts containerd, and waits until it answers.
+func (c *Cluster) runContainerd(ctx context.Context) error {
+	containerd, err := c.Start("containerd", nil, c.programs["containerd"], "--config="+c.state.path("containerd.toml"))
+	if err != nil {
+		return err
+	}
+	return containerd.ready(ctx, func(ctx context.Context) error {
+		return c.runtime(func(connection grpc.ClientConnInterface) error {
+			_, err := cri.NewRuntimeServiceClient(connection).Version(ctx, &cri.VersionRequest{})
+			return err
+		})
+	})
+}
+
+// runKubelet starts kubelet. What it does is for others to see.
+func (c *Cluster) runKubelet(context.Context) error {
+	_, err := c.Start("kubelet", nil, c.programs["kubelet"], "--kubeconfig="+c.state.kubeconfig("kubelet"),
+		"--config="+c.state.path("kubelet.json"), "--root-dir="+c.state.path("kubelet"), "--hostname-override="+NodeName)
 	return err
 }
 

@@ -70,6 +70,12 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
+// End asks it to end (SIGTERM) and waits until it has; what it started runs on.
+func (p *Process) End() {
+	_ = p.command.Process.Signal(syscall.SIGTERM) // it has ended already, at worst
+	<-p.ended
+}
+
 // Log is what it has said so far.
 func (p *Process) Log() string {
 	said, err := os.ReadFile(p.log)
@@ -82,12 +88,17 @@ func (p *Process) Log() string {
 // often is how far apart is looked whether something is so that nobody tells of.
 const often = 50 * time.Millisecond
 
+// answers is for how long one look waits for an answer: a process that is just starting may take a connection and never answer on it.
+const answers = 10 * time.Second
+
 // ready waits until check says nothing against it. It ends early where the process does.
 func (p *Process) ready(ctx context.Context, check func(context.Context) error) error {
 	look := time.NewTicker(often)
 	defer look.Stop()
 	for {
-		err := check(ctx)
+		one, cancel := context.WithTimeout(ctx, answers)
+		err := check(one)
+		cancel()
 		if err == nil {
 			return nil
 		}

@@ -10,7 +10,8 @@ import (
 // stopWithin is how long ending a cluster may take.
 const stopWithin = time.Minute
 
-// Start builds what is missing and starts a cluster; when it returns, the node is ready and pods run. It takes back first what a killed
+// Start builds what is missing and starts a cluster; when it returns, the node is ready and pods run, or, without a node, the API server
+// answers. It takes back first what a killed
 // cluster of the same folder left. After an error nothing of it runs, and its logs are in the error.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	s, err := checkState(config.State)
@@ -18,7 +19,11 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, err
 	}
 	log := orDiscard(config.Log)
-	built, err := build(ctx, config.Cache, log)
+	whose := aNode
+	if config.Control {
+		whose = noNode
+	}
+	built, err := build(ctx, config.Cache, whose, log)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, programs: built, state: s, lock: lock}
+	c := &Cluster{log: log, control: config.Control, programs: built, state: s, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -40,7 +45,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a test cluster: %w", err), c.Stop())
 	}
-	log.Info("the node is ready", "took", time.Since(begun).Round(time.Second), "kubeconfig", c.Kubeconfig())
+	log.Info("it is ready", "took", time.Since(begun).Round(time.Second), "kubeconfig", c.Kubeconfig())
 	return c, nil
 }
 
@@ -48,8 +53,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.state.make(); err != nil {
 		return err
 	}
-	if err := takeNote(c.state); err != nil {
-		return err
+	if !c.control { // which changes nothing elsewhere, and must not take back what a node beside it does
+		if err := takeNote(c.state); err != nil {
+			return err
+		}
 	}
 	if err := c.group.make(); err != nil {
 		return err
@@ -61,7 +68,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.certify(); err != nil {
 		return err
 	}
-	if err := c.startControl(ctx); err != nil {
+	if err := c.startStore(ctx); err != nil || c.control {
+		return err
+	}
+	if err := c.startControllers(); err != nil {
 		return err
 	}
 	return c.startNode(ctx)

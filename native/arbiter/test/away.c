@@ -185,11 +185,27 @@ void test_stale_slots(void)
 	rig_close(&rig);
 }
 
+/* What the page of a device says that it is sick of, read whole; false: of nothing. */
+static bool sick(const struct alq_device *d, char uid[ALQ_UID_LEN], int *pid)
+{
+	uint32_t seq;
+	bool is;
+	do {
+		seq = __atomic_load_n(&d->seq, __ATOMIC_SEQ_CST);
+		is = load(&d->stall_since_ns) != 0;
+		memcpy(uid, d->stall_uid, ALQ_UID_LEN);
+		*pid = (int)load(&d->stall_pid);
+	} while ((seq & 1) != 0 || seq != __atomic_load_n(&d->seq, __ATOMIC_SEQ_CST));
+	return is;
+}
+
 /* Two tenants beside each other until the device is sick: the hog's work does not end, the owner launches again and again. Where `again`, the
  * hog's process registers anew each time that the owner has launched. */
 static void fall_sick(struct rig *rig, const struct alq_device *d, struct pages *hog, struct tenant *h, struct tenant *owner, bool again)
 {
-	for (uint64_t until = rig_now() + 10000 * MS; !load(&d->stall_since_ns);) {
+	char uid[ALQ_UID_LEN];
+	int pid;
+	for (uint64_t until = rig_now() + 10000 * MS; !sick(d, uid, &pid);) {
 		CHECK(rig_now() < until, "never sick%s", again ? " of a process that registers again and again" : "");
 		rig_gate(owner, 0);
 		rig_launch(owner, 0, 4 * MS);
@@ -203,8 +219,7 @@ static void fall_sick(struct rig *rig, const struct alq_device *d, struct pages 
 		CHECK(rig_register(rig, "hog", hog, (int32_t)old.slot, h) == ALQ_OK && h->slot == old.slot, "not its slot");
 		rig_leave(&old);
 	}
-	CHECK(!strcmp((const char *)d->stall_uid, "hog") && load(&d->stall_pid) == getpid(), "sick of %s, process %d", (const char *)d->stall_uid,
-		load(&d->stall_pid));
+	CHECK(!strcmp(uid, "hog") && pid == getpid(), "sick of %s, process %d", uid, pid);
 }
 
 /*

@@ -177,6 +177,7 @@ static bool test_killed(const char *name, int hit)
 	struct pages p[3] = {rig_task(&rig, "a", 1, D0, 250, 800, GIB, 8 * GIB), rig_task(&rig, "b", 1, D0, 500, 800, GIB, 8 * GIB),
 		rig_task(&rig, "c", 1, D0, 100, 800, GIB, 8 * GIB)};
 	pid_t child = 0;
+	store(&p[1].ctl->grant[0].policy_flags, ALQ_POLICY_LEND_MEM);
 	if (!strncmp(point, "arbiter.adopt", 13)) {
 		rig_start(&rig, point);
 		status = rig_wait(&rig);
@@ -208,7 +209,13 @@ static bool test_killed(const char *name, int hit)
 				rig_done(&t, 0);
 			}
 			rig_register(&rig, "b", &p[1], -1, &t);
-			rig_mem(&t, 0, 7 * GIB, &granted);
+			store(&p[1].tel->slot[t.slot].grant[0].mem_used, 7 * GIB);
+			rig_mem(&t, 0, 7 * GIB, &granted); /* with the floor of c, */
+			struct tenant owner;
+			rig_register(&rig, "c", &p[2], -1, &owner);
+			rig_mem_ask(&owner, 0, GIB); /* which wants it and is told to wait */
+			WAIT(load(&d->mem_wanted) != 0);
+			rig_leave(&owner);
 			rig_leave(&t);
 			rig_try(&rig, "del c", answer, sizeof answer);
 			rig_try(&rig, "quit", answer, sizeof answer);
@@ -226,8 +233,9 @@ static bool test_killed(const char *name, int hit)
 		CHECK(rig_register(&rig, "a", &p[0], -1, &a) == ALQ_OK && rig_register(&rig, "b", &p[1], -1, &b) == ALQ_OK, "refused");
 	uint64_t sum = 0;
 	for (int i = 0; i < 3; i++)
-		sum += load(&p[i].ctl->grant[0].mem_granted) > GIB ? load(&p[i].ctl->grant[0].mem_granted) : GIB;
+		sum += load(&p[i].ctl->grant[0].mem_granted);
 	CHECK(sum <= 10 * GIB, "%s: %llu bytes granted, more than there is", point, (unsigned long long)sum);
+	CHECK(load(&d->mem_reserved) <= 10 * GIB, "%s: floors cannot be had", point);
 	if (child) {
 		CHECK(load(&p[0].ctl->grant[0].mem_granted) >= 2 * GIB, "%s: memory in use was taken away", point);
 		CHECK(rig_register(&rig, "a", &p[0], (int32_t)a.slot, &again) == ALQ_OK && again.slot == a.slot, "%s: not its slot", point);
@@ -352,12 +360,16 @@ int main(int argc, char **argv)
 {
 	static const char *const points[] = {"arbiter.adopt.devices", "arbiter.adopt.tasks", "arbiter.add.mapped", "arbiter.slot.cleared",
 		"arbiter.register.before", "arbiter.gate.before", "arbiter.gate.after", "arbiter.book.half", "arbiter.device.half",
-		"arbiter.memory.before", "arbiter.memory.after", "arbiter.memory.lowered", "arbiter.del.moved", "arbiter.quit.written"};
+		"arbiter.memory.before", "arbiter.memory.after", "arbiter.memory.lowered", "arbiter.memory.lent", "arbiter.floor.wanted", "arbiter.del.moved", "arbiter.quit.written"};
 	CHECK(argc > 1, "usage: %s ARBITER", argv[0]);
 	program = argv[1];
 	test_leases();
 	test_ungated_and_resize();
 	test_memory();
+	test_lend();
+	test_lend_hung_up();
+	test_lend_away();
+	test_lend_race();
 	test_tenant_dies();
 	test_stopped_arbiter();
 	test_versions();

@@ -25,6 +25,12 @@ void test_versions(void);
 void test_stale_slots(void);
 void test_stalls(void);
 
+/* lend.c */
+void test_lend(void);
+void test_lend_hung_up(void);
+void test_lend_away(void);
+void test_lend_race(void);
+
 /* hostile.c */
 void test_hostile_bell(void);
 void test_hostile_page(void);

@@ -24,6 +24,7 @@
 #define store(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 
 static struct rig *current;
+uint32_t rig_shim_version = ALQ_SHIM_WAITS;
 
 static void remove_folder(const char *path)
 {
@@ -219,7 +220,7 @@ uint32_t rig_register(struct rig *rig, const char *uid, const struct pages *page
 	struct alq_welcome welcome = {0};
 	struct iovec iov = {.iov_base = &welcome, .iov_len = sizeof welcome};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-	struct alq_hello hello = {.type = ALQ_HELLO, .magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .slot = slot};
+	struct alq_hello hello = {.type = ALQ_HELLO, .magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .shim_version = rig_shim_version, .slot = slot};
 	snprintf(path, sizeof path, "%s/tasks/%s/arbiter.sock", rig->run, uid);
 	*tenant = (struct tenant){.pages = *pages, .line = dial(path), .bell = -1};
 	CHECK(tenant->line >= 0, "connect to %s: %s", path, strerror(errno));
@@ -244,11 +245,27 @@ void rig_leave(struct tenant *t)
 	close(t->bell);
 }
 
-uint32_t rig_mem(struct tenant *t, uint32_t grant, uint64_t want, uint64_t *granted)
+void rig_mem_ask(struct tenant *t, uint32_t grant, uint64_t want)
 {
 	struct alq_mem_ask ask = {.type = ALQ_MEM_ASK, .grant = grant, .want = want};
-	struct alq_mem_answer answer = {0};
 	CHECK(send(t->line, &ask, sizeof ask, MSG_NOSIGNAL) == sizeof ask, "ask: %s", strerror(errno));
+}
+
+bool rig_mem_answered(struct tenant *t, uint32_t *status)
+{
+	struct alq_mem_answer answer = {0};
+	ssize_t n = recv(t->line, &answer, sizeof answer, MSG_DONTWAIT);
+	if (n < 0 && errno == EAGAIN)
+		return false;
+	CHECK(n == sizeof answer && answer.type == ALQ_MEM_ANSWER, "no answer: %s", strerror(errno));
+	*status = answer.status;
+	return true;
+}
+
+uint32_t rig_mem(struct tenant *t, uint32_t grant, uint64_t want, uint64_t *granted)
+{
+	struct alq_mem_answer answer = {0};
+	rig_mem_ask(t, grant, want);
 	CHECK(recv(t->line, &answer, sizeof answer, 0) == sizeof answer && answer.type == ALQ_MEM_ANSWER, "no answer: %s", strerror(errno));
 	if (granted)
 		*granted = answer.granted;

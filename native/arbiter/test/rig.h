@@ -52,6 +52,10 @@ void rig_policy(struct alq_ctl_grant *grant, uint32_t floor, uint32_t ceiling, u
 uint32_t rig_register(struct rig *rig, const char *uid, const struct pages *pages, int32_t slot, struct tenant *tenant);
 void rig_leave(struct tenant *tenant);
 uint32_t rig_mem(struct tenant *tenant, uint32_t grant, uint64_t want, uint64_t *granted);
+/* The same in two parts. rig_mem_answered: false as long as there is no answer. */
+void rig_mem_ask(struct tenant *tenant, uint32_t grant, uint64_t want);
+bool rig_mem_answered(struct tenant *tenant, uint32_t *status);
+extern uint32_t rig_shim_version; /* that tenants register with */
 /* Waits at the gate as the shim does, until it is open and its deadline ahead. */
 void rig_gate(struct tenant *tenant, int grant);
 /* As if it launched `ns` of work, which ends when rig_done is called. */

@@ -24,18 +24,21 @@ static struct world *begin(uint64_t seed)
 	return world_new(seed, 1);
 }
 
-/* Time goes by with a look each heartbeat. Says at how many of them the device was sick. */
+/* Time goes by with a look each heartbeat, and between them. Says at how many of them the device was sick. */
 static int looks(struct world *w, uint64_t length)
 {
 	int sick = 0;
+	uint64_t beat = w->now + HEARTBEAT;
 	for (uint64_t end = w->now + length; w->now < end;) {
-		world_run(w, w->now + HEARTBEAT);
-		for (int i = 0; i < w->lanes; i++)
+		uint64_t next = w->now + STALL_LOOK_NS;
+		world_run(w, stalls_watch(&stalls, w->core) && next < beat ? next : beat);
+		for (int i = 0; w->now >= beat && i < w->lanes; i++)
 			core_touch(w->core, w->lane[i].task, w->now);
 		for (int i = 0; i < w->lanes; i++)
 			stalls_note(&stalls, w->core, w->lane[i].grant, 100 + i, &work[i], i == claims || lane_queued(&w->lane[i]) > 0, w->lane[i].heard,
 				w->lane[i].busy_until);
 		stalls_judge(&stalls, w->core, w->device[0]);
+		beat = w->now >= beat ? w->now + HEARTBEAT : beat;
 		sick += stalls.device[0].sick.since != 0;
 		w->next_run = w->now;
 	}

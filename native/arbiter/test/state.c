@@ -92,6 +92,8 @@ static void visit_charges(visitor visit, const struct core_grant *g, int index)
 	V("unsettled wanted", g->unsettled_wanted);
 	V("settled word at", g->settled_word_at);
 	V("may hold", g->may_hold);
+	V("unheard", g->unheard_ns);
+	V("looked at", g->looked_at);
 	V("asked", g->asked);
 	V("told", g->told_ns);
 	V("measured at told", g->measured_at_told);

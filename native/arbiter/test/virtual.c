@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* virtual.c: the rule of core.h under virtual time: programs that wait, lie, wake, never end, come and go. How shares are divided is
- * judged in shares.c. */
+/* virtual.c: the rule of core.h under virtual time: programs that wait, wake, never end, come and go. How shares are divided is
+ * judged in shares.c, what they are charged in charged.c. */
 #include "judge.h"
 
 #include <math.h>
@@ -46,79 +46,12 @@ static void waits_for_each(uint32_t floor, uint32_t ceiling, uint64_t kernel, ui
 	if (neighbours == 0)
 		check(got[0] >= most - (spread ? 0.012 : 0.005), "%s: alone it got %.2f %% of %.2f", name, got[0] * 100, most * 100);
 	else if (gap * 10 <= kernel)
-		check(got[0] >= floor / 1000.0 * 0.94, "%s: got %.2f %% with a floor of %.1f", name, got[0] * 100, floor / 10.0);
+		check(got[0] >= floor / 1000.0 * 0.95, "%s: got %.2f %% with a floor of %.1f", name, got[0] * 100, floor / 10.0);
 	check(got[0] <= ceiling / 1000.0 + 0.005, "%s: got %.2f %% with a ceiling of %.1f", name, got[0] * 100, ceiling / 10.0);
 	for (int i = 1; i <= neighbours; i++)
-		check(got[i] >= limits[i].floor / 1000.0 - 0.008, "%s: neighbour %d got %.2f %% with a floor of %.1f", name, i, got[i] * 100,
+		check(got[i] >= limits[i].floor / 1000.0 - 0.005, "%s: neighbour %d got %.2f %% with a floor of %.1f", name, i, got[i] * 100,
 			limits[i].floor / 10.0);
 	check_rows(w, name);
-	world_free(w);
-}
-
-/* Who is alone is charged by its own word, its measure where its durations are wrong. Both may be lies: then the agent says not to believe it. */
-static void word(bool liar, bool clock)
-{
-	struct world *w = world_new(13, 1);
-	struct lane *l = world_add(w, 250, 250, 1, MS);
-	struct core_policy policy = {.flags = clock ? ALQ_POLICY_CLOCK : 0, .floor = 250, .ceiling = 250, .weight = 1};
-	core_set_policy(w->core, l->grant, w->now, &policy);
-	l->estimate = 100 * US;
-	l->liar = liar;
-	world_run(w, w->now + WINDOW);
-	double got = (double)l->truth / (double)WINDOW;
-	printf("%-34s %6.2f %% with a ceiling of 25\n", !liar ? "wrong durations" : clock ? "lies, charged by the clock" : "lies", got * 100);
-	check((liar && !clock) || got <= 0.255, "word: charged by the clock it got %.2f %% with a ceiling of 25", got * 100);
-	check(got >= 0.24, "word: it got %.2f %% of its floor of 25", got * 100);
-	check_rows(w, "word");
-	world_free(w);
-
-	/* Whole ceilings as well: the only grant of a device is not ungated then. */
-	w = world_new(14, 1);
-	l = world_add(w, 250, 1000, 1, MS);
-	policy.ceiling = 1000;
-	core_set_policy(w->core, l->grant, w->now, &policy);
-	world_run(w, w->now + SECOND);
-	check((w->core->grant[l->grant].phase == CORE_UNGATED) == !clock, "word: a sole grant is gated when doubted, else not");
-	world_free(w);
-}
-
-/* A program whose shim hears late that its work has ended, as where the machine's CPUs are all taken, is charged for what it ran where nobody
- * else wants the device. */
-static void heard_late(uint64_t notice, uint64_t period, uint64_t kernel)
-{
-	struct world *w = world_new(29, 1);
-	struct lane *l = world_add(w, 300, 300, 1, kernel);
-	l->notice = notice;
-	l->period = period;
-	l->batch = 1;
-	l->next_arrival = w->now;
-	world_run(w, w->now + SECOND);
-	uint64_t ran = l->truth, held = w->core->grant[l->grant].books.held_ns;
-	world_run(w, w->now + WINDOW);
-	ran = l->truth - ran;
-	held = w->core->grant[l->grant].books.held_ns - held;
-	printf("heard %4llu us late, %5llu us each %5llu us   %6.2f %% of 30, charged %6.2f\n", (unsigned long long)(notice / US),
-		(unsigned long long)(kernel / US), (unsigned long long)(period / US), (double)ran * 100 / WINDOW, (double)held * 100 / WINDOW);
-	check(held <= ran + ran / 20 + WINDOW / 500, "heard %llu us late: ran %.2f %%, charged %.2f", (unsigned long long)(notice / US),
-		(double)ran * 100 / WINDOW, (double)held * 100 / WINDOW);
-	check_rows(w, "heard late");
-	world_free(w);
-}
-
-/* Books are asked for at any time between two runs of the core; that must not change what a share alone under its ceiling is charged. */
-static void asked(uint64_t kernel)
-{
-	struct world *w = world_new(31, 1);
-	struct lane *l = world_add(w, 332, 783, 1, kernel);
-	uint64_t start = w->now;
-	while (w->now < start + WINDOW) {
-		world_run(w, w->now + 100 * MS);
-		core_settle(w->core, w->device[0], w->now);
-	}
-	double got = (double)l->truth / (double)WINDOW;
-	printf("asked for its books each 100 ms, kernels of %2llu ms %6.2f %% with a ceiling of 78.3\n", (unsigned long long)(kernel / MS), got * 100);
-	check(got <= 0.788 && got >= 0.778, "asked: kernels of %llu ms got %.2f %% with a ceiling of 78.3", (unsigned long long)(kernel / MS), got * 100);
-	check_rows(w, "asked");
 	world_free(w);
 }
 
@@ -322,19 +255,7 @@ static void no_burst(bool beside)
 int main(int argc, char **argv)
 {
 	verbose = argc > 1 && !strcmp(argv[1], "-v");
-	for (uint64_t notice = MS; notice <= 8 * MS; notice *= 2) {
-		heard_late(notice, 0, 500 * US);
-		heard_late(notice, 10 * MS, 500 * US);
-		heard_late(notice, 3 * MS, 500 * US);
-		heard_late(notice, 0, 5 * MS);
-	}
 	waits();
-	asked(1 * MS);
-	asked(10 * MS);
-	asked(20 * MS);
-	word(false, false);
-	word(true, false);
-	word(true, true);
 	give_back();
 	endless();
 	several();

@@ -59,7 +59,7 @@ static void pump(struct world *w, struct lane *l)
 		const struct core_gate *g = &l->core->grant[l->grant].gate;
 		if (l->after && w->lane[l->after - 1].launched <= l->launched)
 			return; /* its thread has not come so far */
-		if (!g->open || w->now >= g->end_ns) {
+		if (!l->slips && (!g->open || w->now >= g->end_ns)) {
 			if (!l->wait_since) {
 				l->wait_since = w->now;
 				ring(w, l);
@@ -213,10 +213,10 @@ static void publish(struct world *w)
 	}
 }
 
-static uint64_t lane_event(const struct lane *l)
+static uint64_t lane_event(const struct world *w, const struct lane *l)
 {
 	uint64_t at = CORE_NEVER;
-	if (l->bell_at && l->bell_at < at)
+	if (l->bell_at && l->bell_at < at && !w->absent)
 		at = l->bell_at;
 	if (l->stopped)
 		return at;
@@ -246,7 +246,7 @@ static void step_lane(struct world *w, struct lane *l)
 		hear(w, l);
 	if (!l->stopped && l->pump_at && l->pump_at <= w->now)
 		pump(w, l);
-	if (l->bell_at && l->bell_at <= w->now) {
+	if (l->bell_at && l->bell_at <= w->now && !w->absent) {
 		l->bell_at = 0;
 		core_touch(l->core, l->task, w->now);
 		w->next_run = w->now;
@@ -260,7 +260,7 @@ void world_run(struct world *w, uint64_t until)
 		for (int i = 0; i < w->devices; i++)
 			at = device_event(w, i) < at ? device_event(w, i) : at;
 		for (int i = 0; i < w->lanes; i++)
-			at = lane_event(&w->lane[i]) < at ? lane_event(&w->lane[i]) : at;
+			at = lane_event(w, &w->lane[i]) < at ? lane_event(w, &w->lane[i]) : at;
 		if (at < w->now)
 			at = w->now; /* what one that was stopped has missed */
 		if (at > until)

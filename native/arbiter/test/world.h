@@ -40,6 +40,7 @@ struct lane { /* one grant and the program that uses it */
 	int after;             /* >0: one thread launches for them all, for this one after lane after−1 */
 	bool off;
 	bool stopped;          /* its processes are (SIGSTOP): nothing is launched or heard; what is on the device goes on */
+	bool slips;            /* launches though its gate is closed: its thread had looked at it before */
 	bool liar;             /* says that it measures nothing */
 	bool several;          /* processes, each of which measures the others' work too: twice what it is */
 
@@ -80,6 +81,7 @@ struct world {
 	uint64_t latency;                 /* from a bell to the arbiter, from a gate to the tenant */
 	uint64_t seed;
 	uint64_t runs;                    /* of the core */
+	bool absent;                      /* the arbiter does not run: bells ring on until it does */
 };
 
 struct world *world_new(uint64_t seed, int devices);

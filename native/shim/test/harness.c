@@ -14,7 +14,8 @@
 struct peer {
 	int fd, bell;
 	uint32_t slot;
-	bool welcomed;
+	bool welcomed, waits;
+	struct alq_mem_ask kept; /* while it waits */
 };
 
 static struct {
@@ -112,7 +113,14 @@ static void answer(struct arbiter *a, struct peer *p, const struct alq_mem_ask *
 		put(&a->lendable, lendable - (ask->want - granted));
 		put_seq(&c->mem_granted, ask->want);
 		r.status = ALQ_OK;
+	} else if (get(&a->patient)) {
+		if (!p->waits)
+			__atomic_fetch_add(&a->kept, 1, __ATOMIC_SEQ_CST);
+		p->waits = true;
+		p->kept = *ask;
+		return;
 	}
+	p->waits = false;
 	r.granted = get_seq(&c->mem_granted);
 	__atomic_fetch_add(&a->asks, 1, __ATOMIC_SEQ_CST);
 	send(p->fd, &r, sizeof(r), MSG_NOSIGNAL);
@@ -165,6 +173,8 @@ static void *serve(void *arg)
 			return NULL;
 		for (int i = peers - 1; i >= 0; i--) {
 			uint64_t count;
+			if (server.peer[i].waits)
+				answer(a, &server.peer[i], &server.peer[i].kept);
 			if (fds[3 + 2 * i].revents != 0 && read(server.peer[i].bell, &count, sizeof(count)) == (ssize_t)sizeof(count))
 				__atomic_fetch_add(&a->rings, (uint32_t)count, __ATOMIC_SEQ_CST);
 			if (fds[2 + 2 * i].revents != 0)

@@ -45,6 +45,8 @@ struct arbiter {
 	uint64_t lendable;  /* above mem_granted, while asks are answered */
 	uint32_t rings;     /* of all bells */
 	uint32_t asks, hellos;
+	bool patient;       /* an ask that it has nothing for is kept until it has */
+	uint32_t kept;      /* such asks */
 	int32_t last_slot_asked;
 	bool silent;        /* it serves, and its heart does not beat */
 	uint64_t ahead_ns;  /* its heartbeat says that it is so much later: it counts as away only so much later than it would */

@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,6 +78,66 @@ static void test_lent(void)
 	CHECK_EQ(used(), 0);
 	put(&arbiter.lendable, 0);
 	put_seq(&arbiter.ctl->grant[0].mem_granted, 64 * MI);
+}
+
+static CUcontext ours; /* for threads */
+
+static void *takes(void *result)
+{
+	CUdeviceptr p = 0;
+	CHECK_EQ(cuCtxSetCurrent(ours), CUDA_SUCCESS);
+	*(CUresult *)result = cuMemAlloc_v2(&p, 40 * MI);
+	CHECK(p == 0 || (used() == 40 * MI && cuMemFree_v2(p) == CUDA_SUCCESS));
+	return NULL;
+}
+
+/* Within the floor, of which nothing is granted now. */
+static pthread_t take_lent(CUresult *result)
+{
+	pthread_t thread;
+	put_seq(&arbiter.ctl->grant[0].mem_granted, 0);
+	put(&arbiter.lendable, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, takes, result), 0);
+	return thread;
+}
+
+/* What is lent of a floor is waited for, also over the arbiter's death; above the floor nothing is. */
+static void test_own(void)
+{
+	CUresult result = CUDA_ERROR_UNKNOWN;
+	CUdeviceptr p;
+	size_t free_bytes, total;
+	CHECK_EQ(cuCtxGetCurrent(&ours), CUDA_SUCCESS);
+	put(&arbiter.patient, true);
+	pthread_t thread = take_lent(&result);
+	WAIT(get(&arbiter.kept) == 1);
+	CHECK_EQ(cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
+	CHECK_EQ(free_bytes, 64 * MI); /* its own all the same */
+	put(&arbiter.lendable, 64 * MI);
+	pthread_join(thread, NULL);
+	CHECK_EQ(result, CUDA_SUCCESS);
+
+	thread = take_lent(&result);
+	WAIT(get(&arbiter.kept) == 2);
+	arbiter_die(&arbiter);
+	put(&arbiter.lendable, 64 * MI);
+	arbiter_serve(&arbiter);
+	pthread_join(thread, NULL);
+	CHECK_EQ(result, CUDA_SUCCESS);
+
+	thread = take_lent(&result);
+	WAIT(get(&arbiter.kept) == 3);
+	arbiter_die(&arbiter);
+	CHECK_EQ(cuMemAlloc_v2(&p, 66 * MI), CUDA_ERROR_OUT_OF_MEMORY); /* the floor is 64 MiB */
+	put(&arbiter.ctl->grant[0].policy_flags, ALQ_POLICY_STOPPED);
+	pthread_join(thread, NULL);
+	CHECK_EQ(result, CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQ(used(), 0);
+	put(&arbiter.ctl->grant[0].policy_flags, 0);
+	put(&arbiter.patient, false);
+	put_seq(&arbiter.ctl->grant[0].mem_granted, 64 * MI);
+	arbiter_serve(&arbiter);
+	WAIT(get_acquire(&task.alone_ns) == 0);
 }
 
 /* A resize works in place: what is held stays, what is new is judged by the new limits. */
@@ -369,6 +430,7 @@ int main(int argc, char **argv)
 	test_ceiling();
 	test_driver_refuses();
 	test_lent();
+	test_own();
 	test_resize();
 	test_virtual();
 	test_arrays();

@@ -110,11 +110,14 @@ void held_end(struct held *h, const char *symbol, uint64_t launches, bool works)
 
 /* One that opens what the test makes, at its word. */
 int role_shares(int in, int out);
+/* One whose driver puts off what modules take. */
+int role_late(int in, int out);
 
 extern const CUmemAllocationProp exported; /* memory that can be exported */
 
 void test_memory(void);
 void test_shared(void);
+void test_late(void);
 void test_launches(void);
 void test_copies(void);
 void test_changes(void);

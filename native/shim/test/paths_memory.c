@@ -325,6 +325,7 @@ void test_memory(void)
 	test_captured();
 	test_external();
 	test_shared();
+	test_late();
 	test_library_limit();
 	CHECK_EQ(cuModuleLoadData(&tenant.module[0], tenant_ptx), CUDA_SUCCESS);
 	CHECK_EQ(cuModuleGetFunction(&tenant.kernel[0], tenant.module[0], "busy_2ms"), CUDA_SUCCESS);

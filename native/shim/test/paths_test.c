@@ -305,7 +305,7 @@ int main(int argc, char **argv)
 {
 	self = argv[0];
 	if (argc == 4)
-		return (strcmp(argv[1], "races") == 0 ? role_races : role_shares)(atoi(argv[2]), atoi(argv[3]));
+		return (strcmp(argv[1], "races") == 0 ? role_races : strcmp(argv[1], "late") == 0 ? role_late : role_shares)(atoi(argv[2]), atoi(argv[3]));
 	CHECK(argc == 2);
 	simgpu_path = argv[1];
 	arbiter_make(&arbiter, GRANTS, LIMIT, LIMIT);

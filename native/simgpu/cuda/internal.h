@@ -41,6 +41,7 @@ struct library {
 	CUcontext primary[SIM_MAX_DEVICES];
 	unsigned primary_refs[SIM_MAX_DEVICES];
 	unsigned primary_flags[SIM_MAX_DEVICES];
+	bool puts_off; /* CUDA_MODULE_LOADING=LAZY: what a module takes, until something of it is first used */
 	uint64_t ids; /* for streams, contexts, captures, buffers */
 };
 extern struct library api;
@@ -315,6 +316,7 @@ struct CUmod_st {
 		CUdeviceptr at;
 		struct variable *next;
 	} *variables;
+	char *put_off; /* its text, until its variables are made; NULL: they are */
 	CUmodule next;
 };
 
@@ -324,6 +326,7 @@ CUresult ptx_entries(CUmodule m, const char *text);     /* its kernels */
 CUresult ptx_globals(CUmodule m, const char *text);     /* its variables outside of functions */
 CUresult module_load(CUcontext c, const void *image, CUmodule *out);
 void module_free(CUmodule m);
+CUresult module_ready(CUmodule m);                      /* makes what was put off */
 CUresult function_of(CUfunction f, CUfunction *out); /* a CUkernel may be passed as a CUfunction */
 CUresult kernel_fill(struct kernel *k, CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared, void **params, void **extra);
 

@@ -74,6 +74,8 @@ static CUresult initialise(void)
 		}
 		api.info[i] = a.info;
 	}
+	const char *loading = getenv("CUDA_MODULE_LOADING");
+	api.puts_off = loading && !strcmp(loading, "LAZY");
 	api.socket = fd;
 	api.kick = kick;
 	pthread_atfork(NULL, NULL, in_child);

@@ -129,6 +129,9 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *at, size_t *bytes, CUlibrary l, const c
 	if (!name)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(enter_library(l));
+	CUresult r = module_ready(l->module);
+	if (r != CUDA_SUCCESS)
+		return leave(r);
 	for (struct variable *v = l->module->variables; v; v = v->next)
 		if (strcmp(v->name, name) == 0) {
 			if (at)

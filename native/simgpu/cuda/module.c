@@ -26,13 +26,22 @@ CUresult module_load(CUcontext c, const void *image, CUmodule *out)
 	CUresult r = ptx_check(text);
 	if (r == CUDA_SUCCESS)
 		r = ptx_entries(m, text);
-	if (r == CUDA_SUCCESS)
-		r = ptx_globals(m, text);
-	free(text);
+	m->put_off = text;
+	if (r == CUDA_SUCCESS && !api.puts_off)
+		r = module_ready(m);
 	if (r != CUDA_SUCCESS)
 		module_free(m);
 	else
 		*out = m;
+	return r;
+}
+
+CUresult module_ready(CUmodule m)
+{
+	char *text = m->put_off;
+	m->put_off = NULL;
+	CUresult r = text ? ptx_globals(m, text) : CUDA_SUCCESS;
+	free(text);
 	return r;
 }
 
@@ -58,6 +67,7 @@ void module_free(CUmodule m)
 			memory_free(r, NULL);
 		free(v);
 	}
+	free(m->put_off);
 	free(m);
 }
 
@@ -170,7 +180,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	if (!mode)
 		return CUDA_ERROR_INVALID_VALUE;
-	*mode = CU_MODULE_EAGER_LOADING;
+	*mode = api.puts_off ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
 	return CUDA_SUCCESS;
 }
 
@@ -219,6 +229,9 @@ CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned int room, CUmodule
 
 static CUresult variable_named(CUmodule m, const char *name, CUdeviceptr *at, size_t *bytes)
 {
+	CUresult r = module_ready(m);
+	if (r != CUDA_SUCCESS)
+		return r;
 	for (struct variable *v = m->variables; v; v = v->next) {
 		if (strcmp(v->name, name) != 0)
 			continue;
@@ -248,7 +261,7 @@ CUresult function_of(CUfunction f, CUfunction *out)
 	if (!handle_is(f, H_FUNCTION))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*out = f;
-	return CUDA_SUCCESS;
+	return module_ready(f->module);
 }
 
 static CUresult enter_function(CUfunction h, CUfunction *f)

@@ -60,8 +60,10 @@ int server_watch(struct source *src, int fd)
 	return epoll_ctl(server.epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
-static void close_client(struct client *c)
+/* What it had is free at once, also for whoever asks in the same round; it itself goes at the end of the round. */
+static void let_go(struct client *c)
 {
+	c->closing = true;
 	for (struct link **at = &server.links; *at;) {
 		if ((*at)->channel.client == c)
 			close_channel(c, at);
@@ -70,6 +72,11 @@ static void close_client(struct client *c)
 	}
 	while (c->allocs)
 		free_alloc(c, &c->allocs);
+}
+
+static void close_client(struct client *c)
+{
+	let_go(c);
 	for (struct client **at = &server.clients; *at; at = &(*at)->next)
 		if (*at == c) {
 			*at = c->next;
@@ -114,7 +121,7 @@ static void client_ready(struct client *c)
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n != sizeof r) {
-			c->closing = true;
+			let_go(c);
 			return;
 		}
 		struct sim_answer a = {.call = r.call, .status = CUDA_SUCCESS};
@@ -193,7 +200,7 @@ static bool handle(struct source *src)
 		client_ready(src->client);
 		return true;
 	case SRC_DEATH:
-		src->client->closing = true;
+		let_go(src->client);
 		return true;
 	case SRC_SIGNAL:
 		return false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gang FILE DEVICES threads|processes US: a rank on each of so many devices, all in a thread or a process of their own, until it is ended. In each
- * round a rank launches a kernel that begins and one of US µs that goes on only once all ranks' kernels of that round have begun on their
- * devices, as a collective's do. Ranks queue rounds ahead of the device. FILE's first eight bytes count what has begun, in all rounds.
+ * gang FILE DEVICES threads|processes US [RANKS]: a rank on each of so many devices, all in a thread or a process of their own, until it is ended. In
+ * each round a rank launches a kernel that begins and one of US µs that goes on only once all ranks' kernels of that round have begun on their
+ * devices, as a collective's do. Ranks queue rounds ahead of the device. FILE's first eight bytes count what has begun, in all rounds. With RANKS
+ * there are so many in all, those on other nodes being other tasks with the same FILE.
  */
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -27,7 +28,7 @@ struct meeting {
 };
 
 static struct meeting *meeting;
-static int devices;
+static int devices, all_ranks;
 static double kernel_us;
 
 /* A rank's own: how often its kernels have begun. */
@@ -40,7 +41,7 @@ struct rank {
 static void meet(void *data)
 {
 	struct rank *rank = data;
-	uint64_t all = ++rank->rounds * (uint64_t)devices;
+	uint64_t all = ++rank->rounds * (uint64_t)all_ranks;
 	if (atomic_fetch_add(&meeting->begun, 1) + 1 == all) {
 		atomic_fetch_add(&meeting->bell, 1);
 		syscall(SYS_futex, &meeting->bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -99,15 +100,16 @@ static int run_threads(struct rank *ranks)
 int main(int argc, char **argv)
 {
 	struct rank ranks[MOST_DEVICES];
-	int fd = argc == 5 ? open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	int fd = argc == 5 || argc == 6 ? open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
 	if (fd < 0 || ftruncate(fd, sizeof *meeting)) {
-		perror(argc == 5 ? argv[1] : "usage: gang FILE DEVICES threads|processes US");
+		perror(argc == 5 || argc == 6 ? argv[1] : "usage: gang FILE DEVICES threads|processes US [RANKS]");
 		return 2;
 	}
 	devices = atoi(argv[2]);
+	all_ranks = argc == 6 ? atoi(argv[5]) : devices;
 	kernel_us = strtod(argv[4], NULL);
 	meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (meeting == MAP_FAILED || devices < 1 || devices > MOST_DEVICES || kernel_us < 1) {
+	if (meeting == MAP_FAILED || devices < 1 || devices > MOST_DEVICES || all_ranks < devices || kernel_us < 1) {
 		fprintf(stderr, "gang: wants 1 to %d devices and a kernel of 1 µs or more\n", MOST_DEVICES);
 		return 2;
 	}

@@ -1,4 +1,4 @@
-// Command aliquot-kube is Aliquot's parts for Kubernetes in one program, a command for each: today `agent`, the node agent.
+// Command aliquot-kube is Aliquot's parts for Kubernetes in one program, a command for each.
 package main
 
 import (
@@ -23,21 +23,31 @@ import (
 const usage = `aliquot-kube: Aliquot on Kubernetes
 
   aliquot-kube agent --node-name NAME --simulate h200x2    the node agent: finds devices, prepares claims
-  aliquot-kube agent --help                                its options
+  aliquot-kube scheduler                                   places the pods with schedulerName: aliquot-scheduler
+  aliquot-kube webhook                                     makes claims of pods' annotations, refuses what cannot be
+  aliquot-kube controller                                  makes the claims' templates and the webhook's certificate, checks queues and the policy
+  aliquot-kube COMMAND --help                              its options
 `
+
+// commands are the parts, each running until it is told to end.
+var commands = map[string]func(context.Context, []string) error{"agent": agent, "scheduler": schedule, "webhook": answerPods, "controller": control}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) < 2 || os.Args[1] != "agent" {
+	var command func(context.Context, []string) error
+	if len(os.Args) > 1 {
+		command = commands[os.Args[1]]
+	}
+	if command == nil {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	if err := agent(ctx, os.Args[2:]); err != nil {
+	if err := command(ctx, os.Args[2:]); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return
 		}
-		fmt.Fprintln(os.Stderr, "aliquot-kube agent:", err)
+		fmt.Fprintf(os.Stderr, "aliquot-kube %s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }
@@ -52,6 +62,8 @@ func agent(ctx context.Context, args []string) error {
 	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
 	cdi := options.String("cdi", "/var/run/cdi", "where the container runtime looks for CDI files")
 	kubelet := options.String("kubelet", "/var/lib/kubelet", "kubelet's folder")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
+	group := options.String("group", "", "control group for the processes that outlive it (arbiter, simulated devices), as a path below each hierarchy's root; give one where the agent is a container, with the machine's /sys/fs/cgroup mounted; empty: its own")
 	rule := options.String("unenforced", string(api.ShowUnenforced), "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too")
 	if err := options.Parse(args); err != nil {
 		return err
@@ -80,7 +92,7 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Unenforced: api.UnenforcedRule(*rule), Log: log})
+	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log})
 	if err != nil {
 		return err
 	}
@@ -90,6 +102,13 @@ func agent(ctx context.Context, args []string) error {
 		return err
 	}
 	defer served.Close()
+	if *metrics != "" {
+		listener, err := serveMetrics(*metrics, false, served.Metrics(), log)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+	}
 	log.Info("serving", "node", *name, "devices", len(found.Devices()))
 	return watch(ctx, found, served)
 }

@@ -1,0 +1,71 @@
+{{- define "aliquot.namespace" -}}{{ .Values.namespace.name }}{{- end }}
+
+{{- define "aliquot.image" -}}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{- end }}
+
+{{- /* The user name of an account of this chart, as admission policies see it. Takes the root and the account's name. */ -}}
+{{- define "aliquot.user" -}}system:serviceaccount:{{ index . 0 | include "aliquot.namespace" }}:{{ index . 1 }}{{- end }}
+
+{{- define "aliquot.labels" -}}
+app.kubernetes.io/part-of: aliquot
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "aliquot.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* How a pod that is told so finds the API server. */ -}}
+{{- define "aliquot.apiServer" -}}
+{{- with .Values.apiServer }}
+{{- if .host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ .host | quote }}}
+{{- end }}
+{{- if .port }}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ .port | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What a component's NetworkPolicy lets through: metrics at a port, and calls of the API server. */ -}}
+{{- define "aliquot.traffic" -}}
+policyTypes: [Ingress, Egress]
+ingress:
+- ports:
+  - {protocol: TCP, port: {{ .port }}}
+  {{- with .root.Values.networkPolicy.metricsFrom }}
+  from:
+  - namespaceSelector:
+      matchLabels:
+        {{- toYaml . | nindent 8 }}
+  {{- end }}
+{{ include "aliquot.egress" .root }}
+{{- end }}
+
+{{- /* Calls of the API server alone. */ -}}
+{{- define "aliquot.egress" -}}
+egress:
+- ports:
+  {{- range .Values.apiServer.ports }}
+  - {protocol: TCP, port: {{ . }}}
+  {{- end }}
+  {{- with .Values.apiServer.port }}
+  - {protocol: TCP, port: {{ . }}}
+  {{- end }}
+{{- end }}
+
+{{- /* A container that needs nothing of its node. */ -}}
+{{- define "aliquot.confined" -}}
+runAsNonRoot: true
+runAsUser: 65532
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
+)
+
+const (
+	maxSources = 64  // devices that one look tries to empty, those that cost least first
+	maxMovable = 512 // workloads that one look considers to make room for another, the cheapest first
+)
+
+// look is one search for moves. The fleet and the queues are as they were when it is over.
+type look struct {
+	trial
+	rule  *Defragment
+	left  int                    // moves that may be made now
+	again Time                   // when what stands in the way now does no more, by the time alone; Never: nothing does
+	to    map[*workload][]string // the devices that each has room on, by the last question that was answered with yes
+}
+
+// wait notes that more may be possible from a time on.
+func (l *look) wait(until Time) { l.again = min(l.again, until) }
+
+// movable says that a workload may be moved now: it has one task, and may have no more, that runs, gives way, comes again, has run for long enough and was not moved
+// lately.
+func (l *look) movable(v *workload) bool {
+	if v.Tasks != 1 || len(v.Roles) > 0 || v.elastic() || v.base != nil || !v.Requeue || !l.eligible(v) || !v.tasks[0].started {
+		return false
+	}
+	from := max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun))
+	if from > l.now {
+		l.wait(from)
+		return false
+	}
+	return true
+}
+
+// affordable says that so many moves at such a loss may be made now.
+func (l *look) affordable(moves int, loss int64) bool {
+	if l.rule.MaxLoss > 0 && loss > int64(l.rule.MaxLoss) {
+		return false
+	}
+	if moves > l.left && moves <= int(l.rule.MovesPerHour) {
+		l.wait(after(l.moving.recent[moves-l.left-1].At, movesOver))
+	}
+	return moves <= l.left
+}
+
+// source is a device that may be emptied.
+type source struct {
+	device fleet.DeviceID
+	work   []*workload
+	loss   int64
+}
+
+// emptyOne moves all that is on one device into others that hold something already, the one that costs least first. It says whether it did.
+func (l *look) emptyOne() bool {
+	if l.rule.Free > 0 && l.freeDevices() >= l.rule.Free {
+		return false
+	}
+	var sources []source
+	for n := range l.fleet.Nodes {
+		for _, d := range l.fleet.DevicesOf(n) {
+			if s, ok := l.sourceOf(d); ok {
+				sources = append(sources, s)
+			}
+		}
+	}
+	slices.SortStableFunc(sources, func(a, b source) int {
+		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(len(a.work), len(b.work)))
+	})
+	for i := range sources[:min(len(sources), maxSources)] {
+		if s := &sources[i]; l.allElsewhere(nil, s.work, func(d fleet.DeviceID) bool { return l.fleet.BookOf(d).Grants == 0 }) {
+			l.move(nil, s.work, l.to, l.deviceName(s.device)+" is free as a whole")
+			return true
+		}
+	}
+	return false
+}
+
+// sourceOf is a device with all that would have to go from it, if that may be.
+func (l *look) sourceOf(d fleet.DeviceID) (source, bool) {
+	s := source{device: d}
+	if !l.fleet.Placeable(d) || len(l.held.on(d)) == 0 {
+		return s, false
+	}
+	for _, t := range l.held.on(d) {
+		if t.w.Devices != 1 || !l.movable(t.w) {
+			return s, false
+		}
+		s.work = append(s.work, t.w)
+		s.loss += l.loss(t.w)
+	}
+	slices.SortFunc(s.work, func(a, b *workload) int { return cmp.Compare(a.seq, b.seq) })
+	return s, l.affordable(len(s.work), s.loss)
+}
+
+// makeRoom moves the cheapest work without which the first in line fits. It says whether it did.
+func (l *look) makeRoom(first *workload) bool {
+	l.w = first
+	var all []*workload
+	for _, v := range l.work {
+		if l.movable(v) && l.helps(v) {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *workload) int { return cmp.Or(cmp.Compare(l.loss(a), l.loss(b)), cmp.Compare(b.seq, a.seq)) })
+	all = all[:min(len(all), maxMovable)]
+	all = slices.DeleteFunc(all, func(v *workload) bool { return !l.allElsewhere(nil, []*workload{v}, nil) })
+	chosen := l.cheapest(all)
+	if len(chosen) == 0 {
+		return false
+	}
+	loss := int64(0)
+	for _, v := range chosen {
+		loss += l.loss(v)
+	}
+	if !l.affordable(len(chosen), loss) || !l.allElsewhere(first, chosen, nil) {
+		return false
+	}
+	l.move(first, chosen, l.to, "workload "+first.ID+", which waits first, fits where it is")
+	return true
+}
+
+// allElsewhere says whether workloads have room all together, off the devices that they hold and what is to be avoided, once the first in line, if one is named, has started.
+func (l *look) allElsewhere(first *workload, all []*workload, avoid func(fleet.DeviceID) bool) (ok bool) {
+	off := map[fleet.DeviceID]bool{}
+	for _, v := range all {
+		for i := range v.tasks[0].grants {
+			off[v.tasks[0].grants[i].device] = true
+		}
+	}
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b *workload) int {
+		return cmp.Or(cmp.Compare(b.shape.Compute, a.shape.Compute), cmp.Compare(b.Devices, a.Devices), cmp.Compare(a.seq, b.seq))
+	})
+	l.to = map[*workload][]string{}
+	l.without(all, func() {
+		if first != nil {
+			_, ok = l.bookElsewhere(first, nil)
+		} else {
+			ok = true
+		}
+		for i := 0; ok && i < len(all); i++ {
+			var spots []place.Spot
+			spots, ok = l.bookElsewhere(all[i], func(d fleet.DeviceID) bool { return off[d] || avoid != nil && avoid(d) })
+			for _, spot := range spots {
+				for _, d := range spot.Devices {
+					l.to[all[i]] = append(l.to[all[i]], l.fleet.Device(d).UUID)
+				}
+			}
+		}
+	})
+	return ok
+}
+
+// bookElsewhere books a workload where it would start, if it may.
+func (t *trial) bookElsewhere(w *workload, avoid func(fleet.DeviceID) bool) ([]place.Spot, bool) {
+	if _, no := w.queue.Over(w.demand()); no {
+		return nil, false
+	}
+	request := *t.request(w)
+	if over := request.Avoid; avoid != nil {
+		request.Avoid = func(d fleet.DeviceID) bool { return avoid(d) || over != nil && over(d) }
+	}
+	spots, ok := t.placer.Place(&request)
+	if ok {
+		t.bookAt(w, spots)
+	}
+	return spots, ok
+}

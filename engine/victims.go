@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine/queue"
+)
+
+// candidates are all that may be taken back, in any order.
+func (t *trial) candidates(owners []*queue.Node) []*workload {
+	var all []*workload
+	_, limited := t.w.queue.Over(t.w.demand())
+	for _, v := range t.work {
+		if t.eligible(v) && (limited || t.helps(v)) && (v.base != nil || preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// inTurn are those that may be taken back when those before them are gone, in the order in which they go.
+func (t *trial) inTurn(candidates []*workload) []*workload {
+	turns := make([]turn, len(candidates))
+	for i, v := range candidates {
+		turns[i] = turn{v, ownLast(t.w, v), v.counted(), t.loss(v)}
+	}
+	slices.SortFunc(turns, turn.compare)
+	all := make([]*workload, len(turns))
+	for i := range turns {
+		all[i] = turns[i].v
+	}
+	keep := len(t.moved)
+	all = slices.DeleteFunc(all, func(v *workload) bool {
+		if v.base == nil && !borrows(v, t.w) && !t.guest(v, t.w) {
+			return true
+		}
+		t.book(v, v.uses(nil), -1)
+		return false
+	})
+	t.putBack(keep)
+	return all
+}
+
+// turn is what decides when something may go.
+type turn struct {
+	v        *workload
+	own      int
+	priority int32
+	loss     int64
+}
+
+func (a turn) compare(b turn) int {
+	if a.v.base != nil && b.v.base != nil {
+		return lastStarted(a.v, b.v)
+	}
+	return cmp.Or(surplusFirst(a.v, b.v), cmp.Compare(a.own, b.own), cmp.Compare(a.priority, b.priority), cmp.Compare(a.loss, b.loss), cmp.Compare(b.v.seq, a.v.seq))
+}
+
+// eligible says that a workload runs, gives way and is not going anyway.
+func (t *trial) eligible(v *workload) bool {
+	return v.Preemptible && v.live() && v.placing == 0 && v.resize == nil && !v.isSpared() && !v.cancelled && !v.ending() &&
+		!slices.ContainsFunc(v.more(), func(x *workload) bool { return x.placing != 0 || x.isSpared() }) // it goes with these
+}
+
+// surplusFirst puts further replicas before all that is a workload's own.
+func surplusFirst(a, b *workload) int {
+	switch {
+	case a.base != nil && b.base == nil:
+		return -1
+	case a.base == nil && b.base != nil:
+		return 1
+	}
+	return 0
+}
+
+// preempts says that a workload goes before one of its own queue that is of a lower priority.
+func preempts(w, v *workload) bool {
+	return v.queue == w.queue && v.Priority < w.Priority && ranked(w.queue)
+}
+
+// ownLast ranks what may be taken back for a workload: of other queues, then of its own.
+func ownLast(w, v *workload) int {
+	if preempts(w, v) {
+		return 1
+	}
+	return 0
+}
+
+// taker says that the first queue on the owner's side of where the two meet may take back.
+func taker(v *workload, owners []*queue.Node) bool {
+	return slices.ContainsFunc(owners, func(o *queue.Node) bool {
+		return !v.queue.Within(o) && (o.Parent() == nil || v.queue.Within(o.Parent()))
+	})
+}
+
+// borrows says that every queue of a victim up to where it meets the owner's holds more than its quota.
+func borrows(v, w *workload) bool {
+	for q := v.queue; q != nil && !w.queue.Within(q); q = q.Parent() {
+		if !v.anyModel(q.Borrows) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyModel says that something is so of a model that a workload holds a device of.
+func (w *workload) anyModel(is func(string) bool) bool {
+	last, none := "", true
+	for _, t := range w.tasks {
+		for i := range t.grants {
+			model := t.grants[i].model
+			if !none && model == last {
+				continue
+			}
+			if is(model) {
+				return true
+			}
+			last, none = model, false
+		}
+	}
+	return false
+}
+
+// helps says that a workload holds something on a node where the trial's could run.
+func (t *trial) helps(v *workload) bool {
+	for _, task := range v.tasks {
+		for i := range task.grants {
+			if t.servedBy(t.w.shape, task.grants[i].device) || t.w.shape.wants() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// loss is what is lost when a workload is ended, in µs of running weighed by thousandths of a device.
+func (t *trial) loss(v *workload) int64 {
+	var sum int64
+	for _, task := range v.tasks {
+		if task.live() {
+			ran := min(max(0, int64(t.now-task.since)), 1<<42) // 50 days: enough to be dear
+			sum += (ran + restart) / 1000 * max(1, int64(v.shareOf(task.index).Compute.Floor)*int64(len(task.grants)))
+		}
+	}
+	return sum
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/bench/report"
+)
+
+// Everything is measured on a small cluster, as it is on a large one.
+func TestMeasurements(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	b := &bench{
+		size: size{nodes: 100, pods: 300, stockNodes: 20, stockPods: 50, stockLimit: time.Minute}, root: root, profiles: t.TempDir(),
+		cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), state: "/var/lib/aliquot-e2e",
+	}
+	if err := b.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"bare_per_second", "bare_writers", "bound_per_second", "bound_per_second_vs_bare", "bare_cpu_per_pod", "cpu_per_pod", "cpu_per_pod/scheduler", "bare_cpu_over_ours", "start_to_all_seen", "creation_to_bound_p50",
+		"creation_to_bound_p99", "scheduler_memory_peak", "restart_to_first_decision", "killed_to_first_decision", "stock_bound_per_second@20_nodes",
+		"stock_bound@20_nodes", "replayed_steps", "bound_per_second@20_nodes",
+	} {
+		i := slices.IndexFunc(b.Metrics, func(m report.Metric) bool { return m.Metric == name })
+		if i < 0 || b.Metrics[i].Value <= 0 {
+			t.Errorf("%s is not measured: %+v", name, b.Metrics)
+		}
+	}
+	if i := slices.IndexFunc(b.Metrics, func(m report.Metric) bool { return m.Metric == "replay_differs" }); i < 0 || !b.Metrics[i].OK {
+		t.Errorf("the simulator does not decide as the scheduler did: %+v", b.Metrics)
+	}
+	if b.Part == "" {
+		t.Error("a small run says that it is the whole")
+	}
+	for _, name := range []string{"kube-cpu.pprof", "kube-heap.pprof"} {
+		if kept, err := os.Stat(filepath.Join(b.profiles, name)); err != nil || kept.Size() == 0 {
+			t.Errorf("the profile %s is not kept: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler/filter"
+)
+
+// upstream are the filters of the stock scheduler, as the scheduler asks them.
+type upstream struct{ *filter.Filters }
+
+// Nodes are those that would take the pod now.
+func (u upstream) Nodes(ctx context.Context, pod *corev1.Pod) (scheduler.Feasible, error) {
+	said, err := u.Filters.Nodes(ctx, pod)
+	return scheduler.Feasible(said), err
+}
+
+// withoutManagers takes from an object who wrote which of its fields, which is a good part of it and nothing to this program. The API server keeps
+// it where an object is written without it.
+func withoutManagers(object any) (any, error) {
+	if about, err := meta.Accessor(object); err == nil {
+		about.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// schedule runs the scheduler until it is told to end.
+func schedule(ctx context.Context, args []string) error {
+	options := flag.NewFlagSet("aliquot-kube scheduler", flag.ContinueOnError)
+	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
+	name := options.String("name", scheduler.Name, "places the pods whose schedulerName this is")
+	writers := options.Int("writers", 64, "how many workloads' claims and bindings are written at once")
+	grace := options.Duration("eviction-grace", scheduler.Grace, "how long a pod that is evicted for another has to end at most, where its own grace period is longer")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
+	profiles := options.Bool("profiles", false, "serve Go's profiles, too, where it serves metrics (/debug/pprof/)")
+	record := options.String("record", "", "new file that gets every event and decision of the engine, for `aliquot sim replay`; it grows without end. Empty: none")
+	elect := options.Bool("leader-elect", true, "schedule only while holding the Lease of its name; of several one does")
+	namespace := options.String("namespace", cmp.Or(os.Getenv("NAMESPACE"), "aliquot"), "of the Lease; by default $NAMESPACE, else aliquot")
+	identity := options.String("identity", "", "under which it holds the Lease; empty: the machine's name and a part that is its own")
+	if err := parse(options, args); err != nil {
+		return err
+	}
+	if *writers < 1 {
+		return fmt.Errorf("--writers %d; at least one must write", *writers)
+	}
+	if *grace < time.Second {
+		return fmt.Errorf("--eviction-grace %s; give at least 1s", *grace)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	config, err := connect(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1 // how many are written at once bounds it, and the API server by its own priorities
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	// What it reads and writes by the thousand goes in the API's binary form: in JSON that costs the API server and this program several times as much.
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagers))
+	filters, err := filter.New(ctx, client, factory)
+	if err != nil {
+		return err
+	}
+	settings := scheduler.Config{
+		Client: client, Objects: objects, Informers: factory, Filters: upstream{filters}, Name: *name, Writers: *writers, Grace: *grace, Log: log,
+	}
+	if *record != "" {
+		file, err := os.OpenFile(*record, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return fmt.Errorf("record what is decided: %w; give a file that is not there", err)
+		}
+		defer file.Close()
+		settings.Record = file
+	}
+	one := scheduler.New(settings)
+	if *metrics != "" {
+		listener, err := serveMetrics(*metrics, *profiles, one.Metrics(), log)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+	}
+	if !*elect {
+		return one.Run(ctx)
+	}
+	if *identity == "" {
+		machine, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find a name for the Lease: %w; give --identity", err)
+		}
+		*identity = machine + "_" + string(uuid.NewUUID())
+	}
+	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log}.Lead(ctx, one.Run)
+}

@@ -1,0 +1,153 @@
+// Command kubectl-aliquot is `kubectl aliquot`, where it lies in a folder of $PATH.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/kube/plugin"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := commands().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl aliquot:", err)
+		os.Exit(1)
+	}
+}
+
+// cluster is how a cluster is found, by kubectl's own options and files.
+type cluster struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides *clientcmd.ConfigOverrides
+}
+
+// connect makes a plugin that calls the cluster, and says which namespace is meant.
+func (c cluster) connect(command *cobra.Command) (p plugin.Plugin, namespace string, err error) {
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, c.overrides)
+	if namespace, _, err = config.Namespace(); err != nil {
+		return p, "", fmt.Errorf("find the cluster: %w", err)
+	}
+	calls, err := config.ClientConfig()
+	if err != nil {
+		return p, "", fmt.Errorf("find the cluster: %w", err)
+	}
+	p.Out, p.Now = command.OutOrStdout(), time.Now
+	if p.Client, err = kubernetes.NewForConfig(calls); err != nil {
+		return p, "", err
+	}
+	p.Shares, err = dynamic.NewForConfig(calls)
+	return p, namespace, err
+}
+
+func commands() *cobra.Command {
+	to := cluster{rules: clientcmd.NewDefaultClientConfigLoadingRules(), overrides: &clientcmd.ConfigOverrides{}}
+	root := &cobra.Command{
+		Use: "kubectl-aliquot", Short: "Shares of GPUs: who has what, why a pod waits, what a queue has, and other ceilings",
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl aliquot"},
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	options := root.PersistentFlags()
+	options.StringVar(&to.rules.ExplicitPath, "kubeconfig", "", "how to reach the cluster; empty: as kubectl finds it")
+	options.StringVar(&to.overrides.CurrentContext, "context", "", "which context of the kubeconfig; empty: its current one")
+	options.StringVarP(&to.overrides.Context.Namespace, "namespace", "n", "", "which namespace; empty: the context's")
+	root.AddCommand(top(to), why(to), queue(to), resize(to))
+	return root
+}
+
+func top(to cluster) *cobra.Command {
+	all := false
+	command := &cobra.Command{
+		Use: "top", Short: "List devices and who has which share of them", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			p, namespace, err := to.connect(command)
+			if err != nil {
+				return err
+			}
+			if all {
+				namespace = metav1.NamespaceAll
+			}
+			return p.Top(command.Context(), namespace)
+		},
+	}
+	command.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces, with devices that nobody uses")
+	return command
+}
+
+func why(to cluster) *cobra.Command {
+	return &cobra.Command{
+		Use: "why POD", Short: "Say how a pod is and why: its conditions, its claims, and what was told of them", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			p, namespace, err := to.connect(command)
+			if err != nil {
+				return err
+			}
+			return p.Why(command.Context(), namespace, args[0])
+		},
+	}
+}
+
+func queue(to cluster) *cobra.Command {
+	command := &cobra.Command{
+		Use: "queue", Aliases: []string{"queues"}, Short: "Who may hold how much: show", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.AddCommand(&cobra.Command{
+		Use: "show NAME", Short: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back", Args: cobra.ExactArgs(1),
+		Long: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back. `kubectl get queues` lists all.",
+		RunE: func(command *cobra.Command, args []string) error {
+			p, _, err := to.connect(command)
+			if err != nil {
+				return err
+			}
+			return p.Queue(command.Context(), args[0])
+		},
+	})
+	return command
+}
+
+func resize(to cluster) *cobra.Command {
+	var change plugin.Change
+	var compute, memory string
+	patience := 10 * time.Second
+	command := &cobra.Command{
+		Use: "resize POD --gpu 0.25..0.60", Short: "Change a pod's ceilings while it runs", Args: cobra.ExactArgs(1),
+		Example: "  kubectl aliquot resize train --gpu 0.25..0.60 --mem 4Gi..6Gi",
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			if compute != "" {
+				if change.Compute, err = api.ParseCompute(compute); err != nil {
+					return fmt.Errorf("--gpu: %w", err)
+				}
+			}
+			if memory != "" {
+				if change.Memory, err = api.ParseMemory(memory); err != nil {
+					return fmt.Errorf("--mem: %w", err)
+				}
+			}
+			p, namespace, err := to.connect(command)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(command.Context(), patience)
+			defer cancel()
+			return p.Resize(ctx, namespace, args[0], change)
+		},
+	}
+	command.Flags().StringVar(&compute, "gpu", "", "compute floor and ceiling of each device, as 0.25..0.60; the floor is the one that is")
+	command.Flags().StringVar(&memory, "mem", "", "memory floor and ceiling of each device, as 4Gi..8Gi; the floor is the one that is")
+	command.Flags().StringVar(&change.Claim, "claim", "", "which of the pod's claims, where it has several")
+	command.Flags().DurationVar(&patience, "wait", patience, "how long to wait until the node has answered")
+	return command
+}

@@ -1,0 +1,221 @@
+package deploy
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+var repository = filepath.Join("..", "..", "..")
+
+func chartOf(t *testing.T) Chart {
+	t.Helper()
+	chart, err := Read(filepath.Join(repository, "deploy", "chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chart
+}
+
+// values reads values as they stand in a file.
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	read := map[string]any{}
+	if err := yaml.UnmarshalStrict([]byte(text), &read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// everything switches on all there is.
+const everything = `
+namespace: {name: gpus}
+apiServer: {host: 127.0.0.1, port: "6444"}
+image: {repository: registry.example/aliquot, tag: v9, pullPolicy: Always, pullSecrets: [one, two]}
+agent: {simulate: "h200x2,a10x4", unenforced: stop, nodeSelector: {gpu: "true"}, hostNetwork: true}
+monitoring:
+  serviceMonitor: {enabled: true, labels: {release: prometheus}}
+  prometheusRule: {enabled: true}
+  dashboard: {enabled: true}
+`
+
+// decoded is an object as its own type of Kubernetes; fields that the type does not have are errors.
+func decoded(t *testing.T, one Object) runtime.Object {
+	t.Helper()
+	all := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch one.Kind { // the Prometheus operator's, of which only what is used is known here
+	case "ServiceMonitor":
+		strict(t, one, &struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              struct {
+				Selector  metav1.LabelSelector
+				Endpoints []struct {
+					Port        string
+					HonorLabels bool
+					Relabelings []struct {
+						SourceLabels []string
+						TargetLabel  string
+					}
+				}
+			}
+		}{})
+		return nil
+	case "PrometheusRule":
+		strict(t, one, &struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              rules
+		}{})
+		return nil
+	}
+	object, _, err := serializer.NewCodecFactory(all, serializer.EnableStrict).UniversalDeserializer().Decode([]byte(one.YAML), nil, nil)
+	if err != nil {
+		t.Fatalf("%s %s of %s: %v\n%s", one.Kind, one.Name, one.Template, err, one.YAML)
+	}
+	return object
+}
+
+func strict(t *testing.T, one Object, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(one.YAML), into); err != nil {
+		t.Fatalf("%s %s of %s: %v\n%s", one.Kind, one.Name, one.Template, err, one.YAML)
+	}
+}
+
+func render(t *testing.T, text string) []Object {
+	t.Helper()
+	objects, err := chartOf(t).Render(values(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// kinds counts objects by kind.
+func kinds(objects []Object) map[string]int {
+	counts := map[string]int{}
+	for _, one := range objects {
+		counts[one.Kind]++
+	}
+	return counts
+}
+
+func TestRender(t *testing.T) {
+	for name, c := range map[string]struct {
+		values  string
+		want    map[string]int
+		without []string
+	}{
+		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1}, []string{"ServiceMonitor", "PrometheusRule", "ConfigMap", "Service", "Deployment", "MutatingWebhookConfiguration"}},
+		"annotations, placed by whom they name": {
+			`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {scheduler: ""}}`,
+			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4},
+			nil,
+		},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 2, "PrometheusRule": 1, "ConfigMap": 1, "Service": 3, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 5, "NetworkPolicy": 4}, nil},
+		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 3, "ValidatingAdmissionPolicyBinding": 3}, []string{"DaemonSet", "NetworkPolicy"}},
+		"a namespace of its own": {
+			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}}`,
+			map[string]int{"DaemonSet": 1, "Deployment": 3},
+			[]string{"Namespace", "NetworkPolicy"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := render(t, c.values)
+			have := kinds(objects)
+			for kind, count := range c.want {
+				if have[kind] != count {
+					t.Errorf("it has %d of %s, want %d", have[kind], kind, count)
+				}
+			}
+			for _, kind := range c.without {
+				if have[kind] > 0 {
+					t.Errorf("it has a %s", kind)
+				}
+			}
+			seen := map[string]bool{}
+			for _, one := range objects {
+				decoded(t, one)
+				if key := one.Kind + "/" + one.Name; seen[key] {
+					t.Errorf("%s is there twice", key)
+				} else {
+					seen[key] = true
+				}
+			}
+			if objects[0].Kind != "Namespace" && have["Namespace"] > 0 {
+				t.Errorf("%s is made before the namespace", objects[0].Kind)
+			}
+		})
+	}
+}
+
+// Wherever the chart is installed, nothing names the namespace that it would be in by default.
+func TestNamespaceEverywhere(t *testing.T) {
+	for _, one := range render(t, everything) {
+		if strings.Contains(one.YAML, "serviceaccount:aliquot:") || strings.Contains(one.YAML, "namespace: aliquot") {
+			t.Errorf("%s %s names the namespace aliquot:\n%s", one.Kind, one.Name, one.YAML)
+		}
+		object, ok := decoded(t, one).(metav1.Object)
+		if ok && object.GetNamespace() != "" && object.GetNamespace() != "gpus" {
+			t.Errorf("%s %s is in %s", one.Kind, one.Name, object.GetNamespace())
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{``, "containers on real devices cannot be held to shares yet"},
+		{`agent: {simulate: h200 x2}`, "agent.simulate"},
+		{`agent: {simulate: h200x2, unenforced: kill}`, "agent.unenforced"},
+		{`agent: {simulate: h200x2, metricsPort: 70000}`, "agent.metricsPort"},
+		{`agent: {simulate: h200x2, run: run/aliquot}`, "agent.run"},
+		{`agent: {simulate: h200x2, group: /aliquot}`, "agent.group"},
+		{`agents: {}`, "agents"},
+		{`namespace: {name: Not_One}`, "namespace.name"},
+		{`image: {pullPolicy: Sometimes}`, "image.pullPolicy"},
+		{`apiServer: {port: 6443}`, "apiServer.port"},
+		{`{agent: {simulate: h200x2}, controller: {enabled: false}}`, "set controller.enabled, too"},
+		{`{agent: {simulate: h200x2}, scheduler: {enabled: false}}`, "webhook.scheduler"},
+		{`{agent: {simulate: h200x2}, webhook: {scheduler: "a b"}}`, "webhook.scheduler"},
+		{`monitoring: {runbooks: "here/"}`, "monitoring.runbooks"},
+	} {
+		_, err := chartOf(t).Render(values(t, c.values))
+		if flat := strings.ReplaceAll(fmt.Sprint(err), "/", "."); err == nil || !strings.Contains(flat, c.want) {
+			t.Errorf("%s: %v; want an error with %s", c.values, err, c.want)
+		}
+	}
+}
+
+// `helm lint` has nothing to say but that there is no icon.
+func TestLint(t *testing.T) {
+	version, err := chartutil.ParseKubeVersion(kubeVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := lint.AllWithKubeVersion(filepath.Join(repository, "deploy", "chart"), values(t, everything), "default", version)
+	for _, message := range said.Messages {
+		if message.Severity > support.InfoSev {
+			t.Error(message)
+		}
+	}
+	if len(said.Messages) == 0 {
+		t.Error("it says nothing of the icon: it did not look")
+	}
+}

@@ -1,0 +1,161 @@
+package deploy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	podsecurity "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// What is set arrives where it is meant for.
+func TestAgent(t *testing.T) {
+	var set *appsv1.DaemonSet
+	for _, one := range render(t, everything) {
+		if one.Kind == "DaemonSet" {
+			set = decoded(t, one).(*appsv1.DaemonSet)
+		}
+	}
+	pod := set.Spec.Template.Spec
+	container := pod.Containers[0]
+	if container.Image != "registry.example/aliquot:v9" || container.ImagePullPolicy != corev1.PullAlways || len(pod.ImagePullSecrets) != 2 {
+		t.Errorf("the image is %s (%s, %v)", container.Image, container.ImagePullPolicy, pod.ImagePullSecrets)
+	}
+	if !pod.HostPID || !pod.HostNetwork || pod.NodeSelector["gpu"] != "true" || pod.ServiceAccountName != "aliquot-agent" {
+		t.Errorf("the pod is %+v", pod)
+	}
+	for _, want := range []string{"agent", "--simulate=h200x2,a10x4", "--unenforced=stop", "--node-name=$(NODE_NAME)"} {
+		if !slices.Contains(container.Args, want) {
+			t.Errorf("its arguments are %v, without %s", container.Args, want)
+		}
+	}
+	environment := map[string]string{}
+	for _, variable := range container.Env {
+		environment[variable.Name] = variable.Value
+	}
+	if environment["KUBERNETES_SERVICE_HOST"] != "127.0.0.1" || environment["KUBERNETES_SERVICE_PORT"] != "6444" {
+		t.Errorf("its environment is %v", environment)
+	}
+	// What the container runtime and other pods find by path is at that path in the pod, too.
+	for _, mount := range container.VolumeMounts {
+		for _, volume := range pod.Volumes {
+			if volume.Name == mount.Name && volume.HostPath != nil && volume.HostPath.Path != mount.MountPath && mount.Name != "groups" {
+				t.Errorf("%s of the node is %s in the pod", volume.HostPath.Path, mount.MountPath)
+			}
+		}
+	}
+}
+
+// Each account has a role of its own and is used; none may do anything to everything.
+func TestRoles(t *testing.T) {
+	var accounts, bound []string
+	roles := map[string][]rbacv1.PolicyRule{}
+	for _, one := range render(t, everything) {
+		switch object := decoded(t, one).(type) {
+		case *rbacv1.ClusterRole:
+			roles[object.Name] = object.Rules
+		case *rbacv1.Role:
+			roles[object.Name] = object.Rules
+		case *corev1.ServiceAccount:
+			accounts = append(accounts, object.Name)
+		case *rbacv1.ClusterRoleBinding:
+			bound = append(bound, subject(t, object.Subjects, object.RoleRef))
+		case *rbacv1.RoleBinding:
+			bound = append(bound, subject(t, object.Subjects, object.RoleRef))
+		}
+	}
+	for _, account := range accounts {
+		if !slices.Contains(bound, account) {
+			t.Errorf("account %s has no role", account)
+		}
+	}
+	for name, given := range roles {
+		if len(given) == 0 {
+			t.Errorf("role %s allows nothing", name)
+		}
+		for _, rule := range given {
+			if all := slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups, rule.NonResourceURLs); slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "*") }) {
+				t.Errorf("role %s has a wildcard: %+v", name, rule)
+			}
+			for _, verb := range rule.Verbs {
+				if slices.Contains([]string{"escalate", "bind", "impersonate"}, verb) {
+					t.Errorf("role %s may %s", name, verb)
+				}
+			}
+		}
+	}
+}
+
+// subject is the one account that a role is given to. A role is never another account's.
+func subject(t *testing.T, subjects []rbacv1.Subject, role rbacv1.RoleRef) string {
+	t.Helper()
+	if len(subjects) != 1 || subjects[0].Kind != "ServiceAccount" || !strings.HasPrefix(role.Name, subjects[0].Name) && role.Name != "extension-apiserver-authentication-reader" {
+		t.Fatalf("role %s is given to %+v", role.Name, subjects)
+	}
+	return subjects[0].Name
+}
+
+// Only agents are privileged: whatever else runs passes Pod Security of the level restricted, as the API server would check it.
+func TestPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	tried := 0
+	for _, one := range render(t, everything) {
+		var template corev1.PodTemplateSpec
+		switch object := decoded(t, one).(type) {
+		case *appsv1.Deployment:
+			template = object.Spec.Template
+		case *appsv1.DaemonSet:
+			template = object.Spec.Template
+		case *corev1.Namespace:
+			if object.Labels[podsecurity.EnforceLevelLabel] != string(podsecurity.LevelPrivileged) {
+				t.Errorf("the namespace lets no agents in: %v", object.Labels)
+			}
+			continue
+		default:
+			continue
+		}
+		tried++
+		result := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &template.ObjectMeta, &template.Spec))
+		if agent := one.Name == "aliquot-agent"; result.Allowed == agent {
+			t.Errorf("%s: allowed is %t; %s", one.Name, result.Allowed, result.ForbiddenDetail())
+		}
+	}
+	if tried == 0 {
+		t.Error("the chart runs nothing")
+	}
+}
+
+// A NetworkPolicy that selects no pod protects none.
+func TestNetworkPolicies(t *testing.T) {
+	labelled := map[string]bool{}
+	var policies []*networkingv1.NetworkPolicy
+	for _, one := range render(t, everything) {
+		switch object := decoded(t, one).(type) {
+		case *appsv1.DaemonSet:
+			labelled[object.Spec.Template.Labels["app.kubernetes.io/name"]] = true
+		case *appsv1.Deployment:
+			labelled[object.Spec.Template.Labels["app.kubernetes.io/name"]] = true
+		case *networkingv1.NetworkPolicy:
+			policies = append(policies, object)
+		}
+	}
+	for _, policy := range policies {
+		name := policy.Spec.PodSelector.MatchLabels["app.kubernetes.io/name"]
+		if !labelled[name] || len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Egress) == 0 || len(policy.Spec.Egress[0].Ports) < 2 {
+			t.Errorf("policy %s is %+v", policy.Name, policy.Spec)
+		}
+		delete(labelled, name)
+	}
+	for name := range labelled {
+		t.Errorf("pods of %s have no policy", name)
+	}
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// A pod that asks by annotations runs with its share; what cannot be is refused with why; what was made for it goes when it does. The webhook and
+// the controller run as their own accounts.
+func TestAnnotated(t *testing.T) {
+	w := beginWith(t, "h200x1", map[string]any{"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": ""}, "controller": map[string]any{"enabled": true, "replicas": 0}})
+	w.startWebhook("")
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	quarter := w.annotated(work{name: "quarter", command: trainer}, "gpu", "0.25..0.80", "memory", "4Gi..8Gi")
+	made := w.admitted(quarter)
+	if claims := made.Spec.ResourceClaims; len(claims) != 1 || claims[0].Name != annotation.ClaimName || len(made.Spec.Containers[0].Resources.Claims) != 1 {
+		t.Errorf("it became %+v", made.Spec)
+	}
+	w.refusals()
+	w.trains("quarter")
+	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+	if used := w.used("quarter")["quarter"]; used > 800+tolerated || used < 800-2*tolerated {
+		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", used)
+	}
+	w.unchanged("quarter")
+	w.queues()
+	w.allocations("quarter")
+	w.remove("quarter")
+	w.empty()
+	w.eventually("its template is gone", func() (bool, string) {
+		left := w.templates()
+		return len(left) == 0, fmt.Sprint(left)
+	})
+	for _, name := range []string{"webhook", "controller"} {
+		if said := w.Log(name); strings.Contains(said, "forbidden") || strings.Contains(said, "panic") {
+			t.Errorf("the %s said:\n%s", name, said)
+		}
+	}
+	w.withoutDoubts("aliquot-annotations")
+}
+
+// startWebhook starts the webhook, which has pods go to a scheduler, and the controller as processes of the node, each with an account of its own. It is the API server's host that the
+// webhook runs on, so it is found there.
+func (w *world) startWebhook(scheduler string) {
+	w.Helper()
+	kubeconfig, err := w.KubeconfigOf(w.ctx, "aliquot", "aliquot-webhook")
+	w.no(err)
+	webhook, err := w.Start("webhook", nil, w.program, "webhook", "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0", "--scheduler", scheduler)
+	w.no(err)
+	answering := regexp.MustCompile(`answering on=(\S+)`)
+	var at []string
+	w.eventually("the webhook answers", func() (bool, string) {
+		at = answering.FindStringSubmatch(webhook.Log())
+		return at != nil, webhook.Log()
+	})
+	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/webhooks/0/clientConfig","value":{"url":"https://%s/pods"}}]`, at[1])
+	_, err = w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(w.ctx, "aliquot", types.JSONPatchType, patch, metav1.PatchOptions{})
+	w.no(err)
+	kubeconfig, err = w.KubeconfigOf(w.ctx, "aliquot", "aliquot-controller")
+	w.no(err)
+	_, err = w.Start("controller", nil, w.program, "controller", "--kubeconfig", kubeconfig, "--keep-templates", "2s")
+	w.no(err)
+}
+
+// annotated is a pod with these annotations, by their names without the prefix.
+func (w *world) annotated(one work, pairs ...string) *corev1.Pod {
+	pod := w.pod(one)
+	pod.Annotations = map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		pod.Annotations[annotation.Prefix+pairs[i]] = pairs[i+1]
+	}
+	return pod
+}
+
+// admitted makes a pod, once the API server trusts the webhook, and returns what became of it. Until then it is refused, for nobody can say what it is to be.
+func (w *world) admitted(pod *corev1.Pod) *corev1.Pod {
+	w.Helper()
+	var made *corev1.Pod
+	w.eventually("pods are admitted", func() (bool, string) {
+		var err error
+		made, err = w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
+			w.Fatal(err)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+	return made
+}
+
+// refusals tries what cannot be. A dry run of what can be leaves nothing.
+func (w *world) refusals() {
+	w.Helper()
+	before := w.templates()
+	both := w.annotated(work{name: "tried"}, "gpu", "0.25", "memory", "1Gi")
+	both.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wholes: resource.MustParse("1")}
+	placed := w.annotated(work{name: "tried"}, "gpu", "0.25", "memory", "1Gi")
+	placed.Spec.NodeName = testcluster.NodeName
+	for _, test := range []struct {
+		pod  *corev1.Pod
+		want string // in the refusal; empty: it is taken
+	}{
+		{w.annotated(work{name: "tried"}, "gpu", "0.11", "memory", "1Gi"), ""},
+		{w.annotated(work{name: "tried"}, "gpu", "a quarter", "memory", "1Gi"), "a digit is expected"},
+		{w.annotated(work{name: "tried"}, "gpu", "0.25"), "for no memory there"},
+		{w.annotated(work{name: "tried"}, "gpu", "0.25", "mem", "1Gi"), "aliquot.dev/mem is not known"},
+		{both, "ask in one of the two ways"},
+		{placed, "leave nodeName out"},
+	} {
+		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, test.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {
+			w.Errorf("a pod with %v: got %v, want it refused with %q", test.pod.Annotations, err, test.want)
+		}
+	}
+	if after := w.templates(); !slices.Equal(before, after) {
+		w.Errorf("there were the templates %v, after dry runs there are %v", before, after)
+	}
+}
+
+// templates are the names of those that were made for annotations.
+func (w *world) templates() (names []string) {
+	w.Helper()
+	all, err := w.client.ResourceV1().ResourceClaimTemplates("default").List(w.ctx, metav1.ListOptions{LabelSelector: annotation.Made})
+	w.no(err)
+	for _, one := range all.Items {
+		names = append(names, one.Name)
+	}
+	return names
+}
+
+// unchanged checks that a pod's annotations do not change, and that others' do.
+func (w *world) unchanged(name string) {
+	w.Helper()
+	patch := func(text string) error {
+		_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, name, types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		return err
+	}
+	w.no(patch(`{"metadata":{"annotations":{"example.com/a":"b"}}}`))
+	for _, text := range []string{
+		`{"metadata":{"annotations":{"aliquot.dev/gpu":"1.00"}}}`, `{"metadata":{"annotations":{"aliquot.dev/queue":"another"}}}`, `{"metadata":{"annotations":null}}`,
+	} {
+		if err := patch(text); err == nil || !strings.Contains(err.Error(), "do not change while it is there") {
+			w.Errorf("%s: got %v, want it refused", text, err)
+		}
+	}
+}
+
+// withoutDoubts checks that the API server finds nothing odd about policies.
+func (w *world) withoutDoubts(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		_, err := testcluster.AwaitObject(w.ctx, w.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), name, "a policy without doubts",
+			func(policy *admissionv1.ValidatingAdmissionPolicy) (bool, error) {
+				checked := policy.Status.TypeChecking
+				if checked != nil && len(checked.ExpressionWarnings) > 0 {
+					return false, fmt.Errorf("the API server warns: %v", checked.ExpressionWarnings)
+				}
+				return checked != nil && policy.Status.ObservedGeneration == policy.Generation, nil
+			})
+		w.no(err)
+	}
+}

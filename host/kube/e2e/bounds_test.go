@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/plugin"
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+	"github.com/aliquot-dev/aliquot/node"
+)
+
+// What a queue lets its pods do holds when they are made, and what it uses stands in its status, each by its component's own account and as the API server
+// takes it; `kubectl aliquot queue show` prints it. That takes no node but in name: pods need only be bound.
+func TestQueueBounds(t *testing.T) {
+	w := beginCluster(t, "", true)
+	w.install(map[string]any{
+		"agent": map[string]any{"enabled": false}, "scheduler": map[string]any{"enabled": true, "replicas": 0},
+		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
+	})
+	w.nominal()
+	objects, err := dynamic.NewForConfig(w.REST())
+	w.no(err)
+	queues := objects.Resource(v1alpha1.Queues)
+	queue := &unstructured.Unstructured{}
+	w.no(json.Unmarshal([]byte(`{"apiVersion":"aliquot.dev/v1alpha1","kind":"Queue","metadata":{"name":"default"},"spec":{"quota":{"compute":"1"},"hours":"100/week","longestRun":"2h","maxPriority":50}}`), queue))
+	_, err = queues.Create(w.ctx, queue, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	w.no(err)
+	w.startWebhook(scheduler.Name)
+	w.startScheduler()
+
+	made := w.admitted(w.claiming("runs", nil))
+	if limit := made.Spec.ActiveDeadlineSeconds; limit == nil || *limit != 7200 {
+		t.Errorf("its time limit is %v, want the queue's", limit)
+	}
+	long := int64(7201)
+	for name, pod := range map[string]*corev1.Pod{
+		"a time limit of 2h0m1s was asked for": w.claiming("long", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = &long }),
+		"priority 100 was asked for (PriorityClass urgent), and in queue default pods may have at most 50": w.claiming("high", func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "urgent" }),
+	} {
+		if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want it refused: %s", err, name)
+		}
+	}
+	uses := func() *v1alpha1.QueueUses {
+		object, err := queues.Get(w.ctx, "default", metav1.GetOptions{})
+		w.no(err)
+		read, err := v1alpha1.Read[v1alpha1.Queue](object)
+		w.no(err)
+		return read.Status.Uses
+	}
+	w.eventually("it is said what the queue uses", func() (bool, string) {
+		u := uses()
+		return u != nil && u.Running == 1 && u.Held.Compute == 500 && u.Hours != nil && u.Hours.Per == api.Week, fmt.Sprintf("%+v\n%s", u, w.Log("scheduler"))
+	})
+	var out bytes.Buffer
+	w.no(plugin.Plugin{Client: w.client, Shares: objects, Out: &out, Now: time.Now}.Queue(w.ctx, "default"))
+	for _, want := range []string{"quota ", "1.00", "held ", "0.50", "of 100 this week", "longest run", "highest priority", "Running 1, waiting 0, as of "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("queue show says\n%s\nwithout %q", &out, want)
+		}
+	}
+	_, err = queues.Patch(w.ctx, "default", types.MergePatchType, []byte(`{"spec":{"hours":null}}`), metav1.PatchOptions{})
+	w.no(err)
+	w.eventually("nothing is said of device-hours any more", func() (bool, string) {
+		u := uses()
+		return u != nil && u.Hours == nil, fmt.Sprintf("%+v", u)
+	})
+	w.permitted("webhook", "controller", "scheduler")
+}
+
+// permitted checks that nothing was forbidden to these.
+func (w *world) permitted(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		if said := w.Log(name); strings.Contains(said, "forbidden") || strings.Contains(said, "panic") {
+			w.Errorf("the %s said:\n%s", name, said)
+		}
+	}
+}
+
+// nominal makes a node with a device that are there in name alone, and what pods need to be made.
+func (w *world) nominal() {
+	w.Helper()
+	name, no := testcluster.NodeName, false
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	_, err := w.client.CoreV1().Nodes().Create(w.ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room},
+	}, metav1.CreateOptions{})
+	w.no(err)
+	_, err = w.client.ResourceV1().ResourceSlices().Create(w.ctx, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driver.Name, NodeName: &name, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
+		Devices: []resourceapi.Device{driver.Published(node.Device{UUID: "GPU-0", Model: "H200", Memory: 140 << 30, Health: api.Healthy})},
+	}}, metav1.CreateOptions{})
+	w.no(err)
+	_, err = w.client.CoreV1().ServiceAccounts("default").Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}, AutomountServiceAccountToken: &no}, metav1.CreateOptions{})
+	w.no(err)
+	_, err = w.client.SchedulingV1().PriorityClasses().Create(w.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 100}, metav1.CreateOptions{})
+	w.no(err)
+	ask, err := annotation.Parse(map[string]string{annotation.GPU: "0.50", annotation.Memory: "4Gi"})
+	w.no(err)
+	spec, err := ask.Spec()
+	w.no(err)
+	_, err = w.client.ResourceV1().ResourceClaims("default").Create(w.ctx, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Spec: spec}, metav1.CreateOptions{})
+	w.no(err)
+}
+
+// claiming is a pod with the claim half.
+func (w *world) claiming(name string, change func(*corev1.Pod)) *corev1.Pod {
+	pod, claim := w.pod(work{name: name, command: []string{"/bin/pod"}}), "half"
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimName: &claim}}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "share"}}
+	if change != nil {
+		change(pod)
+	}
+	return pod
+}

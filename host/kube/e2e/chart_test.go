@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/deploy"
+	"github.com/aliquot-dev/aliquot/host/kube/images"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// The chart as users install it, all of it, with the image as it is shipped: agent, scheduler, webhook and controller are pods under their own accounts.
+// Three pods share a device, one of them by annotations; while the agent's pod is replaced, and when its process is killed, they run on within
+// their shares, by the same arbiter, and the next one takes them back.
+func TestChart(t *testing.T) {
+	w := beginEmpty(t, "h200x1")
+	metrics, scheduled := w.installAll()
+	w.agentReady("")
+	w.offers()
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	if tenth := w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi")); tenth.Spec.SchedulerName != "aliquot-scheduler" {
+		t.Errorf("it goes to the scheduler %s", tenth.Spec.SchedulerName)
+	}
+	w.trains("tenth")
+	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
+	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: trainer})
+	w.trains("quarter")
+	w.trains("half")
+	w.serves(scheduled, "aliquot_scheduler_bound_total 3\n")
+	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+	share := func(when string) {
+		t.Helper()
+		both := w.used("quarter", "half")
+		t.Logf("%s, thousandths of the device: %v", when, both)
+		if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
+			t.Errorf("%s, with floors of 250 and 500 and a ceiling of 800, they used %v", when, both)
+		}
+	}
+	share("beside each other")
+	w.serves(metrics, fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
+
+	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
+	w.eventually("large is told why it waits", func() (bool, string) {
+		large, err := w.client.CoreV1().Pods("default").Get(w.ctx, "large", metav1.GetOptions{})
+		w.no(err)
+		return slices.ContainsFunc(large.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != ""
+		}), fmt.Sprintf("%+v", large.Status)
+	})
+	w.asksPlugin()
+	w.no(w.client.CoreV1().Pods("default").Delete(w.ctx, "large", metav1.DeleteOptions{}))
+	stay := w.outliving()
+	if len(stay) != 2 {
+		t.Errorf("in the control group are the processes %v, want the arbiter and the simulated devices", stay)
+	}
+	before := w.agentReady("")
+	w.no(w.client.CoreV1().Pods("aliquot").Delete(w.ctx, before.Name, metav1.DeleteOptions{}))
+	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Pods("aliquot"), before.Name))
+	share("while no agent runs, and the next one starts")
+	after := w.agentReady(string(before.UID))
+	if now := w.outliving(); !slices.Equal(now, stay) {
+		t.Errorf("after the agent was replaced the processes are %v, they were %v", now, stay)
+	}
+	w.remove("half")
+	w.killed(after)
+	if now := w.outliving(); !slices.Equal(now, stay) {
+		t.Errorf("after the agent was killed the processes are %v, they were %v", now, stay)
+	}
+	if alone := w.used("quarter")["quarter"]; alone > 800+tolerated || alone < 800-2*tolerated {
+		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
+	}
+	w.remove("quarter")
+	w.remove("tenth")
+	w.empty()
+	for _, name := range []string{"scheduler", "controller", "webhook"} {
+		pods, err := w.client.CoreV1().Pods("aliquot").List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-" + name})
+		w.no(err)
+		for _, pod := range pods.Items {
+			said, err := w.PodLog(w.ctx, "aliquot", pod.Name)
+			w.no(err)
+			if pod.Status.ContainerStatuses[0].RestartCount > 0 || strings.Contains(said, "forbidden") {
+				t.Errorf("the %s was started again %d times, and said\n%s", name, pod.Status.ContainerStatuses[0].RestartCount, said)
+			}
+		}
+		if len(pods.Items) != 1 {
+			t.Errorf("of the %s there are %d pods", name, len(pods.Items))
+		}
+	}
+}
+
+// installAll loads the image, installs the whole chart and says where agent and scheduler serve metrics.
+func (w *world) installAll() (agent, scheduler string) {
+	w.Helper()
+	chart, err := deploy.Read(filepath.Join(root, "deploy", "chart"))
+	w.no(err)
+	image, err := images.Kube(chart.Image(), w.program, filepath.Join(root, "native", "dist"))
+	w.no(err)
+	w.no(w.Load(w.ctx, image))
+	var ports [3]int
+	for i := range ports {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		w.no(err)
+		defer free.Close() // until the last is found, so that none comes twice
+		ports[i] = free.Addr().(*net.TCPAddr).Port
+	}
+	server, err := url.Parse(w.REST().Host)
+	w.no(err)
+	w.install(map[string]any{
+		"apiServer": map[string]any{"host": server.Hostname(), "port": server.Port()}, // there is no kube-proxy
+		"agent": map[string]any{
+			"simulate": w.devices, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet(), "group": w.Group() + "/aliquot",
+			"hostNetwork": true, "metricsPort": ports[0],
+		},
+		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
+		"controller": map[string]any{"replicas": 1, "hostNetwork": true},
+		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2]},
+	})
+	return fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
+}
+
+// asksPlugin has `kubectl aliquot` say what the pods have, and lower a ceiling and give it back, as users do who may edit the namespace and no more.
+func (w *world) asksPlugin() {
+	w.Helper()
+	account := metav1.ObjectMeta{Namespace: "default", Name: "user"}
+	_, err := w.client.CoreV1().ServiceAccounts("default").Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: account}, metav1.CreateOptions{})
+	w.no(err)
+	_, err = w.client.RbacV1().RoleBindings("default").Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: account, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "user"}},
+	}, metav1.CreateOptions{})
+	w.no(err)
+	kubeconfig, err := w.KubeconfigOf(w.ctx, "default", "user")
+	w.no(err)
+	program := filepath.Join(w.Folder(), "kubectl-aliquot")
+	if said, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/kubectl-aliquot").CombinedOutput(); err != nil {
+		w.Fatalf("build kubectl-aliquot: %v\n%s", err, said)
+	}
+	for _, c := range []struct {
+		args  []string
+		want  []string
+		fails bool
+	}{
+		{[]string{"top"}, []string{"3 shares", "0.85 of 1.00", "0.25..0.80", "4Gi..8Gi", "Ready", "0.50..1.00"}, false},
+		{[]string{"why", "half"}, []string{"half runs on node " + testcluster.NodeName, "0.50..1.00 of compute and 8Gi of memory"}, false},
+		{[]string{"why", "large"}, []string{"large waits: "}, false},
+		{[]string{"resize", "quarter", "--gpu", "0.25..0.30"}, []string{"quarter has 0.25..0.30 of compute and 4Gi..8Gi of memory"}, false},
+		{[]string{"resize", "quarter", "--gpu", "0.30..0.80"}, []string{"its compute floor is 0.25 and fixed"}, true},
+		{[]string{"resize", "quarter", "--gpu", "0.25..0.80"}, []string{"quarter has 0.25..0.80 of compute"}, false},
+		{[]string{"top", "-A"}, []string{"forbidden"}, true},
+	} {
+		said, err := exec.CommandContext(w.ctx, program, append(c.args, "--kubeconfig", kubeconfig)...).CombinedOutput()
+		for _, want := range c.want {
+			if (err != nil) != c.fails || !strings.Contains(string(said), want) {
+				w.Errorf("kubectl aliquot %s (%v) says\n%s\nwant %s", strings.Join(c.args, " "), err, said, want)
+			}
+		}
+	}
+}
+
+// agentReady waits until the agent's pod is ready, and it is another than the one of this UID.
+func (w *world) agentReady(other string) (pod corev1.Pod) {
+	w.Helper()
+	_, err := testcluster.AwaitObject(w.ctx, w.client.AppsV1().DaemonSets("aliquot"), "aliquot-agent", "a node with an agent", func(set *appsv1.DaemonSet) (bool, error) {
+		return set.Status.ObservedGeneration == set.Generation && set.Status.DesiredNumberScheduled == 1, nil
+	})
+	w.no(err)
+	w.eventually("the agent's pod is ready", func() (bool, string) {
+		pods, err := w.client.CoreV1().Pods("aliquot").List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-agent"})
+		w.no(err)
+		if len(pods.Items) != 1 || string(pods.Items[0].UID) == other {
+			return false, fmt.Sprintf("%d pods", len(pods.Items))
+		}
+		pod = pods.Items[0]
+		said, _ := w.PodLog(w.ctx, "aliquot", pod.Name)
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}), fmt.Sprintf("%+v\n%s", pod.Status, said)
+	})
+	return pod
+}
+
+// killed kills the process of an agent's pod and waits until kubelet has started it anew.
+func (w *world) killed(pod corev1.Pod) {
+	w.Helper()
+	for pid := range w.processesOf(string(pod.UID)) {
+		name, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "comm"))
+		if err != nil || strings.TrimSpace(string(name)) != "aliquot-kube" {
+			continue
+		}
+		process, err := os.FindProcess(pid)
+		w.no(err)
+		w.no(process.Kill())
+	}
+	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("aliquot"), pod.Name, "an agent that was started again", func(now *corev1.Pod) (bool, error) {
+		status := now.Status.ContainerStatuses
+		return len(status) == 1 && status[0].RestartCount > pod.Status.ContainerStatuses[0].RestartCount && status[0].Ready, nil
+	})
+	w.no(err)
+}
+
+// outliving are the processes in the control group of what outlives agents.
+func (w *world) outliving() []int {
+	w.Helper()
+	return slices.Sorted(maps.Keys(w.processesIn(w.Group() + "/aliquot")))
+}
+
+// serves checks that metrics have these words.
+func (w *world) serves(address string, words ...string) {
+	w.Helper()
+	answer, err := http.Get(address)
+	w.no(err)
+	defer answer.Body.Close()
+	said, err := io.ReadAll(answer.Body)
+	w.no(err)
+	for _, word := range words {
+		if !strings.Contains(string(said), word) {
+			w.Errorf("the metrics have no %s:\n%s", word, said)
+		}
+	}
+}

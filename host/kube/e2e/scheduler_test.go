@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// Our scheduler, with its own account alone, has two pods share a device; a third waits, and one that starts after the scheduler was killed
+// knows what is granted. What goes makes room. A gang waits whole and starts whole.
+func TestScheduler(t *testing.T) {
+	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}}) // its account; it runs beside
+	scheduling := w.startScheduler()
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	for _, one := range []work{
+		{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer, scheduler: scheduler.Name},
+		{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, command: trainer, scheduler: scheduler.Name},
+	} {
+		w.submit(one)
+		w.trains(one.name)
+	}
+	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+
+	scheduling.Kill()
+	<-scheduling.Ended()
+	w.submit(work{name: "more", compute: 300, memory: "1Gi", command: trainer, scheduler: scheduler.Name})
+	w.startScheduler()
+	w.submit(work{name: "less", compute: 200, memory: "1Gi", command: trainer, scheduler: scheduler.Name})
+	w.unplaced("more", "0.30 of a device")
+	w.remove("half")
+	w.trains("more")
+	w.trains("less")
+	for _, name := range []string{"quarter", "more", "less"} {
+		w.remove(name)
+	}
+	w.gang(trainer)
+	w.filtered()
+	w.empty()
+}
+
+// filtered has pods without devices placed, and left waiting, by what upstream's filters say.
+func (w *world) filtered() {
+	w.Helper()
+	plain := w.pod(work{name: "plain", command: []string{"/bin/pod"}, scheduler: scheduler.Name})
+	w.create(plain)
+	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), "plain", "a pod that has a node", func(pod *corev1.Pod) (bool, error) {
+		return pod.Spec.NodeName == testcluster.NodeName, nil
+	})
+	w.no(err)
+	elsewhere := w.pod(work{name: "elsewhere", command: []string{"/bin/pod"}, scheduler: scheduler.Name})
+	elsewhere.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	w.create(elsewhere)
+	w.unplaced("elsewhere", "didn't match Pod's node affinity/selector")
+	w.remove("plain")
+	w.remove("elsewhere")
+}
+
+// gang has a gang of four wait while one of them would not fit, and start whole when all do.
+func (w *world) gang(command []string) {
+	w.Helper()
+	names := []string{"four-0", "four-1", "four-2", "four-3"}
+	w.submit(work{name: "before", compute: 500, memory: "1Gi", command: command, scheduler: scheduler.Name})
+	w.trains("before")
+	for _, name := range names {
+		w.submit(work{name: name, compute: 200, memory: "1Gi", command: command, scheduler: scheduler.Name, labels: map[string]string{
+			scheduler.GangLabel: "four", scheduler.GangMinLabel: "4",
+		}})
+	}
+	for _, name := range names {
+		w.unplaced(name, "4 tasks at once, each of 0.20 of a device")
+	}
+	for _, name := range names {
+		pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+		w.no(err)
+		if pod.Spec.NodeName != "" {
+			w.Fatalf("%s was placed, and only two of its gang of four fit", name)
+		}
+	}
+	w.remove("before")
+	for _, name := range names {
+		w.trains(name)
+	}
+	for _, name := range names {
+		w.remove(name)
+	}
+}
+
+// startScheduler starts our scheduler as its own account and waits until it has seen what there is.
+func (w *world) startScheduler() *testcluster.Process {
+	w.Helper()
+	return w.startSchedulerWith()
+}
+
+// startSchedulerWith is startScheduler with more in its environment.
+func (w *world) startSchedulerWith(environment ...string) *testcluster.Process {
+	w.Helper()
+	account, err := w.KubeconfigOf(w.ctx, "aliquot", "aliquot-scheduler")
+	w.no(err)
+	before := strings.Count(w.Log("scheduler"), "msg=scheduling")
+	process, err := w.Start("scheduler", environment, w.program, "scheduler", "--kubeconfig", account, "--leader-elect=false")
+	w.no(err)
+	w.eventually("the scheduler serves", func() (bool, string) {
+		select {
+		case <-process.Ended():
+			w.Fatalf("the scheduler has ended:\n%s", process.Log())
+		default:
+		}
+		return strings.Count(process.Log(), "msg=scheduling") > before, process.Log()
+	})
+	return process
+}
+
+// unplaced checks that a pod waits, and why by its condition.
+func (w *world) unplaced(name, why string) {
+	w.Helper()
+	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), name, "a pod that waits: "+why, func(pod *corev1.Pod) (bool, error) {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				return strings.Contains(c.Message, why), nil
+			}
+		}
+		return false, nil
+	})
+	w.no(err)
+}

@@ -1,0 +1,87 @@
+// Command build builds aliquot-kube and makes its image, which has the native parts inside, without a Docker daemon:
+//
+//	go run ./images/build --out ../../build/images
+//	ctr --namespace k8s.io images import ../../build/images/aliquot-kube.tar
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/aliquot-dev/aliquot/host/kube/deploy"
+	"github.com/aliquot-dev/aliquot/host/kube/images"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := build(ctx, os.Args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "build images:", err)
+		os.Exit(1)
+	}
+}
+
+func build(ctx context.Context, args []string) error {
+	options := flag.NewFlagSet("build", flag.ContinueOnError)
+	out := options.String("out", "../../build/images", "folder of the images' tars")
+	folder := options.String("chart", "../../deploy/chart", "the chart's folder, which says what the image is called")
+	name := options.String("name", "", "the image's name with its tag; empty: what the chart runs by default")
+	dist := options.String("native", "../../native/dist", "the native parts, as `make native` builds them: what they are linked against is put into the image")
+	if err := options.Parse(args); err != nil {
+		return err
+	}
+	if options.NArg() > 0 {
+		return fmt.Errorf("%q is not understood; it takes options alone, see --help", options.Arg(0))
+	}
+	if *name == "" {
+		chart, err := deploy.Read(*folder)
+		if err != nil {
+			return err
+		}
+		*name = chart.Image()
+	}
+	if err := os.MkdirAll(*out, 0o755); err != nil {
+		return err
+	}
+	program := filepath.Join(*out, "aliquot-kube")
+	// Neither the folder nor the commit is in the program, so that the same sources give the same bytes.
+	compile := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube")
+	compile.Stderr = os.Stderr
+	if err := compile.Run(); err != nil {
+		return fmt.Errorf("compile aliquot-kube: %w", err)
+	}
+	image, err := images.Kube(*name, program, *dist)
+	if err != nil {
+		return err
+	}
+	archive := program + ".tar"
+	digest, err := write(image, archive)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\n  is in %s, digest %s\n", *name, archive, digest)
+	return nil
+}
+
+// write writes an image's tar, whole or not at all.
+func write(image images.Image, archive string) (digest string, err error) {
+	file, err := os.Create(archive + ".new")
+	if err != nil {
+		return "", err
+	}
+	digest, err = image.Write(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	return digest, os.Rename(file.Name(), archive)
+}

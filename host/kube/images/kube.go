@@ -1,0 +1,28 @@
+package images
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Kube is the image of aliquot-kube: the program, which carries the native parts, and all that it and they were linked against. dist is
+// where `make native` put these.
+func Kube(name, program, dist string) (Image, error) {
+	image := Image{Name: name, Program: []string{"/bin/aliquot-kube"}}
+	if err := image.AddProgram("/bin/aliquot-kube", program); err != nil {
+		return Image{}, err
+	}
+	native, err := filepath.Glob(filepath.Join(dist, "*", "*"))
+	if err != nil {
+		return Image{}, err
+	}
+	if len(native) == 0 {
+		return Image{}, fmt.Errorf("make image %s: there are no native parts in %s; run make native", name, dist)
+	}
+	for _, file := range native { // the shim's own names for the driver's libraries are links that the agent makes
+		if err := image.AddNeeds(file, "libcuda.so.1", "libcuda-real.so.1", "libnvidia-ml-real.so.1"); err != nil {
+			return Image{}, err
+		}
+	}
+	return image, nil
+}

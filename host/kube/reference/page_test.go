@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
+)
+
+func TestPageIsCurrent(t *testing.T) {
+	want := page(chart(t))
+	have, err := os.ReadFile(filepath.Join("..", "..", "docs", "kubernetes-api.md"))
+	if err != nil || !bytes.Equal(have, want) {
+		t.Errorf("docs/kubernetes-api.md is not what the definitions say (%v); in host/kube: go run ./reference > ../../docs/kubernetes-api.md", err)
+	}
+}
+
+// Each field of a kind in Go is one of its definition, and the other way around; each field says what it is.
+func TestDefinitionsAreTheTypes(t *testing.T) {
+	all := chart(t)
+	if len(all) != 3 {
+		t.Errorf("there are %d definitions, want 3", len(all))
+	}
+	for _, d := range all {
+		kind := map[string]any{"Queue": v1alpha1.Queue{}, "Policy": v1alpha1.Policy{}, "Share": v1alpha1.Share{}}[d.Spec.Names.Kind]
+		compare(t, d.Spec.Names.Kind, reflect.TypeOf(kind), d.Spec.Versions[0].Schema.Schema)
+	}
+}
+
+// chart are the definitions of the chart, read as the command reads them: in host/kube.
+func chart(t *testing.T) []definition {
+	t.Helper()
+	t.Chdir("..")
+	all, err := definitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// compare compares a type with what is defined of it. What reads and writes text by itself has no fields.
+func compare(t *testing.T, path string, kind reflect.Type, f field) {
+	for kind.Kind() == reflect.Pointer {
+		kind = kind.Elem()
+	}
+	if f.Description == "" && !strings.HasSuffix(path, ".metadata") {
+		t.Errorf("%s says nothing of itself", path)
+	}
+	switch {
+	case f.Items != nil && kind.Kind() == reflect.Slice:
+		compare(t, path+"[]", kind.Elem(), *f.Items)
+		return
+	case f.Type != "object" || strings.HasSuffix(path, ".metadata"):
+		if kind.Kind() == reflect.Struct && !strings.HasSuffix(path, ".metadata") && f.Type != "string" {
+			t.Errorf("%s is a %s, and in Go %s", path, f.Type, kind)
+		}
+		return
+	case kind.Kind() != reflect.Struct:
+		t.Errorf("%s is an object, and in Go %s", path, kind)
+		return
+	}
+	var names []string
+	for i := range kind.NumField() {
+		one := kind.Field(i)
+		name, _, _ := strings.Cut(one.Tag.Get("json"), ",")
+		if one.Anonymous && name == "" { // kind and apiVersion
+			names = append(names, "apiVersion", "kind")
+			continue
+		}
+		names = append(names, name)
+		if inner, ok := f.Properties[name]; ok {
+			compare(t, path+"."+name, one.Type, inner)
+		}
+	}
+	slices.Sort(names)
+	if defined := f.names(); !slices.Equal(names, defined) {
+		t.Errorf("%s has the fields %v, and by its definition %v", path, names, defined)
+	}
+}

@@ -1,0 +1,157 @@
+package scheduler
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// found are the tasks of all claims that are allocated when a scheduler begins, those of a gang together: the pods that a gang needs are one
+// workload, those beyond are one each.
+func (s *Scheduler) found() (works [][]*task) {
+	for _, p := range s.pods {
+		if p.object.Spec.SchedulerName == s.config.Name {
+			s.joinGang(p) // its Job is known by now
+		}
+	}
+	gangs := map[*gang][]*task{}
+	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
+		c := s.claims[key]
+		if c.object == nil { // it went meanwhile
+			delete(s.claims, key)
+			continue
+		}
+		if c.task != nil || !s.allocatedHere(c.object) {
+			continue
+		}
+		if t := s.taskOf(c); t.pod != nil && t.pod.gang != nil {
+			gangs[t.pod.gang] = append(gangs[t.pod.gang], t)
+		} else {
+			works = append(works, []*task{t})
+		}
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(gangs), func(a, b *gang) int { return strings.Compare(a.key, b.key) }) {
+		tasks := gangs[g]
+		slices.SortFunc(tasks, func(a, b *task) int { return strings.Compare(a.pod.name(), b.pod.name()) })
+		_, least, _ := s.gangOf(tasks[0].pod.object)
+		together := min(max(least, 1), len(tasks))
+		works = append(works, tasks[:together])
+		for _, t := range tasks[together:] {
+			works = append(works, []*task{t})
+		}
+	}
+	return works
+}
+
+// adopt enters what a claim holds that was allocated by another.
+func (s *Scheduler) adopt(c *claim) {
+	if s.allocatedHere(c.object) {
+		s.adoptTasks([]*task{s.taskOf(c)})
+	}
+}
+
+// taskOf is the task of an allocated claim of which nothing is known yet: with the pod that runs with it, if there is one, and what else that holds.
+func (s *Scheduler) taskOf(c *claim) *task {
+	t := &task{claims: []*claim{c}}
+	c.task = t
+	holders := s.holders(c)
+	if len(holders) == 0 || holders[0].task != nil {
+		return t
+	}
+	p := holders[0]
+	t.pod, p.task, p.carried = p, t, true
+	s.charge(p)
+	for _, key := range p.claims {
+		other := s.claims[key]
+		if other == nil || other.task != nil || other.writing || !s.allocatedHere(other.object) {
+			continue
+		}
+		if first := s.holders(other); len(first) > 0 && first[0] == p && nodeOf(other.object.Status.Allocation) == nodeOf(c.object.Status.Allocation) {
+			t.claims = append(t.claims, other)
+			other.task = t
+		}
+	}
+	return t
+}
+
+// adoptTasks enters a workload that runs already.
+func (s *Scheduler) adoptTasks(tasks []*task) {
+	first := tasks[0].claims[0]
+	w := s.newWork(first.key)
+	w.state, w.tasks = placed, make([]*task, len(tasks))
+	adopted := engine.Adopt{At: s.at(), Workload: engine.Workload{
+		ID: w.id, User: first.object.Namespace, Name: first.object.Name, Queue: s.queueOfClaim(first), Class: s.classOfClaim(first.object), Preemptible: true,
+	}}
+	asked := &adopted.Workload
+	placings, held := make([]engine.Placing, len(tasks)), make([][]engine.Grant, len(tasks))
+	for i, t := range tasks {
+		placing := &placings[i]
+		for _, c := range t.claims {
+			node, grants := s.grantsOf(c.object)
+			placing.Node, placing.Grants = node, merge(placing.Grants, grants)
+			users := s.reservedFor(c)
+			asked.Preemptible = asked.Preemptible && len(users) > 0 && !slices.ContainsFunc(users, func(p *pod) bool {
+				may, _ := s.preemptible(p.object)
+				return !may
+			})
+			if i == 0 && len(users) > 0 {
+				s.describe(asked, users[0])
+				if at := users[0].object.Status.StartTime; at != nil {
+					adopted.Ran = engine.Time(max(0, s.config.Now().Sub(at.Time).Microseconds()))
+				}
+			}
+		}
+		held[i] = placing.Grants
+	}
+	for index, at := range adoptRoles(asked, tasks, held) {
+		t := tasks[at]
+		t.work, t.index, w.tasks[index] = w, index, t
+		placings[at].Task = index
+		adopted.Tasks = append(adopted.Tasks, placings[at])
+	}
+	s.step(adopted)
+}
+
+// reservedFor are the known pods that a claim is reserved for, by name.
+func (s *Scheduler) reservedFor(c *claim) []*pod {
+	var all []*pod
+	for p := range s.users[c.key] {
+		if slices.ContainsFunc(c.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == p.object.UID }) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+	return all
+}
+
+// describe says of a workload what a pod of it does.
+func (s *Scheduler) describe(asked *engine.Workload, p *pod) {
+	asked.User, asked.Name = p.object.Namespace, p.kin()
+	if priority := p.object.Spec.Priority; priority != nil {
+		asked.Priority = *priority
+	}
+	if limit := p.object.Spec.ActiveDeadlineSeconds; limit != nil {
+		asked.TimeLimit = engine.Time(min(*limit, 1<<40) * 1_000_000)
+	}
+	asked.Patient = p.object.Spec.PreemptionPolicy != nil && *p.object.Spec.PreemptionPolicy == corev1.PreemptNever
+}
+
+// classOfClaim is the class of the work that has an allocated claim, as far as it says one.
+func (s *Scheduler) classOfClaim(object *resourceapi.ResourceClaim) api.Class {
+	for i := range object.Spec.Devices.Requests {
+		r := &object.Spec.Devices.Requests[i]
+		if class := s.classOfRequest(r); class == nil || !isOurs(class) {
+			continue
+		}
+		if _, class, err := s.shareOf(object, r); err == nil {
+			return class
+		}
+	}
+	return api.Batch
+}

@@ -1,0 +1,121 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// runBeside has a pod bound that the engine has nothing to decide for: where its claims are allocated, or, if it has none, on a node that
+// takes it.
+func (s *Scheduler) runBeside(p *pod, a *ask) {
+	if a.node != "" {
+		switch node, err := s.admit(p, a.node); {
+		case err == nil:
+			s.bindBeside(p, a, a.node)
+		case node != "" && s.aloneIn(p, a.have):
+			// Left by a scheduler before this one, or unused since: it can be had elsewhere.
+			s.giveBack(p, a, err)
+		default:
+			s.awaitNodes(p, a, err)
+		}
+		return
+	}
+	c := s.classOf(p, a)
+	var why error
+	for _, n := range s.byRoom(c) {
+		_, err := s.admit(p, n.name)
+		if err == nil {
+			s.bindBeside(p, a, n.name)
+			return
+		}
+		why = err
+	}
+	if why == nil {
+		why = fmt.Errorf("no node takes it: %s", c.barred())
+	}
+	s.awaitNodes(p, a, why)
+}
+
+// awaitNodes has a pod considered again when it is known anew which nodes it may use.
+func (s *Scheduler) awaitNodes(p *pod, a *ask, why error) {
+	s.wait(p, why)
+	p.beside = s.classOf(p, a)
+	p.beside.beside = append(p.beside.beside, p)
+	p.beside.enter(s)
+}
+
+// bindBeside has a pod reserved in its claims and bound. It is assumed there.
+func (s *Scheduler) bindBeside(p *pod, a *ask, node string) {
+	one := jobTask{pod: p.object, node: node}
+	for _, c := range a.have {
+		c.writing = true
+		one.claims = append(one.claims, jobClaim{object: c.object})
+	}
+	p.busy, p.binding, p.reason = true, true, ""
+	s.carryOut(job{one}, func(out outcome) {
+		p.busy, p.binding = false, false
+		if out.refused == nil {
+			p.bound = node
+			s.metrics.bound.Inc()
+			s.charge(p)
+		} else {
+			s.config.Filters.Forget(one.pod)
+			s.metrics.refused.Inc()
+			s.learn(out.left)
+			if s.mine(p) {
+				s.awaitNodes(p, a, out.refused)
+			}
+		}
+		for k, c := range a.have {
+			c.writing = false
+			if out.refused == nil {
+				c.update(out.claims[0][k])
+			}
+		}
+		for _, c := range a.have {
+			s.claimSettled(c)
+		}
+		s.followers(p.gang)
+	})
+}
+
+// giveBack frees claims that are allocated for a pod which cannot run with them, and looks at the pod anew.
+func (s *Scheduler) giveBack(p *pod, a *ask, why error) {
+	s.config.Log.Info("claims of a pod that does not run are given back", "pod", p.name(), "reason", why)
+	p.busy = true
+	s.wait(p, why)
+	for _, c := range a.have {
+		c.writing = true
+	}
+	objects, left := make([]*resourceapi.ResourceClaim, len(a.have)), make([]*resourceapi.ResourceClaim, len(a.have))
+	for i, c := range a.have {
+		objects[i] = c.object
+	}
+	target := p.object
+	s.spawn(func(ctx context.Context) {
+		for i, object := range objects {
+			now, err := s.write.giveBack(ctx, jobClaim{object: object}, reference(target))
+			if err != nil {
+				return
+			}
+			left[i] = now
+		}
+		s.inbox.put(func() {
+			p.busy = false
+			for i, c := range a.have {
+				c.writing = false
+				if now := left[i]; now != nil {
+					c.update(now)
+				} else if c.object != nil && c.object.UID == objects[i].UID {
+					c.object = nil // as will be told, too
+				}
+			}
+			for _, c := range a.have {
+				s.claimSettled(c)
+			}
+			s.consider(p)
+		})
+	})
+}

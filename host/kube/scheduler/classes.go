@@ -1,0 +1,242 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// How long after a class's nodes were asked for they are asked for again at the earliest, when something has changed, and how often
+// they are asked for while pods wait though nothing is known to have: volumes and much else have no events here.
+const (
+	askPause = 100 * time.Millisecond
+	askEvery = 10 * time.Second
+)
+
+// class is pods that may run on the same nodes.
+type class struct {
+	key       string
+	alone     bool // of one pod only
+	pod       *corev1.Pod
+	selectors []string          // that devices must match
+	node      string            // the only one that would do; empty: any
+	within    topology          // where its pods' gang runs; zero: anywhere
+	waiting   int               // pods and workloads
+	beside    []*pod            // of these, those that wait for a node beside the engine
+	answer    map[string]string // by node: why not; empty: it may; nil: not known yet
+	refused   bool              // the engine has barred nodes of it by itself
+	stale     bool
+	asking    bool
+	asked     time.Time
+}
+
+// classOf finds or makes the class of a pod with an ask.
+func (s *Scheduler) classOf(p *pod, a *ask) *class {
+	key := s.config.Filters.Class(p.object)
+	alone := key == ""
+	if alone {
+		key = "pod " + string(p.object.UID)
+	}
+	for _, more := range append(slices.Clone(a.selectors), a.node) {
+		key += "\n" + more
+	}
+	if a.within != (topology{}) {
+		key += fmt.Sprintf("\n%s=%s", a.within.label, a.within.value)
+	}
+	c := s.classes[key]
+	if c == nil {
+		c = &class{key: key, alone: alone, selectors: a.selectors, node: a.node, within: a.within, stale: true}
+		s.classes[key] = c
+	}
+	c.pod = p.object
+	return c
+}
+
+// enter counts one more that waits.
+func (c *class) enter(s *Scheduler) {
+	c.waiting++
+	s.classes[c.key] = c
+}
+
+// leave counts one less. A class of one pod is forgotten with it.
+func (c *class) leave(s *Scheduler) {
+	c.waiting--
+	if c.waiting == 0 && c.alone {
+		delete(s.classes, c.key)
+	}
+}
+
+// outdate notes that the nodes that classes may use may be others now.
+func (s *Scheduler) outdate() {
+	for _, c := range s.classes {
+		c.stale = true
+	}
+}
+
+// classify has the nodes asked for of the class that has waited longest for that, and returns when to look again.
+func (s *Scheduler) classify() time.Duration {
+	now := s.config.Now()
+	next := time.Hour
+	var first *class
+	for _, c := range s.classes {
+		switch {
+		case c.waiting == 0 || c.asking:
+			continue
+		case c.stale:
+			if first == nil || c.asked.Before(first.asked) || c.asked.Equal(first.asked) && c.key < first.key {
+				first = c
+			}
+		default:
+			next = min(next, c.asked.Add(askEvery).Sub(now))
+			c.stale = !now.Before(c.asked.Add(askEvery))
+		}
+	}
+	if s.classifying || first == nil {
+		return next
+	}
+	if wait := first.asked.Add(askPause).Sub(now); wait > 0 {
+		return min(next, wait)
+	}
+	first.stale, first.asking, first.asked = false, true, now
+	s.classifying = true
+	sample := first.pod
+	s.spawn(func(ctx context.Context) {
+		answer, err := s.config.Filters.Nodes(ctx, sample)
+		s.inbox.put(func() { s.classified(first, answer, err) })
+	})
+	return next
+}
+
+// classified tells the engine what is new about the nodes that a class may use.
+func (s *Scheduler) classified(c *class, said Feasible, err error) {
+	s.classifying, c.asking = false, false
+	if err != nil {
+		s.config.Log.Warn("the nodes that pods may run on cannot be told, and are asked for again", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
+		c.stale = true
+		return
+	}
+	answer := map[string]string{}
+	for name, why := range said.Why {
+		answer[name] = why
+	}
+	for _, name := range said.Nodes {
+		answer[name] = s.unselected(c, name)
+	}
+	for _, name := range s.givingWay(said.Full) { // whether it does for now is for the engine, which counts these resources, too
+		answer[name] = s.unselected(c, name)
+	}
+	delta := engine.Feasibility{Class: c.key}
+	for _, name := range slices.Sorted(maps.Keys(answer)) {
+		why := answer[name]
+		if before, known := c.answer[name]; known && before == why {
+			continue
+		}
+		if why == "" {
+			delta.Allowed = append(delta.Allowed, name)
+		} else {
+			delta.Barred = append(delta.Barred, engine.NodeReason{Node: name, Code: why})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.answer)) {
+		if _, there := answer[name]; !there {
+			delta.Barred = append(delta.Barred, engine.NodeReason{Node: name, Code: "it is not there"})
+		}
+	}
+	c.answer = answer
+	if len(delta.Allowed) > 0 || len(delta.Barred) > 0 || c.refused {
+		c.refused = false
+		delta.At = s.at()
+		s.step(delta)
+	}
+	waited := c.beside
+	c.beside = nil
+	for _, p := range waited {
+		p.beside = nil
+		s.consider(p)
+		c.leave(s) // after it may have entered anew, so that what was answered is not forgotten
+	}
+}
+
+// givingWay are those nodes of some on which work runs that may be evicted.
+func (s *Scheduler) givingWay(full []string) []string {
+	if len(full) == 0 {
+		return nil
+	}
+	preemptible := map[string]bool{}
+	for _, w := range s.work {
+		for _, t := range w.tasks {
+			if w.state == placed && t.pod != nil && len(t.claims) > 0 {
+				if may, _ := s.preemptible(t.pod.object); may {
+					preemptible[t.pod.node()] = true
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(full), func(name string) bool { return !preemptible[name] })
+}
+
+// unselected is why a node does not do for a class though its pods might run there; empty: it does.
+func (s *Scheduler) unselected(c *class, name string) string {
+	if c.node != "" && c.node != name {
+		return "its claims are allocated on node " + c.node
+	}
+	if !c.within.has(s.nodes[name]) {
+		return fmt.Sprintf("its %s is not %s, where the gang runs", c.within.label, c.within.value)
+	}
+	if n := s.nodes[name]; n != nil && len(c.selectors) > 0 {
+		return s.selected(c.selectors, n)
+	}
+	return ""
+}
+
+// leaveBeside takes a pod out of those that wait for a node beside the engine.
+func (s *Scheduler) leaveBeside(p *pod) {
+	c := p.beside
+	p.beside = nil
+	c.beside = slices.DeleteFunc(c.beside, func(o *pod) bool { return o == p })
+	c.leave(s)
+}
+
+// byRoom are the nodes that a class may use, in the order in which a pod without devices is to try them: first those without devices, which
+// others need, then those that have the most CPU left.
+func (s *Scheduler) byRoom(c *class) []*node {
+	var all []*node
+	for name, why := range c.answer {
+		if n := s.nodes[name]; why == "" && n != nil && n.object != nil {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b *node) int {
+		if x, y := len(a.offered) > 0, len(b.offered) > 0; x != y {
+			if x {
+				return 1
+			}
+			return -1
+		}
+		if x, y := a.left(corev1.ResourceCPU), b.left(corev1.ResourceCPU); x != y {
+			if x > y {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return all
+}
+
+// left is what a node has of a resource beside what pods requested that the engine does not know of.
+func (n *node) left(name corev1.ResourceName) int64 {
+	for _, r := range n.resources() {
+		if r.Name == string(name) {
+			return r.Amount
+		}
+	}
+	return 0
+}

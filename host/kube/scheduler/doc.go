@@ -1,0 +1,75 @@
+// Package scheduler decides which node, and which parts of which devices, the pods get that ask for it by schedulerName. It is a loop
+// around package engine and no plugin of another scheduler: nodes, ResourceSlices, claims and pods come in as engine events, and the
+// engine's Place goes out as the allocation in a claim's status (the DRA way: finalizer, then status, then the pod's binding), many at a
+// time, beside the loop. The engine hears Done, or Refused when what it assumed could not be written and what was written of it is undone.
+//
+// Claims are the truth for grants. A claim that is allocated is held in the engine's books until it is not any more, whoever allocated it
+// and whatever became of its pod; so a scheduler that starts adopts what is allocated, completes what one before it left half written
+// (a claim without its binding) or gives it back, and a finalizer without an allocation is used by the next try.
+//
+// Claims of other drivers are the filters', and are allocated before the binding as the stock scheduler would.
+//
+// Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
+// the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
+//
+// The engine's Evict goes out through the eviction API, so that disruption budgets hold, for a whole plan if all of it can be carried out; what holds
+// a claim is free in the books when the claim is. Pods of devices that failed are for the devices' taints. It changes nothing else of a running pod.
+package scheduler
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Name is what pods name as their schedulerName.
+const Name = "aliquot-scheduler"
+
+// Grace is how long a pod that is evicted has to end at most: somebody waits for what it holds.
+const Grace = 2 * time.Minute
+
+// Filters say on which nodes a pod may run, its shares of devices aside. They are safe for use by several goroutines at once.
+type Filters interface {
+	// Class is the same for pods that may run on the same nodes; empty: no other pod is known to be like it.
+	Class(pod *corev1.Pod) string
+	// Nodes are those that would take the pod now.
+	Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error)
+	// Check is why a node does not take the pod now; empty: it does. What was assumed counts.
+	Check(ctx context.Context, pod *corev1.Pod, node string) (why string, err error)
+	// Assume has a pod count as running on a node until it is seen there, or until Forget.
+	Assume(pod *corev1.Pod, node string) error
+	Forget(pod *corev1.Pod)
+	// WaitForSync waits until what the informers saw first counts. They were started.
+	WaitForSync(ctx context.Context) error
+	// PreBind does what an assumed pod needs before its binding, as volumes and claims of other drivers. It may take minutes.
+	PreBind(ctx context.Context, pod *corev1.Pod) error
+}
+
+// Feasible is where a pod may run.
+type Feasible struct {
+	Nodes []string
+	Why   map[string]string // of the other nodes, by name
+	Full  []string          // of these, those that only lack CPU, memory and the like, which running pods have
+}
+
+// Config is what a scheduler works on.
+type Config struct {
+	Client    kubernetes.Interface
+	Objects   dynamic.Interface               // where Queues and the Policy are; nil: all work is in the default queue
+	Informers informers.SharedInformerFactory // of all namespaces; Run starts it
+	Filters   Filters
+	Name      string           // whose pods it places; empty: Name
+	Writers   int              // how many workloads are written at once; 0: 64
+	Grace     time.Duration    // that a pod which is evicted has to end at most, if its own is not less; 0: Grace
+	Spare     time.Duration    // how long a workload is left alone that could not be evicted, doubled each time; 0: 10 s
+	UsesPace  time.Duration    // how often it is said of queues what they use, where that changes; 0: 10 s
+	Now       func() time.Time // nil: time.Now
+	Record    io.Writer        // gets the engine's event log (`aliquot sim replay`), each record by one Write; nil: nobody does
+	Log       *slog.Logger     // nil: says nothing
+}

@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// Whatever write fails, before or after it was done, and whenever the scheduler ends and another begins: nothing is granted twice, a pod is
+// bound with its claims or not at all, a gang is evicted whole or not, and in the end everything that fits runs and nothing else is held.
+func TestFaults(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.ends = true
+			c.node("a", 2)
+			c.node("b", 1)
+			random, chance := rand.New(rand.NewPCG(seed, 1)), 0.3
+			c.fails = func(string) fault {
+				if random.Float64() >= chance {
+					return none
+				}
+				return []fault{before, after, lostly}[random.IntN(3)]
+			}
+			s, end := c.run()
+			var there []string
+			for i := range 16 {
+				switch pick := c.draw(random, 6); {
+				case pick == 0 && len(there) > 0:
+					at := c.draw(random, len(there))
+					c.removeAll(there[at])
+					there = slices.Delete(there, at, at+1)
+				case pick == 1:
+					end()
+					s, end = c.run()
+				default:
+					name := fmt.Sprint("p", i)
+					compute := int64(100 * (1 + c.draw(random, 7)))
+					priority := int32(c.draw(random, 3))
+					if pick < 4 {
+						c.pod(name, compute, ranking(priority))
+					} else {
+						lead := compute / int64(2+2*c.draw(random, 2)) // as much as the others ask for, or half of that
+						c.member(name, 0, 3, lead, ranking(priority))
+						c.member(name, 1, 3, compute/2, ranking(priority))
+						c.member(name, 2, 3, compute/2, ranking(priority))
+					}
+					there = append(there, name)
+				}
+			}
+			c.mu.Lock()
+			chance = 0
+			c.mu.Unlock()
+			c.sound(s)
+			for len(there) > 0 { // whoever waits has room at the latest when those before it have gone
+				bound := func(name string) bool { return c.whole(name) }
+				c.eventually("another is bound", func() bool { return slices.ContainsFunc(there, bound) })
+				at := slices.IndexFunc(there, bound)
+				c.removeAll(there[at])
+				there = slices.Delete(there, at, at+1)
+			}
+			c.sound(s)
+			c.idle(s, func() {
+				if len(s.work) != 0 || s.engine.Waits() {
+					t.Errorf("%d workloads are left", len(s.work))
+				}
+			})
+		})
+	}
+}
+
+// draw is a number below n, of a source that the server's faults are drawn from, too.
+func (c *cluster) draw(random *rand.Rand, n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return random.IntN(n)
+}
+
+// gang adds pods of a gang, of its name with a number behind.
+func (c *cluster) gang(name string, size int, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	c.Helper()
+	for i := range size {
+		c.member(name, i, size, compute, changes...)
+	}
+}
+
+func (c *cluster) member(name string, i, size int, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	c.Helper()
+	c.pod(fmt.Sprint(name, "-", i), compute, append(changes, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Labels = map[string]string{GangLabel: name, GangMinLabel: fmt.Sprint(size)}
+	})...)
+}
+
+// ranking gives a pod a priority.
+func ranking(priority int32) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Spec.Priority = &priority }
+}
+
+// called are the pods of a name: one alone, or a gang.
+func (c *cluster) called(name string) (all []*corev1.Pod) {
+	list, err := c.client.Tracker().List(podsResource, corev1.SchemeGroupVersion.WithKind("Pod"), "")
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, pod := range list.(*corev1.PodList).Items {
+		if pod.Name == name || pod.Labels[GangLabel] == name {
+			all = append(all, &pod)
+		}
+	}
+	return all
+}
+
+// whole says whether all pods of a name are bound.
+func (c *cluster) whole(name string) bool {
+	return !slices.ContainsFunc(c.called(name), func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" })
+}
+
+func (c *cluster) removeAll(name string) {
+	c.Helper()
+	for _, pod := range c.called(name) {
+		c.remove(pod.Name)
+	}
+}

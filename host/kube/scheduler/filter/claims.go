@@ -1,0 +1,175 @@
+package filter
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
+	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// claims knows which of a pod's claims are the engine's to place.
+type claims struct {
+	manager fwk.SharedDRAManager
+	made    resourcelisters.ResourceClaimLister // has a claim before anybody hears of it, so that whoever did can ask; the manager may come to know it later
+}
+
+// Ours says whether a device class selects this project's devices: one of its selectors names the driver.
+func Ours(class *resourceapi.DeviceClass) bool {
+	return slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
+		return s.CEL != nil && (strings.Contains(s.CEL.Expression, strconv.Quote(driver.Name)) || strings.Contains(s.CEL.Expression, "'"+driver.Name+"'"))
+	})
+}
+
+// strip is the pod without the claims and extended resources that the engine places: the pod itself if it has none. The second result is
+// why the pod fits nowhere, if claims alone say so. What is not known (a claim that is not made yet, a class that is not there) stays, and
+// upstream's plugin says what it lacks.
+func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
+	var dropped []string
+	for i := range pod.Spec.ResourceClaims {
+		entry := &pod.Spec.ResourceClaims[i]
+		name, _, err := resourceclaim.Name(pod, entry)
+		if err != nil || name == nil {
+			continue
+		}
+		claim, err := c.made.ResourceClaims(pod.Namespace).Get(*name)
+		if err != nil {
+			continue
+		}
+		mine, others := c.drivers(claim)
+		if mine && others {
+			return pod, fmt.Sprintf("resource claim %s asks for devices of %s and of another driver: ask for them in two claims", claim.Name, driver.Name)
+		}
+		if mine {
+			dropped = append(dropped, entry.Name)
+		}
+	}
+	extended := c.extended(pod)
+	if len(dropped) == 0 && len(extended) == 0 {
+		return pod, ""
+	}
+	bare := *pod // shares with the pod what is not taken from it: neither is ever changed
+	bare.Spec.ResourceClaims = slices.DeleteFunc(slices.Clone(pod.Spec.ResourceClaims), func(e v1.PodResourceClaim) bool {
+		return slices.Contains(dropped, e.Name)
+	})
+	bare.Spec.InitContainers = without(pod.Spec.InitContainers, dropped, extended)
+	bare.Spec.Containers = without(pod.Spec.Containers, dropped, extended)
+	return &bare, ""
+}
+
+// without are containers that use none of these claims and extended resources.
+func without(containers []v1.Container, claims []string, extended []v1.ResourceName) []v1.Container {
+	containers = slices.Clone(containers)
+	for i := range containers {
+		resources := &containers[i].Resources
+		resources.Claims = slices.DeleteFunc(slices.Clone(resources.Claims), func(r v1.ResourceClaim) bool { return slices.Contains(claims, r.Name) })
+		if len(extended) == 0 {
+			continue
+		}
+		resources.Requests, resources.Limits = maps.Clone(resources.Requests), maps.Clone(resources.Limits)
+		for _, name := range extended {
+			delete(resources.Requests, name)
+			delete(resources.Limits, name)
+		}
+	}
+	return containers
+}
+
+// drivers says whether a claim asks for devices of classes that are ours, and of others.
+func (c *claims) drivers(claim *resourceapi.ResourceClaim) (mine, others bool) {
+	count := func(name string) {
+		class, err := c.manager.DeviceClasses().Get(name)
+		if err == nil && Ours(class) {
+			mine = true
+		} else {
+			others = true
+		}
+	}
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil {
+			count(request.Exactly.DeviceClassName)
+		}
+		for _, alternative := range request.FirstAvailable {
+			count(alternative.DeviceClassName)
+		}
+	}
+	return mine, others
+}
+
+// extended are the extended resources that a pod requests and that stand for a claim for our devices.
+func (c *claims) extended(pod *v1.Pod) []v1.ResourceName {
+	var found []v1.ResourceName
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for name := range containers[i].Resources.Requests {
+				if !strings.Contains(string(name), "/") || slices.Contains(found, name) {
+					continue
+				}
+				if class := c.manager.DeviceClassResolver().GetDeviceClass(name); class != nil && Ours(class) {
+					found = append(found, name)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// watchClaims makes what the plugins know of claims, slices and device classes, as upstream's scheduler does.
+func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (fwk.SharedDRAManager, error) {
+	known := assumecache.NewAssumeCache(f.logger, factory.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
+	options := tracker.Options{
+		EnableDeviceTaintRules:   utilfeature.DefaultFeatureGate.Enabled(features.DRADeviceTaintRules),
+		EnableConsumableCapacity: utilfeature.DefaultFeatureGate.Enabled(features.DRAConsumableCapacity),
+		SliceInformer:            factory.Resource().V1().ResourceSlices(),
+		KubeClient:               client,
+	}
+	if options.EnableDeviceTaintRules {
+		options.TaintInformer = factory.Resource().V1beta2().DeviceTaintRules()
+		options.ClassInformer = factory.Resource().V1().DeviceClasses()
+	}
+	slices, err := tracker.StartTracker(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	manager := dynamicresources.NewDRAManager(ctx, known, slices, factory)
+	f.claims = &claims{manager: manager, made: factory.Resource().V1().ResourceClaims().Lister()}
+	f.synced = append(f.synced, known.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}).HasSynced)
+	anew := toolscache.ResourceEventHandler(whenever(f.changed.all))
+	if resolver, is := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); is && resolver != nil {
+		resolver.AddEventHandler(anew)
+		anew = resolver
+	}
+	registration, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(anew)
+	if err != nil {
+		return nil, err
+	}
+	f.synced = append(f.synced, registration.HasSynced)
+	return manager, nil
+}
+
+// whenever calls back whenever an object comes, changes or goes.
+func whenever(call func()) toolscache.ResourceEventHandlerFuncs {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { call() },
+		UpdateFunc: func(any, any) { call() },
+		DeleteFunc: func(any) { call() },
+	}
+}

@@ -1,0 +1,89 @@
+package filter
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// nominated are the pods that wait and for which a scheduler made room on a node (status.nominatedNodeName). Upstream's filters count
+// such a pod on its node against pods of the same or a lower priority.
+type nominated struct {
+	mu    sync.RWMutex
+	nodes map[string]map[types.UID]fwk.PodInfo
+	where map[types.UID]string
+}
+
+var _ fwk.PodNominator = (*nominated)(nil)
+
+func newNominated() *nominated {
+	return &nominated{nodes: map[string]map[types.UID]fwk.PodInfo{}, where: map[types.UID]string{}}
+}
+
+// set takes a pod in as it is now: on its nominated node, or on none.
+func (n *nominated) set(pod *v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(pod.UID)
+	node := pod.Status.NominatedNodeName
+	if node == "" || pod.Spec.NodeName != "" {
+		return
+	}
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return // its affinity terms cannot be read: upstream counts no such pod either
+	}
+	if n.nodes[node] == nil {
+		n.nodes[node] = map[types.UID]fwk.PodInfo{}
+	}
+	n.nodes[node][pod.UID] = info
+	n.where[pod.UID] = node
+}
+
+// remove takes a pod out.
+func (n *nominated) remove(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(uid)
+}
+
+// drop is remove under the lock.
+func (n *nominated) drop(uid types.UID) {
+	node, is := n.where[uid]
+	if !is {
+		return
+	}
+	delete(n.where, uid)
+	delete(n.nodes[node], uid)
+	if len(n.nodes[node]) == 0 {
+		delete(n.nodes, node)
+	}
+}
+
+// NominatedPodsForNode are the pods that count on a node though they are not there yet; the order is any.
+func (n *nominated) NominatedPodsForNode(node string) []fwk.PodInfo {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	pods := make([]fwk.PodInfo, 0, len(n.nodes[node]))
+	for _, info := range n.nodes[node] {
+		pods = append(pods, info)
+	}
+	return pods
+}
+
+// AddNominatedPod, DeleteNominatedPodIfExists and UpdateNominatedPod are upstream's words for set and remove.
+func (n *nominated) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, _ *fwk.NominatingInfo) {
+	n.set(pod.GetPod())
+}
+
+// DeleteNominatedPodIfExists takes a pod out.
+func (n *nominated) DeleteNominatedPodIfExists(pod *v1.Pod) { n.remove(pod.UID) }
+
+// UpdateNominatedPod takes a pod in as it is now.
+func (n *nominated) UpdateNominatedPod(_ klog.Logger, _ *v1.Pod, pod fwk.PodInfo) {
+	n.set(pod.GetPod())
+}

@@ -1,0 +1,153 @@
+package scheduler
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	component "k8s.io/component-helpers/resource"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// node is what is known of a node, and what the engine was told.
+type node struct {
+	name    string
+	object  *corev1.Node                          // nil: not there
+	slices  map[string]*resourceapi.ResourceSlice // of our devices, by name
+	offered []resourceapi.Device                  // of the newest pool that was whole
+	taken   map[string]int64                      // requested by pods on it that the engine does not know of
+	told    *engine.NodeSet                       // nil: nothing, or that it is gone
+}
+
+// node returns a node by its name, made known if it was not.
+func (s *Scheduler) node(name string) *node {
+	n := s.nodes[name]
+	if n == nil {
+		n = &node{name: name, slices: map[string]*resourceapi.ResourceSlice{}, taken: map[string]int64{}}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+// sameNode says whether nothing has changed that decides what a node takes.
+func sameNode(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
+}
+
+// tellNodes tells the engine of the nodes that have changed.
+func (s *Scheduler) tellNodes() {
+	if !s.began || len(s.dirty) == 0 {
+		return
+	}
+	changed := slices.SortedFunc(maps.Keys(s.dirty), func(a, b *node) int { return strings.Compare(a.name, b.name) })
+	clear(s.dirty)
+	for _, n := range changed {
+		if n.object == nil {
+			if n.told != nil {
+				n.told = nil
+				s.step(engine.NodeGone{At: s.at(), Node: n.name})
+			}
+			if len(n.slices) == 0 && len(n.taken) == 0 {
+				delete(s.nodes, n.name)
+			}
+			continue
+		}
+		now := engine.NodeSet{Node: n.name, Devices: n.devices(), Resources: n.resources(), Domains: s.domains(n)}
+		if n.told != nil && reflect.DeepEqual(*n.told, now) {
+			continue
+		}
+		n.told = &now
+		now.At = s.at()
+		s.step(now)
+		n.told.At = engine.At{}
+	}
+}
+
+// devices are a node's, as the newest of its pools offers them that is whole.
+func (n *node) devices() []engine.Device {
+	newest := int64(0)
+	for _, slice := range n.slices {
+		newest = max(newest, slice.Spec.Pool.Generation)
+	}
+	var offered []resourceapi.Device // what a slice has is never changed: of one alone they are not copied
+	have, want := int64(0), int64(0)
+	for _, slice := range n.slices {
+		if slice.Spec.Pool.Generation == newest {
+			have, want = have+1, slice.Spec.Pool.ResourceSliceCount
+			if offered == nil {
+				offered = slices.Clip(slice.Spec.Devices)
+			} else {
+				offered = append(offered, slice.Spec.Devices...)
+			}
+		}
+	}
+	if have == want {
+		byName := func(a, b resourceapi.Device) int { return strings.Compare(a.Name, b.Name) }
+		if !slices.IsSortedFunc(offered, byName) {
+			offered = slices.SortedFunc(slices.Values(offered), byName)
+		}
+		n.offered = offered
+	}
+	var devices []engine.Device
+	for i, d := range n.offered {
+		compute, memory := d.Capacity[driver.Compute], d.Capacity[driver.Memory]
+		if d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations || compute.Value.Value() != int64(api.WholeDevice) {
+			continue // cannot be shared: the stock scheduler hands it out whole
+		}
+		one := engine.Device{UUID: deviceID(n.name, d.Name), Index: i, Memory: api.Bytes(memory.Value.Value()), Health: api.Healthy}
+		if model := d.Attributes["model"].StringValue; model != nil {
+			one.Model = *model
+		}
+		for _, taint := range d.Taints {
+			if taint.Effect == resourceapi.DeviceTaintEffectNoSchedule || taint.Effect == resourceapi.DeviceTaintEffectNoExecute {
+				one.Health, one.Reason = api.Draining, strings.TrimSuffix("it has the taint "+taint.Key+"="+taint.Value, "=")
+			}
+		}
+		devices = append(devices, one)
+	}
+	return devices
+}
+
+// deviceID is what the engine knows a device by: its pool, which is its node, and its name there.
+func deviceID(pool, name string) string { return pool + "/" + name }
+
+// resources are what a node has for pods that the engine places.
+func (n *node) resources() []engine.Resource {
+	return amounts(n.object.Status.Allocatable, func(name string, amount int64) int64 { return max(0, amount-n.taken[name]) })
+}
+
+// amounts is a list of resources as the engine has it: CPU in thousandths of a core, all else in its own unit, sorted by name.
+func amounts(list corev1.ResourceList, each func(name string, amount int64) int64) []engine.Resource {
+	var all []engine.Resource
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity := list[name]
+		amount := quantity.Value()
+		if name == corev1.ResourceCPU {
+			amount = quantity.MilliValue()
+		}
+		if amount = each(string(name), amount); amount >= 0 {
+			all = append(all, engine.Resource{Name: string(name), Amount: amount})
+		}
+	}
+	return all
+}
+
+// requestsOf are what a pod requests of its node: its place among the node's pods, too.
+func requestsOf(pod *corev1.Pod) []engine.Resource {
+	list := component.PodRequests(pod, component.PodResourcesOptions{})
+	all := amounts(list, func(name string, amount int64) int64 {
+		if strings.HasPrefix(name, resourceapi.ResourceDeviceClassPrefix) || amount == 0 {
+			return -1 // devices, which are not the node's
+		}
+		return amount
+	})
+	return append(all, engine.Resource{Name: string(corev1.ResourcePods), Amount: 1})
+}

@@ -1,0 +1,238 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels of a pod that is of a gang: the gang's name in its namespace, and how many of its pods start together, or none of them.
+const (
+	GangLabel    = "aliquot.dev/gang"
+	GangMinLabel = "aliquot.dev/gang-min"
+)
+
+// gang is the pods of one name.
+type gang struct {
+	key     string
+	members map[*pod]bool
+}
+
+// gangOf is the gang that a pod is of by its labels or by who made it, and how many must start together; empty: none.
+func (s *Scheduler) gangOf(object *corev1.Pod) (key string, least int, err error) {
+	if name := object.Labels[GangLabel]; name != "" {
+		least, err := strconv.Atoi(object.Labels[GangMinLabel])
+		if err != nil || least < 1 {
+			return "", 0, fmt.Errorf("it is of gang %s, and its label %s is %q; give the number of pods that start together", name, GangMinLabel, object.Labels[GangMinLabel])
+		}
+		return object.Namespace + "/" + name, least, nil
+	}
+	if group(object) != "" {
+		return s.leaderGang(object)
+	}
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
+		return s.jobGang(owner)
+	}
+	return "", 0, nil
+}
+
+// joinGang keeps which pods are of which gang.
+func (s *Scheduler) joinGang(p *pod) {
+	key, _, _ := s.gangOf(p.object)
+	if p.gang != nil && p.gang.key != key {
+		s.leaveGang(p)
+	}
+	if key == "" || p.gang != nil {
+		return
+	}
+	g := s.gangs[key]
+	if g == nil {
+		g = &gang{key: key, members: map[*pod]bool{}}
+		s.gangs[key] = g
+	}
+	p.gang = g
+	g.members[p] = true
+}
+
+func (s *Scheduler) leaveGang(p *pod) {
+	if p.gang == nil {
+		return
+	}
+	delete(p.gang.members, p)
+	if len(p.gang.members) == 0 {
+		delete(s.gangs, p.gang.key)
+	}
+	p.gang = nil
+}
+
+// begun says whether a gang has started: a pod of it has, or is about to. Who comes to it then is placed alone. What is being ended does not
+// count: those that come in place of a gang that was evicted start together again.
+func (g *gang) begun() bool {
+	for p := range g.members {
+		if p.leaves() {
+			continue
+		}
+		if p.node() != "" || p.binding || p.task != nil && p.task.work.state != inLine {
+			return true
+		}
+	}
+	return false
+}
+
+// inLine says whether enough pods of a gang were there and wait together.
+func (g *gang) inLine() bool {
+	for p := range g.members {
+		if p.task != nil && p.task.work.state == inLine { // else it leaves: begun is asked first
+			return true
+		}
+	}
+	return false
+}
+
+// gather puts a pod in line with the others of its gang once enough of them are there. It says whether the pod is dealt with.
+func (s *Scheduler) gather(p *pod, a *ask) bool {
+	_, least, err := s.gangOf(p.object)
+	if err != nil {
+		s.wait(p, err)
+		return true
+	}
+	s.joinGang(p)
+	if p.gang == nil {
+		return false
+	}
+	if p.gang.begun() {
+		return !s.follow(p, a)
+	}
+	if p.gang.inLine() {
+		s.wait(p, errors.New("its gang is in line, and it follows when that has started"))
+		return true
+	}
+	var members []*pod
+	var asks []*ask
+	for _, o := range p.gang.sorted() {
+		other := a
+		if o != p {
+			if o.busy || o.beside != nil || !s.mine(o) {
+				continue
+			}
+			if other, err = s.askOf(o); err != nil || len(other.open) == 0 {
+				continue
+			}
+			if err := a.together(other, o.object.Name); err != nil {
+				s.wait(p, err)
+				return true
+			}
+		}
+		if other.node != "" {
+			s.wait(o, errors.New("it is of a gang, and a claim of it is allocated on node "+other.node+"; pods of a gang have claims of their own"))
+			continue
+		}
+		members, asks = append(members, o), append(asks, other)
+	}
+	if len(members) < least {
+		for _, o := range members {
+			s.wait(o, fmt.Errorf("of its gang %d pods are there, and %d start together", len(members), least))
+		}
+		return true
+	}
+	roles, err := s.rolesOf(members[:least], asks[:least])
+	if err != nil {
+		for _, o := range members {
+			s.wait(o, err)
+		}
+		return true
+	}
+	s.submit(roles)
+	for _, o := range members[least:] {
+		s.wait(o, fmt.Errorf("%d pods of its gang start together, and it follows them", least))
+	}
+	return true
+}
+
+// running are the pods of a gang that run and are to run on, by name.
+func (g *gang) running() []*pod {
+	return slices.SortedFunc(func(yield func(*pod) bool) {
+		for p := range g.members {
+			if p.node() != "" && !over(p.object) && !p.leaves() && !yield(p) {
+				return
+			}
+		}
+	}, func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+}
+
+// starting is a pod of a gang that is being placed or bound; nil: none is.
+func (g *gang) starting() *pod {
+	for p := range g.members {
+		if p.busy || p.task != nil && p.task.work.state == placing {
+			return p
+		}
+	}
+	return nil
+}
+
+// regather looks at a gang of which a pod has gone or is going. If it does not run any more, those that were in line to follow it are taken out: they
+// wait for the others then, and start with them.
+func (s *Scheduler) regather(g *gang) {
+	if g == nil {
+		return
+	}
+	if !g.begun() {
+		for _, p := range g.sorted() {
+			if p.task == nil || p.task.work.state != inLine {
+				continue
+			}
+			if _, least, err := s.gangOf(p.object); err == nil && len(p.task.work.tasks) < least {
+				s.withdraw(p.task.work, "its gang does not run any more")
+			}
+		}
+	}
+	s.followers(g)
+}
+
+// sorted are the pods of a gang by name.
+func (g *gang) sorted() []*pod {
+	return slices.SortedFunc(maps.Keys(g.members), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+}
+
+// followers looks at those of a gang that did not start with it.
+func (s *Scheduler) followers(g *gang) {
+	if g == nil {
+		return
+	}
+	for _, p := range g.sorted() {
+		s.consider(p)
+	}
+}
+
+// gangUnknown has a pod wait of which it is not known yet whether it is of a gang.
+func (s *Scheduler) gangUnknown(p *pod) bool {
+	_, _, err := s.gangOf(p.object)
+	if !errors.Is(err, errNotYet) {
+		return false
+	}
+	s.wait(p, err)
+	return true
+}
+
+// halfGang says whether a pod, whose claims are allocated and which does not run, is of a gang of which not enough are: what a scheduler left that
+// ended while it wrote. A gang of which one runs was written whole.
+func (s *Scheduler) halfGang(p *pod) bool {
+	_, least, err := s.gangOf(p.object)
+	if err != nil || p.gang == nil || p.gang.begun() {
+		return err != nil
+	}
+	ready := 0
+	for o := range p.gang.members {
+		if a, err := s.askOf(o); err == nil && len(a.open) == 0 && len(a.have) > 0 && o.beside == nil {
+			ready++
+		}
+	}
+	return ready < least
+}

@@ -1,0 +1,239 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A gang of four waits until all four are there and all four fit, and starts whole; one that comes later follows alone.
+func TestGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 2)
+	s, _ := c.run()
+	c.pod("before", 500)
+	c.runs("before")
+	for i := range 3 {
+		c.member("four", i, 4, 500)
+	}
+	c.sound(s)
+	c.says("four-0", "of its gang 3 pods are there, and 4 start together")
+	c.member("four", 3, 4, 500)
+	c.says("four-0", "4 tasks at once, each of 0.50 of a device")
+	c.sound(s)
+	for i := range 4 {
+		if on := c.on(fmt.Sprint("four-", i)); on != "" {
+			t.Fatalf("one of them runs on %s, and there is room for three", on)
+		}
+	}
+	c.remove("before")
+	c.runs("four-0", "four-1", "four-2", "four-3")
+	c.sound(s)
+	c.remove("four-2")
+	c.member("four", 2, 4, 500)
+	c.runs("four-2")
+	c.sound(s)
+}
+
+// A Job that runs all its pods at once is a gang by itself; one whose pods come one by one is none.
+func TestJobGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	s, _ := c.run()
+	job := func(name string, together int32) {
+		three := int32(3)
+		object := &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("job-" + name)},
+			Spec:       batchv1.JobSpec{Completions: &three, Parallelism: &together},
+		}
+		c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), object)
+		controller := true
+		for i := range together {
+			c.pod(fmt.Sprint(name, "-", i), 400, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: object.UID, Controller: &controller}}
+			})
+		}
+	}
+	job("whole", 3)
+	c.says("whole-0", "3 tasks at once")
+	c.sound(s)
+	c.removeAll("whole-0")
+	c.removeAll("whole-1")
+	c.removeAll("whole-2")
+	job("parts", 2)
+	c.runs("parts-0", "parts-1")
+	c.sound(s)
+}
+
+// A scheduler that ends while it writes a gang's claims leaves a part of them allocated: the next one undoes that, and the gang starts when it fits.
+func TestHalfGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 2)
+	var written atomic.Int32
+	broken := c.breakAt(func(write string) bool { return write == "status resourceclaims" && written.Add(1) == 3 })
+	first, end := c.run()
+	c.gang("four", 4, 500)
+	broken(first, end)
+	allocated := 0
+	for _, claim := range c.stored() {
+		if claim.Status.Allocation != nil {
+			allocated++
+		}
+	}
+	if allocated != 2 {
+		t.Fatalf("%d of 4 claims were left allocated, and the test wants two", allocated)
+	}
+	s, _ := c.run()
+	c.runs("four-0", "four-1", "four-2", "four-3")
+	c.sound(s)
+}
+
+// Pods of a gang that ask for different shares start together or not at all, each on a node that takes it, and a scheduler that comes after finds them as they are.
+func TestGangRoles(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 2, inPart("workers"))
+	c.node("b", 1, inPart("leaders"))
+	first, end := c.run()
+	c.pod("before", 950, onPart("leaders"))
+	c.runs("before")
+	c.member("three", 0, 3, 100, onPart("leaders"))
+	c.member("three", 1, 3, 1000, onPart("workers"))
+	c.says("three-0", "of its gang 2 pods are there, and 3 start together")
+	c.member("three", 2, 3, 1000, onPart("workers"))
+	c.says("three-0", "2 tasks at once, each of 1.00 of a device", "and with them for role three-0 0.10 of a device", "none for its role three-0",
+		"2 devices: on a node that is not for this workload (1 node: it does not have the labels")
+	c.sound(first)
+	c.remove("before")
+	c.runs("three-0", "three-1", "three-2")
+	if c.on("three-0") != "b" || c.on("three-1") != "a" || c.on("three-2") != "a" {
+		t.Errorf("they run on %s, %s and %s, and the leader is for b, the workers for a", c.on("three-0"), c.on("three-1"), c.on("three-2"))
+	}
+	c.sound(first)
+	end()
+	s, _ := c.run()
+	c.sound(s)
+	c.idle(s, func() {
+		for id := range s.work {
+			if known, _ := s.engine.Workload(id); known.Tasks != 2 || len(known.Roles) != 1 || known.Roles[0].Share.Compute.Floor != 100 {
+				t.Errorf("it was adopted as %+v", known)
+			}
+		}
+	})
+	c.remove("three-1")
+	c.member("three", 1, 3, 1000, onPart("workers"))
+	c.runs("three-1")
+	c.sound(s)
+}
+
+// What keeps pods from being one gang is said to them.
+func TestNoGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 8)
+	s, _ := c.run()
+	for i := range 5 {
+		c.member("many", i, 5, int64(100*(i+1)))
+	}
+	c.says("many-0", "the pods of its gang ask for 5 different shares, and those of one gang may ask for 4")
+	c.member("firm", 0, 2, 100)
+	c.member("firm", 1, 2, 100, annotated("aliquot.dev/preemptible", "false"))
+	c.says("firm-1", "of it and of pod firm-0 of its gang one may be evicted for others and one may not")
+	c.sound(s)
+}
+
+func inPart(part string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels = map[string]string{"part": part} }
+}
+
+func onPart(part string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.NodeSelector = map[string]string{"part": part}
+	}
+}
+
+// The pods of a gang that are to be in one rack start in one that has room for all or not at all, and who comes later follows them there.
+func TestGangTopology(t *testing.T) {
+	c := newCluster(t)
+	for name, rack := range map[string]string{"a": "r1", "b": "r1", "c": "r2", "d": "r2", "e": ""} {
+		c.node(name, 1, func(n *corev1.Node) { n.Labels = map[string]string{"part": name, "example.com/rack": rack} })
+	}
+	together := annotated("aliquot.dev/same-topology", "example.com/rack")
+	s, end := c.run()
+	c.pod("before", 500, onPart("a"))
+	c.runs("before")
+	c.gang("one", 2, 1000, together)
+	c.runs("one-0", "one-1")
+	c.gang("two", 2, 1000, together)
+	c.says("two-0", "no example.com/rack has 2 devices free")
+	c.sound(s)
+	c.remove("before")
+	c.runs("two-0", "two-1")
+	for pod, rack := range map[string]string{"one-0": "cd", "one-1": "cd", "two-0": "ab", "two-1": "ab"} {
+		if !strings.Contains(rack, c.on(pod)) {
+			t.Errorf("%s runs on %s, not on one of %s", pod, c.on(pod), rack)
+		}
+	}
+	c.sound(s)
+	end()
+	s, _ = c.run()
+	free := c.on("two-1")
+	c.remove("two-1")
+	c.pod("between", 1000, onPart(free))
+	c.runs("between")
+	c.remove("one-0")
+	c.remove("one-1")
+	c.member("two", 1, 2, 1000, together) // elsewhere there is room
+	c.says("two-1", "1.00 of a device with 1Gi of memory, and not enough is free", "3 nodes: its example.com/rack is not r1, where the gang runs")
+	c.remove("between")
+	c.runs("two-1")
+	if c.on("two-1") != free {
+		t.Errorf("it runs on %s, and there was room in its rack on %s", c.on("two-1"), free)
+	}
+	c.sound(s)
+}
+
+// A gang whose pods are replaced one after the other while its rack takes nothing new starts together again where there is room, once none of it runs.
+func TestGangMoves(t *testing.T) {
+	c := newCluster(t)
+	for name, rack := range map[string]string{"a": "r1", "b": "r1", "c": "r2", "d": "r2"} {
+		c.node(name, 1, func(n *corev1.Node) { n.Labels = map[string]string{"part": name, "example.com/rack": rack} })
+	}
+	together := annotated("aliquot.dev/same-topology", "example.com/rack")
+	s, _ := c.run()
+	c.gang("two", 2, 1000, together)
+	c.runs("two-0", "two-1")
+	gone := map[string]string{"two-0": c.on("two-0"), "two-1": c.on("two-1")}
+	for i, name := range []string{"two-0", "two-1"} {
+		c.remove(name)
+		c.pod(fmt.Sprint("drain-", i), 1000, onPart(gone[name]))
+		c.runs(fmt.Sprint("drain-", i))
+		c.member("two", i, 2, 1000, together)
+		if i == 0 {
+			c.says(name, "where the gang runs")
+		}
+	}
+	c.runs("two-0", "two-1")
+	c.sound(s)
+}
+
+// A pod that keeps its gang from starting and goes, goes: the others start without it.
+func TestGangWithoutStray(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 2)
+	s, _ := c.run()
+	c.member("three", 0, 3, 100)
+	c.member("three", 1, 3, 100)
+	c.member("three", 9, 3, 100, annotated("aliquot.dev/preemptible", "false"))
+	c.says("three-9", "one may be evicted for others and one may not")
+	c.member("three", 2, 3, 100)
+	c.says("three-2", "one may be evicted for others and one may not")
+	c.remove("three-9")
+	c.runs("three-0", "three-1", "three-2")
+	c.sound(s)
+}

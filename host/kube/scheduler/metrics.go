@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// metrics are what the scheduler counts.
+type metrics struct {
+	all       []prometheus.Collector
+	decisions prometheus.Counter
+	bound     prometheus.Counter
+	refused   prometheus.Counter
+	evicted   *prometheus.CounterVec // by reason
+	spared    *prometheus.CounterVec // by cause
+	deciding  prometheus.Histogram
+	waits     atomic.Int64
+}
+
+func newMetrics() *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "aliquot", Subsystem: "scheduler", Name: name, Help: help})
+	}
+	by := func(name, label, help string, values ...string) *prometheus.CounterVec {
+		all := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "aliquot", Subsystem: "scheduler", Name: name, Help: help}, []string{label})
+		for _, value := range values {
+			all.WithLabelValues(value)
+		}
+		return all
+	}
+	m := &metrics{
+		evicted:   by("evicted_total", "reason", "Pods that were evicted for others.", engine.EvictReclaim, engine.EvictPreempt, engine.EvictPool),
+		spared:    by("evictions_refused_total", "cause", "Workloads that were to be evicted and were not.", causePod, causeBudget, causeGang, causeAPI),
+		decisions: counter("decisions_total", "Places that the engine has chosen for workloads."),
+		bound:     counter("bound_total", "Pods that were bound."),
+		refused:   counter("refused_total", "Places that were not taken, because the node refused them or they could not be written."),
+		deciding: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "aliquot", Subsystem: "scheduler", Name: "decision_seconds", Help: "How long the engine took for an event and what follows from it.",
+			Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
+		}),
+	}
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "aliquot", Subsystem: "scheduler", Name: "waiting", Help: "Pods that are to be placed and were not yet.",
+	}, func() float64 { return float64(m.waits.Load()) })
+	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting}
+	return m
+}
+
+// Describe and Collect make it one collector of all of them.
+func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, one := range m.all {
+		one.Describe(to)
+	}
+}
+
+func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	for _, one := range m.all {
+		one.Collect(to)
+	}
+}
+
+// Metrics are what the scheduler counts.
+func (s *Scheduler) Metrics() prometheus.Collector { return s.metrics }

@@ -1,0 +1,226 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What JobSets (sigs.k8s.io/jobset, v1alpha2) write on their Jobs, and LeaderWorkerSets (sigs.k8s.io/lws, v1) on their pods.
+const (
+	jobSetGroup        = "jobset.x-k8s.io"
+	replicatedJobLabel = "jobset.sigs.k8s.io/replicatedjob-name"
+	replicasLabel      = "jobset.sigs.k8s.io/replicatedjob-replicas"
+	attemptLabel       = "jobset.sigs.k8s.io/restart-attempt"
+
+	leaderSetLabel      = "leaderworkerset.sigs.k8s.io/name"
+	groupLabel          = "leaderworkerset.sigs.k8s.io/group-index"
+	workerLabel         = "leaderworkerset.sigs.k8s.io/worker-index"
+	sizeAnnotation      = "leaderworkerset.sigs.k8s.io/size"
+	exclusiveAnnotation = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+)
+
+// errNotYet is why it cannot be said now whether a pod is of a gang. Its pod is looked at again once it can.
+var errNotYet = errors.New("not known yet")
+
+var leaderSets = schema.GroupVersionResource{Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"}
+
+// jobGang is the gang of a pod of a Job that runs all its pods at once: these, or those of all Jobs that a JobSet makes of one of its replicated
+// Jobs. (Between these it may have an order in which they come, so those of the whole set may never be there together.)
+func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int, err error) {
+	job := s.jobs[owner.UID]
+	if job == nil {
+		return "", 0, fmt.Errorf("its Job %s is %w", owner.Name, errNotYet)
+	}
+	all, together := job.Spec.Completions, job.Spec.Parallelism
+	if all == nil || together == nil || *all != *together {
+		return "", 0, nil // its pods come and go one by one
+	}
+	key, least = "job "+string(owner.UID), int(*all)
+	set, name := metav1.GetControllerOfNoCopy(job), job.Labels[replicatedJobLabel]
+	if set != nil && set.Kind == "JobSet" && strings.HasPrefix(set.APIVersion, jobSetGroup+"/") && name != "" {
+		jobs, err := strconv.Atoi(job.Labels[replicasLabel])
+		if err != nil || jobs < 1 {
+			return "", 0, fmt.Errorf("its Job %s has the label %s of a JobSet as %q, and that should be how many such Jobs there are", owner.Name, replicasLabel, job.Labels[replicasLabel])
+		}
+		key, least = strings.Join([]string{"jobset", string(set.UID), name, job.Labels[attemptLabel]}, " "), jobs*least
+	}
+	if least < 2 {
+		return "", 0, nil
+	}
+	return key, least, nil
+}
+
+// leader is the first pod of a group of a LeaderWorkerSet.
+type leader struct {
+	object *corev1.Pod
+	known  bool // whether it starts before the others are made is known
+	apart  bool // it does, or it or they ask for no devices: it is not of their gang
+}
+
+// group is the group of a LeaderWorkerSet that a pod is of; empty: of none.
+func group(object *corev1.Pod) string {
+	set, number := object.Labels[leaderSetLabel], object.Labels[groupLabel]
+	if set == "" || number == "" || object.Labels[workerLabel] == "" {
+		return ""
+	}
+	return object.Namespace + "/" + set + "/" + number
+}
+
+func leads(object *corev1.Pod) bool { return object.Labels[workerLabel] == "0" }
+
+// leaderGang is the gang of a pod of a LeaderWorkerSet: its group, without the leader where that is apart.
+func (s *Scheduler) leaderGang(object *corev1.Pod) (key string, least int, err error) {
+	of, set := group(object), object.Labels[leaderSetLabel]
+	size, err := strconv.Atoi(object.Annotations[sizeAnnotation])
+	if err != nil || size < 1 {
+		return "", 0, fmt.Errorf("it is of the LeaderWorkerSet %s, and its annotation %s is %q; that should be the number of pods of a group", set, sizeAnnotation, object.Annotations[sizeAnnotation])
+	}
+	l := s.leaders[of]
+	switch {
+	case l == nil:
+		return "", 0, fmt.Errorf("the leader of its group of the LeaderWorkerSet %s is %w", set, errNotYet)
+	case !l.known:
+		return "", 0, fmt.Errorf("how the LeaderWorkerSet %s starts is %w", set, errNotYet)
+	case l.apart && leads(object):
+		return "", 0, nil
+	case l.apart:
+		size--
+	}
+	if size < 2 {
+		return "", 0, nil
+	}
+	return "lws " + of + " " + string(l.object.UID), size, nil
+}
+
+// lead keeps who leads a group, and whether apart.
+func (s *Scheduler) lead(object *corev1.Pod) {
+	of := group(object)
+	if of == "" {
+		return
+	}
+	l := s.leaders[of]
+	if !leads(object) {
+		if l != nil && !l.apart && !bothClaim(l.object, object) {
+			l.apart = true
+			s.considerGroup(of)
+		}
+		return
+	}
+	if l != nil && l.object.UID == object.UID {
+		l.object = object
+		return
+	}
+	l = &leader{object: object, apart: object.Annotations[exclusiveAnnotation] != ""} // the others are made when it has a node
+	s.leaders[of] = l
+	for _, p := range s.pods {
+		l.apart = l.apart || group(p.object) == of && !bothClaim(object, p.object)
+	}
+	if l.known = l.apart || s.config.Objects == nil; !l.known {
+		s.askStart(of, l)
+	}
+	s.considerGroup(of)
+}
+
+// leadsApart notes of a pod that asks for none of our devices that its group has no leader in its gang, and looks at the group anew, the pod
+// included; false: that was known, or it is of no group.
+func (s *Scheduler) leadsApart(p *pod) bool {
+	of := group(p.object)
+	l := s.leaders[of]
+	if of == "" || l == nil || l.apart {
+		return false
+	}
+	l.apart = true
+	s.considerGroup(of)
+	return true
+}
+
+// leadersApart finds the groups that a scheduler which begins has no leader in the gang of, or no workers: these ask for none of our devices.
+func (s *Scheduler) leadersApart() {
+	for _, p := range s.pods {
+		if l := s.leaders[group(p.object)]; l != nil && !l.apart {
+			a, err := s.askOf(p)
+			l.apart = err == nil && len(a.open)+len(a.have) == 0
+		}
+	}
+}
+
+func (s *Scheduler) leadGone(object *corev1.Pod) {
+	if l := s.leaders[group(object)]; l != nil && l.object.UID == object.UID {
+		delete(s.leaders, group(object))
+	}
+}
+
+// bothClaim says whether both of two pods have claims, or none has.
+func bothClaim(a, b *corev1.Pod) bool {
+	return (len(a.Spec.ResourceClaims) > 0) == (len(b.Spec.ResourceClaims) > 0)
+}
+
+// askStart asks, beside the loop, whether a leader starts before the others are made (startupPolicy LeaderReady).
+func (s *Scheduler) askStart(of string, l *leader) {
+	object := l.object
+	s.beside.Go(func() {
+		for try := 0; ; try++ {
+			set, err := within(s.ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
+				return s.config.Objects.Resource(leaderSets).Namespace(object.Namespace).Get(ctx, object.Labels[leaderSetLabel], metav1.GetOptions{})
+			})
+			if err != nil && !apierrors.IsNotFound(err) {
+				if try == 0 {
+					s.config.Log.Warn("how a LeaderWorkerSet starts could not be read", "set", object.Namespace+"/"+object.Labels[leaderSetLabel], "error", err)
+				}
+				if !again(s.ctx, try) {
+					return
+				}
+				continue
+			}
+			policy := ""
+			if err == nil {
+				policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
+			}
+			s.inbox.put(func() {
+				l.known, l.apart = true, l.apart || policy == "LeaderReady"
+				s.considerGroup(of)
+			})
+			return
+		}
+	})
+}
+
+// considerGroup looks again at the pods of a group, in the gang that they are of now.
+func (s *Scheduler) considerGroup(of string) {
+	var all []*pod
+	for _, p := range s.pods {
+		if group(p.object) == of && p.object.Spec.SchedulerName == s.config.Name {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
+	for _, p := range all {
+		s.joinGang(p)
+	}
+	for _, p := range all {
+		s.consider(p)
+	}
+}
+
+func (s *Scheduler) jobSet(job *batchv1.Job) {
+	s.jobs[job.UID] = job
+	for _, p := range sortedPods(s.pods) {
+		if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil && owner.UID == job.UID && p.gang == nil {
+			s.consider(p)
+		}
+	}
+}
+
+func (s *Scheduler) jobGone(job *batchv1.Job) { delete(s.jobs, job.UID) }

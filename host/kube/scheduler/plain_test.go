@@ -1,0 +1,136 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// plain are filters for tests, that know of node selectors, taints, unschedulable nodes and requests alone.
+type plain struct {
+	nodes   corelisters.NodeLister
+	pods    corelisters.PodLister
+	mu      sync.Mutex
+	assumed map[types.UID]string // nodes by pods
+
+	failing atomic.Int64 // how often PreBind is to fail yet
+}
+
+// newPlain returns them for a cluster.
+func newPlain(factory informers.SharedInformerFactory) *plain {
+	core := factory.Core().V1()
+	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}}
+}
+
+// Class says that no pod is known to be like another.
+func (f *plain) Class(*corev1.Pod) string { return "" }
+
+// Nodes are those that would take the pod now.
+func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
+	nodes, err := f.nodes.List(labels.Everything())
+	said := Feasible{Why: map[string]string{}}
+	for _, n := range nodes {
+		why, err := f.Check(ctx, pod, n.Name)
+		switch {
+		case err != nil:
+			return said, err
+		case why == "":
+			said.Nodes = append(said.Nodes, n.Name)
+		default:
+			said.Why[n.Name] = why
+			if strings.Contains(why, "too little") {
+				said.Full = append(said.Full, n.Name)
+			}
+		}
+	}
+	return said, err
+}
+
+// Check is why a node does not take the pod now.
+func (f *plain) Check(_ context.Context, pod *corev1.Pod, name string) (string, error) {
+	n, err := f.nodes.Get(name)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case n.Spec.Unschedulable:
+		return "it is unschedulable", nil
+	case !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels)):
+		return "it does not have the labels that the pod's nodeSelector names", nil
+	}
+	for _, taint := range n.Spec.Taints {
+		tolerated := taint.Effect == corev1.TaintEffectPreferNoSchedule
+		for _, t := range pod.Spec.Tolerations {
+			tolerated = tolerated || (t.Key == "" || t.Key == taint.Key) && (t.Effect == "" || t.Effect == taint.Effect) &&
+				(t.Operator == corev1.TolerationOpExists || t.Value == taint.Value)
+		}
+		if !tolerated {
+			return "it has the taint " + taint.Key + ", which the pod does not tolerate", nil
+		}
+	}
+	return f.full(pod, n)
+}
+
+// full is what a node has too little of for a pod.
+func (f *plain) full(pod *corev1.Pod, n *corev1.Node) (string, error) {
+	pods, err := f.pods.List(labels.Everything())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := map[string]int64{}
+	for _, r := range amounts(n.Status.Allocatable, func(_ string, amount int64) int64 { return amount }) {
+		left[r.Name] = r.Amount
+	}
+	take := func(requests []engine.Resource) (lacks string) {
+		for _, r := range requests {
+			if left[r.Name] -= r.Amount; left[r.Name] < 0 && r.Amount > 0 {
+				lacks = r.Name
+			}
+		}
+		return lacks
+	}
+	for _, o := range pods {
+		if o.UID != pod.UID && !over(o) && (o.Spec.NodeName == n.Name || o.Spec.NodeName == "" && f.assumed[o.UID] == n.Name) {
+			take(requestsOf(o))
+		}
+	}
+	if lacks := take(requestsOf(pod)); lacks != "" {
+		return fmt.Sprintf("it has too little %s left", lacks), err
+	}
+	return "", err
+}
+
+// Assume has a pod count as running on a node.
+func (f *plain) Assume(pod *corev1.Pod, node string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.assumed[pod.UID] = node
+	return nil
+}
+
+// Forget takes that back.
+func (f *plain) Forget(pod *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.assumed, pod.UID)
+}
+
+// WaitForSync has nothing to wait for: it looks at what the informers have.
+func (f *plain) WaitForSync(context.Context) error { return nil }
+
+// PreBind has nothing to prepare, and says so as often as it is to fail.
+func (f *plain) PreBind(_ context.Context, pod *corev1.Pod) error {
+	if f.failing.Add(-1) >= 0 {
+		return fmt.Errorf("the volume of pod %s cannot be made", pod.Name)
+	}
+	return nil
+}

@@ -1,0 +1,320 @@
+package scheduler
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// pod is one of the cluster's, whoever's it is.
+type pod struct {
+	object      *corev1.Pod
+	requests    []engine.Resource // of its node
+	claims      []string          // that it names, as the index has them
+	task        *task             // its part of a workload; nil: it has none
+	carried     bool              // the engine counts its requests, with its task
+	charged     *node             // where they are counted instead
+	bound       string            // the node that it was bound to, which the API server may tell of later
+	busy        bool              // it is being bound, or its claims given back, beside the engine
+	binding     bool              // of busy: it is being bound
+	gang        *gang             // nil: it is of none
+	beside      *class            // whose nodes it waits for beside the engine
+	reason      string            // why it waits, where the engine does not know
+	counted     bool              // as waiting
+	evicting    bool              // it is being evicted, though the API server may not say so yet
+	soon, again bool              // it is among the sayings, the first or the later ones
+	told        string            // why it waits, as it was told last
+}
+
+func (p *pod) name() string { return p.object.Namespace + "/" + p.object.Name }
+
+// kin is a name that pods of one kind have in common.
+func (p *pod) kin() string {
+	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
+		return owner.Name
+	}
+	return cmp.Or(strings.TrimSuffix(p.object.GenerateName, "-"), p.object.Name)
+}
+
+func (p *pod) node() string { return cmp.Or(p.object.Spec.NodeName, p.bound) }
+
+func over(object *corev1.Pod) bool {
+	return object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
+}
+
+// mine says whether a pod is to be placed by this scheduler.
+func (s *Scheduler) mine(p *pod) bool {
+	return s.pods[p.object.UID] == p && p.node() == "" && p.object.Spec.SchedulerName == s.config.Name && p.object.DeletionTimestamp == nil &&
+		!over(p.object) && len(p.object.Spec.SchedulingGates) == 0
+}
+
+func (s *Scheduler) podSet(object *corev1.Pod) {
+	p := s.pods[object.UID]
+	if p == nil {
+		p = &pod{object: object, requests: requestsOf(object)}
+		s.pods[object.UID] = p
+	}
+	before := p.object
+	p.object = object
+	s.index(p)
+	s.lead(object)
+	if object.Spec.SchedulerName == s.config.Name {
+		s.joinGang(p)
+	}
+	s.charge(p)
+	if over(object) && !over(before) {
+		s.outdate()
+	}
+	s.review(p, before)
+}
+
+func (s *Scheduler) podGone(object *corev1.Pod) {
+	p := s.pods[object.UID]
+	if p == nil {
+		return
+	}
+	delete(s.pods, object.UID)
+	for _, key := range p.claims {
+		delete(s.users[key], p)
+		if len(s.users[key]) == 0 {
+			delete(s.users, key)
+		}
+	}
+	s.charge(p)
+	g := p.gang
+	s.leaveGang(p)
+	s.leadGone(object)
+	s.review(p, p.object)
+	if s.began {
+		s.regather(g)
+	}
+	if p.node() != "" {
+		s.outdate()
+	}
+}
+
+// review looks at a pod that has changed: what is in line for it may not be right any more.
+func (s *Scheduler) review(p *pod, before *corev1.Pod) {
+	if !s.began {
+		return
+	}
+	if p.object.DeletionTimestamp != nil {
+		s.ending(p)
+		s.regather(p.gang)
+	}
+	changed := !s.mine(p) || !maps.Equal(before.Labels, p.object.Labels) || before.Generation != p.object.Generation
+	if p.beside != nil && changed {
+		s.leaveBeside(p)
+	}
+	if p.task != nil && p.task.work.state == inLine && changed {
+		others := p.task.work.tasks
+		s.withdraw(p.task.work, fmt.Sprintf("pod %s has changed", p.name()))
+		for _, t := range others {
+			s.consider(t.pod)
+		}
+	}
+	s.consider(p)
+}
+
+// index keeps which pods name a claim.
+func (s *Scheduler) index(p *pod) {
+	for _, key := range claimKeys(p.object) {
+		if !slices.Contains(p.claims, key) {
+			p.claims = append(p.claims, key)
+			if s.users[key] == nil {
+				s.users[key] = map[*pod]bool{}
+			}
+			s.users[key][p] = true
+		}
+	}
+}
+
+// claimKeys are the claims that a pod names, as far as they have names yet.
+func claimKeys(pod *corev1.Pod) (keys []string) {
+	for _, entry := range pod.Spec.ResourceClaims {
+		if entry.ResourceClaimName != nil {
+			keys = append(keys, pod.Namespace+"/"+*entry.ResourceClaimName)
+		}
+	}
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.ResourceClaimName != nil {
+			keys = append(keys, pod.Namespace+"/"+*status.ResourceClaimName)
+		}
+	}
+	return keys
+}
+
+// charge counts a pod: as one that waits, or its requests on the node where it runs, unless the engine counts these with its task.
+func (s *Scheduler) charge(p *pod) {
+	if waits := s.mine(p); waits != p.counted {
+		p.counted = waits
+		if waits {
+			s.metrics.waits.Add(1)
+		} else {
+			s.metrics.waits.Add(-1)
+		}
+	}
+	var on *node
+	if name := p.node(); name != "" && !p.carried && !over(p.object) && s.pods[p.object.UID] == p {
+		on = s.node(name)
+	}
+	if on == p.charged {
+		return
+	}
+	for _, change := range []struct {
+		on   *node
+		sign int64
+	}{{p.charged, -1}, {on, 1}} {
+		if change.on == nil {
+			continue
+		}
+		for _, r := range p.requests {
+			if change.on.taken[r.Name] += change.sign * r.Amount; change.on.taken[r.Name] == 0 {
+				delete(change.on.taken, r.Name)
+			}
+		}
+		s.dirty[change.on] = true
+	}
+	p.charged = on
+}
+
+// considerAll looks at every pod that waits for something that the engine does not know of.
+func (s *Scheduler) considerAll() {
+	if !s.began {
+		return
+	}
+	for _, p := range sortedPods(s.pods) {
+		if p.reason != "" {
+			s.consider(p)
+		}
+	}
+}
+
+func sortedPods[K comparable](pods map[K]*pod) []*pod {
+	return slices.SortedFunc(maps.Values(pods), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+}
+
+// consider decides what a pod that has not been dealt with needs: to be put in line, to be bound where its claims are, or to wait.
+func (s *Scheduler) consider(p *pod) {
+	if !s.began || p.task != nil || p.busy || p.beside != nil || !s.mine(p) {
+		return
+	}
+	a, err := s.askOf(p)
+	switch {
+	case err != nil:
+		s.wait(p, err)
+	case len(a.open) > 0 && len(a.have) > 0 && s.aloneIn(p, a.have):
+		s.giveBack(p, a, errors.New("only a part of its claims was allocated"))
+	case len(a.open) > 0:
+		if !s.gather(p, a) {
+			s.submit(alone(p, a))
+		}
+	case len(a.have) > 0 && s.gangUnknown(p):
+	case len(a.have) > 0 && s.halfGang(p):
+		s.giveBack(p, a, errors.New("only a part of its gang was placed"))
+	case len(a.have) == 0 && s.leadsApart(p):
+	default:
+		s.runBeside(p, a)
+	}
+}
+
+// wait notes why a pod waits that the engine does not know of.
+func (s *Scheduler) wait(p *pod, why error) {
+	if p.reason != why.Error() {
+		p.reason = why.Error()
+		s.tellSoon(p)
+	}
+}
+
+// aloneIn says whether claims are allocated for nobody but this pod, if for anybody.
+func (s *Scheduler) aloneIn(p *pod, claims []*claim) bool {
+	return !slices.ContainsFunc(claims, func(c *claim) bool {
+		return slices.ContainsFunc(c.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID != p.object.UID })
+	})
+}
+
+// claim is one of the cluster's.
+type claim struct {
+	key     string                     // namespace/name
+	object  *resourceapi.ResourceClaim // as last known; nil: not there
+	asked   *task                      // in line for it
+	writing bool                       // it is being written: what is seen of it counts when that is over
+	task    *task                      // that holds in the engine's books what it is allocated; nil: none does
+}
+
+// learn takes in a claim as it was written or seen, unless something newer is known.
+func (c *claim) learn(object *resourceapi.ResourceClaim) {
+	if c.object != nil && c.object.UID == object.UID {
+		if order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, c.object.ResourceVersion); err == nil && order < 0 {
+			return
+		}
+	}
+	c.object = object
+}
+
+// update is learn of a claim that is written: one that is gone meanwhile does not come back by it.
+func (c *claim) update(object *resourceapi.ResourceClaim) {
+	if c.object != nil && c.object.UID == object.UID {
+		c.learn(object)
+	}
+}
+
+func (s *Scheduler) claimSet(object *resourceapi.ResourceClaim) {
+	key := object.Namespace + "/" + object.Name
+	c := s.claims[key]
+	if c == nil {
+		c = &claim{key: key}
+		s.claims[key] = c
+	}
+	if c.object != nil && c.object.UID != object.UID && !c.writing {
+		s.free(c) // that it was deleted was missed
+	}
+	c.learn(object)
+	s.claimSettled(c)
+}
+
+func (s *Scheduler) claimGone(object *resourceapi.ResourceClaim) {
+	c := s.claims[object.Namespace+"/"+object.Name]
+	if c == nil || c.object == nil || c.object.UID != object.UID {
+		return
+	}
+	c.object = nil
+	s.claimSettled(c)
+}
+
+// claimSettled brings the engine's books in line with what a claim is now, and looks at the pods that name it.
+func (s *Scheduler) claimSettled(c *claim) {
+	if !s.began || c.writing {
+		return
+	}
+	switch allocated := s.allocatedHere(c.object); {
+	case c.task != nil && !allocated:
+		s.free(c)
+	case c.task == nil && allocated:
+		s.adopt(c)
+	}
+	if t := c.asked; t != nil && t.work.state == inLine && !t.ask.stillOpen() {
+		members := t.work.tasks
+		s.withdraw(t.work, "claim "+c.key+" has changed")
+		for _, t := range members {
+			s.consider(t.pod)
+		}
+	}
+	users := slices.SortedFunc(maps.Keys(s.users[c.key]), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+	for _, p := range users {
+		s.consider(p)
+	}
+	if c.object == nil && c.task == nil {
+		delete(s.claims, c.key)
+	}
+}

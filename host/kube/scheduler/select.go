@@ -1,0 +1,44 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// selected is why a node's devices do not all match selectors; empty: they do. A node on which some match and others do not is left out whole:
+// which of its devices a pod gets is the engine's choice.
+func (s *Scheduler) selected(selectors []string, n *node) string {
+	for _, expression := range selectors {
+		program, known := s.programs[expression]
+		if !known {
+			program = cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
+			s.programs[expression] = program
+		}
+		if program.Error != nil {
+			return fmt.Sprintf("the selector %s cannot be understood: %v", expression, program.Error)
+		}
+		matching := 0
+		for _, d := range n.offered {
+			matches, _, err := program.DeviceMatches(s.ctx, cel.Device{
+				Driver: driver.Name, Attributes: d.Attributes, Capacity: d.Capacity, AllowMultipleAllocations: d.AllowMultipleAllocations,
+			})
+			if err != nil {
+				return fmt.Sprintf("the selector %s fails on device %s: %v", expression, d.Name, err)
+			}
+			if matches {
+				matching++
+			}
+		}
+		switch matching {
+		case len(n.offered):
+		case 0:
+			return "no device matches the selectors"
+		default:
+			return "some devices do not match the selectors, and this scheduler chooses among all of a node"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package scheduler
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// watch has changes of the cluster put into the inbox. It returns what says that all there was has been.
+func (s *Scheduler) watch() ([]cache.InformerSynced, error) {
+	core, resource := s.config.Informers.Core().V1(), s.config.Informers.Resource().V1()
+	var seen []cache.InformerSynced
+	for _, one := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{core.Namespaces().Informer(), handler(s, s.namespaceSet, s.namespaceGone)},
+		{core.Nodes().Informer(), handler(s, s.nodeSet, s.nodeGone)},
+		{resource.ResourceSlices().Informer(), handler(s, s.sliceSet, s.sliceGone)},
+		{resource.DeviceClasses().Informer(), handler(s, s.deviceClassSet, s.deviceClassGone)},
+		{resource.ResourceClaims().Informer(), handler(s, s.claimSet, s.claimGone)},
+		{s.config.Informers.Batch().V1().Jobs().Informer(), handler(s, s.jobSet, s.jobGone)},
+		{core.Pods().Informer(), handler(s, s.podSet, s.podGone)},
+		{s.config.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}}, // looked up
+	} {
+		registration, err := one.informer.AddEventHandler(one.handler)
+		if err != nil {
+			return nil, err
+		}
+		seen = append(seen, registration.HasSynced)
+	}
+	more, err := s.watchQueues()
+	return append(seen, more...), err
+}
+
+func handler[Object any](s *Scheduler, set, gone func(Object)) cache.ResourceEventHandler {
+	put := func(f func(Object), object any) {
+		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		if o, ok := object.(Object); ok {
+			s.inbox.put(func() { f(o) })
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { put(set, object) },
+		UpdateFunc: func(_, object any) { put(set, object) },
+		DeleteFunc: func(object any) { put(gone, object) },
+	}
+}
+
+func (s *Scheduler) nodeSet(object *corev1.Node) {
+	n := s.node(object.Name)
+	same := n.object != nil && sameNode(n.object, object)
+	n.object = object
+	if !same {
+		s.dirty[n] = true
+		s.outdate()
+	}
+}
+
+func (s *Scheduler) nodeGone(object *corev1.Node) {
+	n := s.node(object.Name)
+	n.object = nil
+	s.dirty[n] = true
+	s.outdate()
+}
+
+// sliceNode is the node of a slice that tells of our devices; empty: it does not.
+func sliceNode(slice *resourceapi.ResourceSlice) string {
+	if slice.Spec.Driver != driver.Name || slice.Spec.NodeName == nil || slice.Spec.Pool.Name != *slice.Spec.NodeName {
+		return ""
+	}
+	return *slice.Spec.NodeName
+}
+
+func (s *Scheduler) sliceSet(slice *resourceapi.ResourceSlice) {
+	if on := sliceNode(slice); on != "" {
+		n := s.node(on)
+		n.slices[slice.Name] = slice
+		s.dirty[n] = true
+	}
+}
+
+func (s *Scheduler) sliceGone(slice *resourceapi.ResourceSlice) {
+	if on := sliceNode(slice); on != "" {
+		n := s.node(on)
+		delete(n.slices, slice.Name)
+		s.dirty[n] = true
+	}
+}
+
+func (s *Scheduler) deviceClassSet(class *resourceapi.DeviceClass) {
+	s.deviceClasses[class.Name] = class
+	s.considerAll()
+}
+
+func (s *Scheduler) deviceClassGone(class *resourceapi.DeviceClass) {
+	delete(s.deviceClasses, class.Name)
+}

@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	core "k8s.io/client-go/testing"
+)
+
+// Who waits is told why, in its condition and by an event, by the engine's reason or by what the filters said; and it is counted.
+func TestWhy(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	s, _ := c.run()
+	c.pod("large", 800)
+	c.runs("large")
+	c.pod("more", 300)
+	c.says("more", "0.30 of a device", "less compute free than the floor of 0.30", "running work ending")
+	c.remove("more")
+	c.pod("elsewhere", 100, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	})
+	c.says("elsewhere", "1 node: it does not have the labels that the pod's nodeSelector names")
+	c.pod("all", 100, func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+		claim.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
+	})
+	c.says("all", "use ExactCount")
+	c.eventually("an event says so, too", func() bool {
+		events, err := c.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("events"), corev1.SchemeGroupVersion.WithKind("Event"), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range events.(*corev1.EventList).Items {
+			if event.InvolvedObject.Name == "all" && event.Reason == "FailedScheduling" && strings.Contains(event.Message, "use ExactCount") {
+				return true
+			}
+		}
+		return false
+	})
+	answer := httptest.NewRecorder()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Metrics())
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	said, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"aliquot_scheduler_decisions_total 1\n", "aliquot_scheduler_bound_total 1\n", "aliquot_scheduler_refused_total 0\n",
+		"aliquot_scheduler_waiting 2\n", "aliquot_scheduler_decision_seconds_count",
+	} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("the metrics lack %q:\n%s", want, said)
+		}
+	}
+}
+
+// says waits until a pod's condition has all these words.
+func (c *cluster) says(name string, words ...string) {
+	c.Helper()
+	last := ""
+	c.Cleanup(func() {
+		if c.Failed() {
+			c.Logf("%s was told: %s", name, last)
+		}
+	})
+	c.eventually(name+" is told why it waits", func() bool {
+		stored, err := c.client.Tracker().Get(podsResource, "default", name)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for _, condition := range stored.(*corev1.Pod).Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable {
+				last = condition.Message
+			}
+		}
+		for _, word := range words {
+			if !strings.Contains(last, word) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Of two schedulers one leads; the other does when that one has ended and writes nothing any more, and one that cannot renew the Lease ends.
+func TestLead(t *testing.T) {
+	c := newCluster(t)
+	var cut atomic.Bool // the server cannot be reached any more
+	c.client.PrependReactor("*", "leases", func(core.Action) (bool, runtime.Object, error) { return cut.Load(), nil, errUnreachable })
+	lead := func(identity string) (began chan struct{}, release func(), end context.CancelFunc, ended chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		began, hold := make(chan struct{}), make(chan struct{})
+		ended = make(chan error, 1)
+		one := Leadership{
+			Client: c.client, Namespace: "aliquot", Name: Name, Identity: identity, Lasts: 2 * time.Second, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		}
+		go func() {
+			ended <- one.Lead(ctx, func(ctx context.Context) error {
+				close(began)
+				<-ctx.Done()
+				<-hold // it still writes
+				return nil
+			})
+		}()
+		return began, func() { close(hold) }, cancel, ended
+	}
+	began, release, end, ended := lead("one")
+	<-began
+	second, releaseSecond, _, endedSecond := lead("two")
+	end()
+	looked := func() (times int) {
+		for _, action := range c.client.Actions() {
+			if action.Matches("get", "leases") {
+				times++
+			}
+		}
+		return times
+	}
+	before := looked()
+	c.eventually("the second has tried again and again", func() bool { return looked() > before+8 })
+	select {
+	case <-second:
+		t.Fatal("two lead at once")
+	case <-ended:
+		t.Fatal("it ended while it wrote")
+	default:
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Errorf("it was told to end, and says %v", err)
+	}
+	<-second
+	cut.Store(true)
+	releaseSecond()
+	if err := <-endedSecond; err == nil || !strings.Contains(err.Error(), "the lease was lost") {
+		t.Errorf("it could not renew the Lease, and says %v", err)
+	}
+}

@@ -1,0 +1,328 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// state is where a workload is in its life.
+type state int
+
+const (
+	inLine  state = iota // the engine decides
+	placing              // it has, and that is being written
+	placed               // its claims are allocated
+)
+
+// work is what the engine knows as a workload: the pods of a gang, a pod alone, or an allocated claim that was adopted.
+type work struct {
+	id     string
+	state  state
+	tasks  []*task
+	roles  []*role         // what waits or is placed; nil: it was adopted
+	action engine.ActionID // its Place, while it is placing
+
+	leaving bool // all its pods are being deleted, and the engine knows
+	spared  int  // how often it could not be evicted
+}
+
+// task is one pod's part of a workload.
+type task struct {
+	work   *work
+	index  int
+	pod    *pod // nil: adopted
+	ask    *ask
+	claims []*claim // that it holds; none once it was placed: it is over
+}
+
+// newWork makes a workload with an ID that was never used.
+func (s *Scheduler) newWork(name string) *work {
+	s.named++
+	w := &work{id: fmt.Sprintf("%s#%d", name, s.named)}
+	s.work[w.id] = w
+	return w
+}
+
+// submit puts pods in line, which start together or not at all.
+func (s *Scheduler) submit(roles []*role) {
+	first := roles[0].members[0]
+	s.knowLevels(roles[0].asks[0].same, roles[0].asks[0].prefer)
+	w := s.newWork(first.name())
+	w.roles = roles
+	oldest := first.object.CreationTimestamp.Time
+	for _, r := range roles {
+		r.class = s.classOf(r.members[0], r.asks[0])
+		for i, p := range r.members {
+			t := &task{work: w, index: len(w.tasks), pod: p, ask: r.asks[i]}
+			w.tasks = append(w.tasks, t)
+			p.task, p.reason = t, ""
+			s.tellSoon(p)
+			for _, c := range t.ask.open {
+				c.asked = t
+			}
+			if at := p.object.CreationTimestamp.Time; at.Before(oldest) {
+				oldest = at
+			}
+		}
+		r.class.enter(s)
+	}
+	submitted := workloadOf(roles)
+	submitted.ID = w.id
+	s.describe(&submitted, first)
+	waited := engine.Time(max(0, s.config.Now().Sub(oldest).Microseconds()))
+	s.step(engine.Submit{At: s.at(), Workload: submitted, Waited: waited})
+}
+
+// most is what a task of theirs requests of its node at most.
+func most(members []*pod) []engine.Resource {
+	all := slices.Clone(members[0].requests)
+	for _, p := range members[1:] {
+		for _, r := range p.requests {
+			at := slices.IndexFunc(all, func(o engine.Resource) bool { return o.Name == r.Name })
+			if at < 0 {
+				all = append(all, r)
+			} else {
+				all[at].Amount = max(all[at].Amount, r.Amount)
+			}
+		}
+	}
+	return all
+}
+
+// withdraw takes a workload out of the line.
+func (s *Scheduler) withdraw(w *work, reason string) {
+	s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: reason})
+	s.dissolve(w, reason)
+}
+
+// dissolve forgets a workload that the engine does not know any more, before it was placed.
+func (s *Scheduler) dissolve(w *work, reason string) {
+	delete(s.work, w.id)
+	for _, r := range w.roles {
+		r.class.leave(s)
+	}
+	for _, t := range w.tasks {
+		t.pod.task, t.pod.reason = nil, reason
+		for _, c := range t.ask.open {
+			c.asked = nil
+		}
+	}
+}
+
+// place checks the places that the engine chose, and has them written where all pass.
+func (s *Scheduler) place(action engine.Place) {
+	w := s.work[action.Workload]
+	if w == nil || w.state != inLine {
+		s.step(engine.Refused{At: s.at(), ID: action.ID, Reason: "the scheduler knows no such workload that waits"})
+		return
+	}
+	w.action = action.ID
+	j := make(job, len(w.tasks))
+	for i, placing := range action.Tasks {
+		t := w.tasks[placing.Task]
+		one, node, err := s.placeTask(t, placing)
+		if err != nil {
+			for _, before := range action.Tasks[:i] {
+				s.config.Filters.Forget(w.tasks[before.Task].pod.object)
+			}
+			for _, r := range w.roles {
+				r.class.refused = true
+			}
+			s.metrics.refused.Inc()
+			s.step(engine.Refused{At: s.at(), ID: action.ID, Node: node, Reason: err.Error()})
+			return
+		}
+		j[t.index] = one
+	}
+	w.state = placing
+	for _, r := range w.roles {
+		r.class.leave(s)
+	}
+	for _, t := range w.tasks {
+		for _, c := range t.ask.open {
+			c.writing = true
+		}
+	}
+	s.carryOut(j, func(out outcome) { s.written(w, j, out) })
+}
+
+// placeTask is what is to be written for a task; it is assumed to run there. An error with a node is that node's refusal.
+func (s *Scheduler) placeTask(t *task, where engine.Placing) (one jobTask, node string, err error) {
+	allocations, err := s.allocate(t.ask, where)
+	if err != nil {
+		return one, "", err
+	}
+	if node, err = s.admit(t.pod, where.Node); err != nil {
+		return one, node, err
+	}
+	one = jobTask{pod: t.pod.object, node: where.Node}
+	for _, c := range t.ask.have {
+		one.claims = append(one.claims, jobClaim{object: c.object})
+	}
+	for _, c := range t.ask.open {
+		one.claims = append(one.claims, jobClaim{object: c.object, allocation: allocations[c]})
+	}
+	return one, "", nil
+}
+
+// admit has a pod assumed on a node that takes it. An error with a node is that node's refusal.
+func (s *Scheduler) admit(p *pod, on string) (node string, err error) {
+	why, err := s.config.Filters.Check(s.ctx, p.object, on)
+	if err == nil && why != "" {
+		return on, fmt.Errorf("node %s: %s", on, why)
+	}
+	if err == nil {
+		err = s.config.Filters.Assume(p.object, on)
+	}
+	if err != nil {
+		return "", fmt.Errorf("it is not known whether node %s takes it: %w", on, err)
+	}
+	return "", nil
+}
+
+// carryOut has a job written beside the loop, and the loop hear of its outcome.
+func (s *Scheduler) carryOut(j job, then func(outcome)) {
+	s.spawn(func(ctx context.Context) {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+			return
+		}
+		out, err := s.write.carryOut(ctx, j)
+		if err != nil {
+			return // it has ended: who comes next looks at what is written
+		}
+		s.inbox.put(func() { then(out) })
+	})
+}
+
+// written takes in what became of a workload's placing.
+func (s *Scheduler) written(w *work, j job, out outcome) {
+	if out.refused != nil {
+		s.notWritten(w, j, out)
+		return
+	}
+	w.state = placed
+	s.step(engine.Done{At: s.at(), ID: w.action})
+	for i, t := range w.tasks {
+		s.step(engine.Started{At: s.at(), ID: w.id, Task: t.index})
+		if out.gone[i] {
+			s.config.Filters.Forget(j[i].pod)
+		} else {
+			t.pod.bound = j[i].node
+			s.metrics.bound.Inc()
+		}
+		t.claims = slices.Clone(t.ask.open)
+		t.pod.carried = true
+		s.charge(t.pod)
+		for k, c := range t.ask.open {
+			c.asked, c.writing, c.task = nil, false, t
+			if !out.gone[i] {
+				c.update(out.claims[i][len(t.ask.have)+k])
+			}
+		}
+	}
+	s.learn(out.left)
+	for i, t := range w.tasks {
+		for _, c := range t.ask.open {
+			if out.gone[i] {
+				s.free(c)
+			}
+			s.claimSettled(c)
+		}
+	}
+	for _, t := range w.tasks {
+		if g := t.pod.gang; g != nil {
+			s.followers(g)
+			break
+		}
+	}
+}
+
+// notWritten takes in that a workload could not be placed: it waits on, unless one of its pods does not any more.
+func (s *Scheduler) notWritten(w *work, j job, out outcome) {
+	refused := out.refused
+	s.metrics.refused.Inc()
+	s.config.Log.Warn("a placing was undone", "workload", w.id, "error", refused)
+	w.state = inLine
+	for _, r := range w.roles {
+		r.class.enter(s)
+	}
+	s.learn(out.left)
+	waits := true
+	var open []*claim
+	for i, t := range w.tasks {
+		s.config.Filters.Forget(j[i].pod)
+		waits = waits && s.mine(t.pod) && t.ask.stillOpen()
+		for _, c := range t.ask.open {
+			c.writing = false
+			open = append(open, c)
+		}
+	}
+	if !waits {
+		s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: refused.Error()})
+	}
+	s.step(engine.Refused{At: s.at(), ID: w.action, Reason: refused.Error()})
+	if !waits {
+		s.dissolve(w, refused.Error())
+	}
+	for _, c := range open {
+		s.claimSettled(c)
+	}
+	for _, t := range w.tasks {
+		s.consider(t.pod)
+	}
+}
+
+// learn takes in claims as a job left them.
+func (s *Scheduler) learn(left []*resourceapi.ResourceClaim) {
+	for _, object := range left {
+		if c := s.claims[object.Namespace+"/"+object.Name]; c != nil {
+			c.update(object)
+		}
+	}
+}
+
+// stillOpen says whether the claims that are to be allocated for it still can be.
+func (a *ask) stillOpen() bool {
+	return !slices.ContainsFunc(a.open, func(c *claim) bool {
+		return c.object == nil || c.object.DeletionTimestamp != nil || c.object.Status.Allocation != nil
+	})
+}
+
+// free takes away from a task what a claim held that does not any more.
+func (s *Scheduler) free(c *claim) {
+	t := c.task
+	if t == nil {
+		return
+	}
+	c.task = nil
+	t.claims = slices.DeleteFunc(t.claims, func(o *claim) bool { return o == c })
+	if len(t.claims) > 0 {
+		return
+	}
+	w := t.work
+	s.step(engine.Ended{At: s.at(), ID: w.id, Task: t.index})
+	if !slices.ContainsFunc(w.tasks, func(t *task) bool { return len(t.claims) > 0 }) {
+		delete(s.work, w.id)
+	}
+	if p := t.pod; p != nil {
+		p.task, p.carried = nil, false
+		s.charge(p)
+	}
+}
+
+// allocatedHere says whether a claim's allocation has devices of ours.
+func (s *Scheduler) allocatedHere(object *resourceapi.ResourceClaim) bool {
+	if object == nil {
+		return false
+	}
+	_, grants := s.grantsOf(object)
+	return len(grants) > 0
+}

@@ -1,0 +1,333 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/aliquot-dev/aliquot/internal/point"
+)
+
+// writer writes decisions into the cluster. What it says of a write is so: where an answer was lost it asks until it knows, and what
+// cannot be done whole it takes back before it says so. It is safe for use by several goroutines at once.
+type writer struct {
+	client  kubernetes.Interface
+	filters Filters
+	log     *slog.Logger
+}
+
+// job is what is to be written for a workload: all of it or none.
+type job []jobTask
+
+// jobTask is a pod and what is to be written of its claims before it is bound.
+type jobTask struct {
+	pod    *corev1.Pod
+	node   string
+	claims []jobClaim
+}
+
+// jobClaim is a claim as last known, and the allocation that it is to have; nil: it has one, and is only to be reserved for the pod.
+type jobClaim struct {
+	object     *resourceapi.ResourceClaim
+	allocation *resourceapi.AllocationResult
+}
+
+// outcome is what became of a job.
+type outcome struct {
+	refused error                          // why nothing of it is written any more; nil: it is done
+	claims  [][]*resourceapi.ResourceClaim // by task: as they were written
+	gone    []bool                         // by task: its pod went while others of the job were bound, and its claims were given back
+	left    []*resourceapi.ResourceClaim   // as they are that were given back
+}
+
+// errLost is that something is not there any more as it was when it was decided upon. There is no use in trying again.
+var errLost = errors.New("it has changed meanwhile")
+
+func lost(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errLost, fmt.Sprintf(format, args...))
+}
+
+// How often a write is tried that is refused, and how long until it is tried again: doubled each time, up to the most.
+const (
+	tries      = 5
+	againAfter = 10 * time.Millisecond
+	againMost  = time.Second
+)
+
+// answerWithin is shorter than it takes another scheduler to become leader, so that nothing of this one comes after that.
+const answerWithin = 4 * time.Second
+
+// again waits until something may be tried once more; false: the context has ended.
+func again(ctx context.Context, try int) bool {
+	timer := time.NewTimer(min(againAfter<<min(try, 10), againMost))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// within gives one call of the API server a time in which it must answer. After it, it is not known whether it was done.
+func within[Object any](ctx context.Context, call func(ctx context.Context) (Object, error)) (Object, error) {
+	if err := ctx.Err(); err != nil {
+		var none Object
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return call(ctx)
+}
+
+// carryOut writes a job: all claims, then all bindings. An error is that the context has ended, and what is written of it is not known.
+func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
+	out := outcome{claims: make([][]*resourceapi.ResourceClaim, len(j)), gone: make([]bool, len(j))}
+	for i, t := range j {
+		for k, c := range t.claims {
+			now, err := w.put(ctx, c, reference(t.pod))
+			if err != nil {
+				out.refused = fmt.Errorf("claim %s/%s could not be allocated: %w", c.object.Namespace, c.object.Name, err)
+				done := append(slices.Clone(j[:i]), jobTask{pod: t.pod, claims: t.claims[:k+1]})
+				err := w.undo(ctx, done, &out)
+				return out, err
+			}
+			out.claims[i] = append(out.claims[i], now)
+		}
+	}
+	for _, t := range j {
+		if err := w.filters.PreBind(ctx, t.pod); err != nil {
+			out.refused = fmt.Errorf("pod %s/%s could not be prepared for node %s: %w", t.pod.Namespace, t.pod.Name, t.node, err)
+			err := w.undo(ctx, j, &out)
+			return out, err
+		}
+	}
+	bound := 0
+	for i, t := range j {
+		err := w.bind(ctx, t, bound > 0)
+		switch {
+		case err == nil:
+			bound++
+		case ctx.Err() != nil:
+			return out, ctx.Err()
+		case bound == 0:
+			out.refused = fmt.Errorf("pod %s/%s could not be bound to node %s: %w", t.pod.Namespace, t.pod.Name, t.node, err)
+			err := w.undo(ctx, j, &out)
+			return out, err
+		default: // the others run: that this one's pod has gone is an end like another
+			out.gone[i] = true
+			if err := w.undo(ctx, j[i:i+1], &out); err != nil {
+				return out, err
+			}
+		}
+	}
+	point.Here("kube.schedule.bound")
+	return out, ctx.Err()
+}
+
+// undo gives back what may have been written of these, the last first.
+func (w *writer) undo(ctx context.Context, j job, out *outcome) error {
+	for _, t := range slices.Backward(j) {
+		for _, c := range slices.Backward(t.claims) {
+			now, err := w.giveBack(ctx, c, reference(t.pod))
+			if err != nil {
+				return err
+			}
+			if now != nil {
+				out.left = append(out.left, now)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// reference is how a claim names a pod that it is reserved for.
+func reference(pod *corev1.Pod) resourceapi.ResourceClaimConsumerReference {
+	return resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}
+}
+
+func reserved(object *resourceapi.ResourceClaim, pod resourceapi.ResourceClaimConsumerReference) bool {
+	return slices.ContainsFunc(object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+}
+
+// put writes an allocation, and for whom it is, into a claim.
+func (w *writer) put(ctx context.Context, c jobClaim, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
+	current := c.object
+	for try := 0; ; try++ {
+		now, err := w.putOnce(ctx, current, c.allocation, pod)
+		if err == nil || errors.Is(err, errLost) || try >= tries || !again(ctx, try) {
+			return now, err
+		}
+		if current, err = w.claim(ctx, c.object); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// putOnce is one try. An error other than errLost may be of a write that was done all the same.
+func (w *writer) putOnce(ctx context.Context, current *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
+	had := current.Status.Allocation
+	switch {
+	case current.DeletionTimestamp != nil:
+		return nil, lost("it is being deleted")
+	case allocation == nil && had == nil:
+		return nil, lost("it is not allocated any more")
+	case allocation != nil && had != nil && !sameAllocation(had, allocation):
+		return nil, lost("another has allocated it")
+	case had != nil && reserved(current, pod):
+		return current, nil
+	}
+	claims := w.client.ResourceV1().ResourceClaims(current.Namespace)
+	current = current.DeepCopy()
+	if !slices.Contains(current.Finalizers, resourceapi.Finalizer) {
+		current.Finalizers = append(current.Finalizers, resourceapi.Finalizer)
+		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+			return claims.Update(ctx, current, metav1.UpdateOptions{})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("add its finalizer: %w", err)
+		}
+		current = now.DeepCopy()
+		point.Here("kube.schedule.finalizer")
+	}
+	if had == nil {
+		current.Status.Allocation = allocation
+	}
+	current.Status.ReservedFor = append(current.Status.ReservedFor, pod)
+	now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write its status: %w", err)
+	}
+	point.Here("kube.schedule.allocated")
+	return now, nil
+}
+
+// giveBack takes a pod out of a claim, and with the last pod the allocation and the finalizer; another's allocation stays. It returns the
+// claim as it is then, nil: it is gone. It tries until that is so: an error is that the context has ended. A write of the allocation that is
+// still under way fails after it, for the claim has another version then.
+func (w *writer) giveBack(ctx context.Context, c jobClaim, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
+	for try := 0; ; try++ {
+		current, err := w.claim(ctx, c.object)
+		if errors.Is(err, errLost) {
+			return nil, nil
+		}
+		if err == nil {
+			if current, err = w.giveBackOnce(ctx, current, c.allocation, pod); err == nil {
+				return current, nil
+			}
+		}
+		if try == tries {
+			w.log.Warn("an allocation cannot be taken back, and is tried on", "claim", c.object.Namespace+"/"+c.object.Name, "error", err)
+		}
+		if !again(ctx, try) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (w *writer) giveBackOnce(ctx context.Context, current *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
+	claims := w.client.ResourceV1().ResourceClaims(current.Namespace)
+	current = current.DeepCopy()
+	if had := current.Status.Allocation; had != nil {
+		if allocation != nil && !sameAllocation(had, allocation) {
+			return current, nil
+		}
+		current.Status.ReservedFor = slices.DeleteFunc(current.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+		if len(current.Status.ReservedFor) == 0 {
+			current.Status.Allocation = nil
+		}
+		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+			return claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		})
+		if err != nil {
+			return nil, err
+		}
+		current = now.DeepCopy()
+	}
+	at := slices.Index(current.Finalizers, resourceapi.Finalizer)
+	if at < 0 || current.Status.Allocation != nil {
+		return current, nil
+	}
+	current.Finalizers = slices.Delete(current.Finalizers, at, at+1)
+	now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return claims.Update(ctx, current, metav1.UpdateOptions{})
+	})
+	if apierrors.IsNotFound(err) { // it waited to be deleted
+		return nil, nil
+	}
+	return now, err
+}
+
+// claim is how a claim is now: errLost where it is gone, or another has its name.
+func (w *writer) claim(ctx context.Context, known *resourceapi.ResourceClaim) (*resourceapi.ResourceClaim, error) {
+	for try := 0; ; try++ {
+		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+			return w.client.ResourceV1().ResourceClaims(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
+		})
+		switch {
+		case err == nil && now.UID == known.UID:
+			return now, nil
+		case err == nil || apierrors.IsNotFound(err):
+			return nil, lost("it is gone")
+		case !again(ctx, try):
+			return nil, err
+		}
+	}
+}
+
+// bind has a pod run on its node. An error is that it is not bound there and will not be; once it may be without that being known, or where
+// it must be, only that its pod is gone or has another node.
+func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.pod.Namespace, Name: t.pod.Name, UID: t.pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: t.node},
+	}
+	pods := w.client.CoreV1().Pods(t.pod.Namespace)
+	for try := 0; ; try++ {
+		_, err := within(ctx, func(ctx context.Context) (*corev1.Binding, error) {
+			return binding, pods.Bind(ctx, binding, metav1.CreateOptions{})
+		})
+		if err == nil {
+			return nil
+		}
+		must = must || !refusal(err)
+		now, unknown := within(ctx, func(ctx context.Context) (*corev1.Pod, error) {
+			return pods.Get(ctx, t.pod.Name, metav1.GetOptions{})
+		})
+		switch {
+		case apierrors.IsNotFound(unknown) || unknown == nil && now.UID != t.pod.UID:
+			return lost("the pod is gone")
+		case unknown == nil && now.Spec.NodeName == t.node:
+			return nil
+		case unknown == nil && now.Spec.NodeName != "":
+			return lost("it has node %s", now.Spec.NodeName)
+		case unknown == nil && now.DeletionTimestamp != nil:
+			return lost("it is being deleted")
+		case unknown == nil && try >= tries && !must:
+			return err
+		case !again(ctx, try):
+			return err
+		}
+	}
+}
+
+// refusal says whether an error is the API server's word that something was not done. After any other it may have been.
+func refusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != 408 && code != 499
+}

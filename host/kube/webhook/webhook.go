@@ -1,0 +1,151 @@
+// Package webhook is what a pod passes when it is created, before anything of it is stored: an admission webhook. What comes in is the pod;
+// what goes out is a patch, or in one sentence why the pod is refused. Annotations that ask for a share become a claim in the pod, by the name
+// of a template that the controller makes; a pod that has devices of ours goes to our scheduler; one that would have them past any scheduler, or
+// past its namespace's queue, is refused; one in a queue that lets work run only so long gets that as its time limit.
+//
+// It writes nothing but its answer, and keeps nothing but its certificate: what it must know it asks of the API server when it must know it.
+// So any number of it may run, a dry run is one, and asked again about a pod that it has changed it changes nothing.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
+	"github.com/aliquot-dev/aliquot/host/kube/queues"
+)
+
+// Config says what a Webhook works with.
+type Config struct {
+	Client kubernetes.Interface // reads claims, their templates, device classes and namespaces
+
+	// Queues are those that there are, and the policy, nil for none.
+	Queues func(ctx context.Context) ([]*v1alpha1.Queue, *v1alpha1.Policy, error)
+
+	// Scheduler is the name of the scheduler that pods with devices of ours go to. Empty: they stay with the one that they name.
+	Scheduler string
+
+	Now func() time.Time // nil: time.Now
+	Log *slog.Logger
+}
+
+// Webhook answers for pods that are to be created. Its methods may be called at once.
+type Webhook struct {
+	config Config
+}
+
+// New makes one.
+func New(config Config) *Webhook {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Webhook{config: config}
+}
+
+// change is what is to become of a pod.
+type change struct {
+	annotations map[string]string // that it gets
+	template    string            // that its claim is to be made from; empty: it gets none
+	containers  []int             // that are to have the claim
+	hasClaim    bool              // the pod names the template already
+	limited     int               // the container that loses its limit of whole devices, counted from 1; 0: none
+	scheduler   string            // that it is to go to; empty: where it goes already
+	deadline    int64             // the time limit that it gets, in seconds; 0: what it asks for
+	warnings    []string          // for the user
+}
+
+// refusal is why a pod is not to be, in a sentence for its user. Any other error is a failure to find out.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+// decide says what is to become of a pod, or refuses it.
+func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod) (change, error) {
+	made, ask, err := asked(pod)
+	if err != nil {
+		return change{}, err
+	}
+	have, err := w.devicesOf(ctx, namespace, pod, made.template)
+	if err != nil {
+		return change{}, err
+	}
+	if have.limit != "" && !ask && w.config.Scheduler != "" {
+		if made, err = whole(pod, have.limit); err != nil {
+			return change{}, err
+		}
+	}
+	made.warnings = have.doubts
+	if err := have.oneWay(ask); err != nil {
+		return change{}, err
+	}
+	if !ask && have.none() {
+		return made, nil
+	}
+	if node := pod.Spec.NodeName; node != "" {
+		return change{}, refuse("the pod asks for devices of Aliquot and names its node itself (spec.nodeName: %s), where no scheduler would give it any; leave nodeName out and choose nodes by nodeSelector or affinity", node)
+	}
+	if err := w.bounded(ctx, namespace, pod, &made); err != nil {
+		return change{}, err
+	}
+	if to, from := w.config.Scheduler, pod.Spec.SchedulerName; to != "" && to != from {
+		made.scheduler = to
+		if from != "" && from != corev1.DefaultSchedulerName {
+			made.warnings = append(made.warnings, fmt.Sprintf("the pod goes to the scheduler %s and not to %s: it asks for devices of Aliquot, which that one alone hands out", to, from))
+		}
+	}
+	return made, nil
+}
+
+// bounded refuses a pod whose work may not count against the queue that it names, or asks for more than that lets it, and gives one that asks for no time
+// limit the one that its queue has.
+func (w *Webhook) bounded(ctx context.Context, namespace string, pod *corev1.Pod, made *change) error {
+	found, err := w.config.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read namespace %s: %w", namespace, err)
+	}
+	all, policy, err := w.config.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	now := w.config.Now()
+	rules, _, _ := queues.Read(all, policy, now)
+	told, _ := rules.At(now)
+	bounds := queues.BoundsOf(told.Queues)
+	queue, err := queues.Of(found, pod, there(all, queues.Among(told.Queues)))
+	if err == nil {
+		err = bounds.Refuse(queue, pod)
+	}
+	var bypass queues.Bypass
+	if errors.As(err, &bypass) {
+		return refuse("%v", bypass)
+	}
+	if seconds, of := bounds.Seconds(queue); err == nil && seconds > 0 && pod.Spec.ActiveDeadlineSeconds == nil {
+		made.deadline = seconds
+		made.warnings = append(made.warnings, fmt.Sprintf("queue %s lets work run for %s at most: the pod ends then (spec.activeDeadlineSeconds: %d)", of, bounds[of].LongestRun, seconds))
+	}
+	return err
+}
+
+// there finds queues among those that hold, else among all: work of one that does not hold yet waits for that.
+func there(all []*v1alpha1.Queue, holds queues.Find) queues.Find {
+	return func(name string) (string, bool, error) {
+		if parent, is, err := holds(name); is || err != nil {
+			return parent, is, err
+		}
+		for _, q := range all {
+			if q.Name == name {
+				return q.Spec.Parent, true, nil
+			}
+		}
+		return "", false, nil
+	}
+}

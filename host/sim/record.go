@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// Record is what an engine was told and what it decided, from a snapshot on.
+type Record struct {
+	snapshot []byte
+	steps    []recordedStep
+}
+
+// recordedStep is an event and the actions that it gave.
+type recordedStep struct {
+	event   engine.Event
+	actions []engine.Action
+}
+
+// rejected says that the event changed nothing.
+func (s *recordedStep) rejected() bool {
+	return slices.ContainsFunc(s.actions, func(a engine.Action) bool { _, no := a.(engine.Reject); return no })
+}
+
+// logRecord is a record of an event log, and logSnapshot what of its snapshot is needed here.
+type logRecord struct {
+	Snapshot []byte            `json:"snapshot"`
+	Event    json.RawMessage   `json:"event"`
+	Actions  []json.RawMessage `json:"actions"`
+}
+
+type logSnapshot struct {
+	Now       engine.Time     `json:"now"`
+	Policy    engine.Policy   `json:"policy"`
+	Fleet     fleet.State     `json:"fleet"`
+	Queues    []api.QueueSpec `json:"queues"`
+	Workloads []struct {
+		Workload  engine.Workload `json:"workload"`
+		Of        string          `json:"of"` // of a further replica
+		Came      engine.Time     `json:"came"`
+		Cancelled bool            `json:"cancelled"`
+		Tasks     []struct {
+			Node     string      `json:"node"`
+			Started  bool        `json:"started"`
+			Since    engine.Time `json:"since"`
+			Evicting bool        `json:"evicting"`
+		} `json:"tasks"`
+	} `json:"workloads"`
+}
+
+// OpenRecord reads an event log of a server, or of a folder of such the files from the last start of the server on, after holding every decision of
+// the engine against those in it. A torn last record is passed over.
+func OpenRecord(path string) (*Record, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	if info.IsDir() {
+		return openFolder(path)
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the user's own word
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	r, _, err := replayRecord(path, text)
+	return r, err
+}
+
+// openFolder joins the files that each go on where the one before ends.
+func openFolder(path string) (*Record, error) {
+	files, err := filepath.Glob(filepath.Join(path, "*.events"))
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	slices.Sort(files) // numbered with leading zeros
+	var all *Record
+	var end []byte // the state after all of it
+	var wrong error
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // the path is the user's own word
+		if err != nil {
+			return nil, fmt.Errorf("read the event log: %w", err)
+		}
+		var r *Record
+		var after []byte
+		if r, after, wrong = replayRecord(file, text); wrong != nil {
+			all = nil
+			continue
+		}
+		if all != nil && bytes.Equal(end, r.snapshot) {
+			all.steps = append(all.steps, r.steps...)
+		} else {
+			all = r
+		}
+		end = after
+	}
+	switch {
+	case wrong != nil:
+		return nil, wrong
+	case all == nil:
+		return nil, fmt.Errorf("there is no event log in %s: name the folder events of a server's state, or one of its files", path)
+	}
+	return all, nil
+}
+
+// ReadRecord reads an event log that begins with a snapshot; name is for errors.
+func ReadRecord(name string, text []byte) (*Record, error) {
+	r, _, err := replayRecord(name, text)
+	return r, err
+}
+
+// replayRecord reads a record, and says what the state is after it.
+func replayRecord(name string, text []byte) (*Record, []byte, error) {
+	replayed, err := engine.Replay(bytes.NewReader(text))
+	var differs *engine.DiffError
+	switch {
+	case errors.As(err, &differs):
+		return nil, nil, fmt.Errorf("%s: this version of Aliquot decides otherwise than the one that wrote the log, so the two policies cannot be told from the two versions: %w", name, err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r, err := readRecords(text[:replayed.Length])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, replayed.Engine.Snapshot(), nil
+}
+
+// readRecords reads the records of a log whose checksums were looked at before, up to a torn last one.
+func readRecords(text []byte) (*Record, error) {
+	out := &Record{}
+	lines := bufio.NewReader(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil { // what has no line feed at its end is torn
+			break
+		}
+		if n == 0 { // names format and version
+			continue
+		}
+		var r logRecord
+		if len(line) < 9 || json.Unmarshal(line[9:], &r) != nil {
+			return nil, fmt.Errorf("record %d cannot be read: the event log is damaged", n-1)
+		}
+		if r.Snapshot != nil {
+			out.snapshot = r.Snapshot
+			continue
+		}
+		step, err := r.step()
+		if err != nil {
+			return nil, fmt.Errorf("record %d: %w", n-1, err)
+		}
+		out.steps = append(out.steps, step)
+	}
+	if out.snapshot == nil {
+		return nil, errors.New("the event log has no snapshot")
+	}
+	return out, nil
+}
+
+func (r *logRecord) step() (recordedStep, error) {
+	var s recordedStep
+	var err error
+	if s.event, err = engine.UnmarshalEvent(r.Event); err != nil {
+		return s, err
+	}
+	for _, data := range r.Actions {
+		action, err := engine.UnmarshalAction(data)
+		if err != nil {
+			return s, err
+		}
+		s.actions = append(s.actions, action)
+	}
+	return s, nil
+}
+
+// taken are the events that were not rejected.
+func (r *Record) taken() []engine.Event {
+	var events []engine.Event
+	for i := range r.steps {
+		if !r.steps[i].rejected() {
+			events = append(events, r.steps[i].event)
+		}
+	}
+	return events
+}
+
+// state is what of the snapshot is needed here.
+func (r *Record) state() (*logSnapshot, error) {
+	out := &logSnapshot{}
+	_, body, _ := bytes.Cut(r.snapshot, []byte("\n"))
+	if err := json.Unmarshal(body, out); err != nil {
+		return nil, fmt.Errorf("the snapshot cannot be read: %w", err)
+	}
+	return out, nil
+}
+
+// begin is when the record begins.
+func (r *Record) begin(s *logSnapshot) engine.Time {
+	if len(r.steps) > 0 {
+		return max(s.Now, r.steps[0].event.When())
+	}
+	return s.Now
+}

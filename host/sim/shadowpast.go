@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// past is what a record tells of how long its workloads ran, and which of them are others that were evicted and came again.
+type past struct {
+	ran  map[string]map[int]engine.Time // by workload and task: from its start to its end, where it ended by itself
+	heir map[string]string              // of each workload that came again: as what
+	was  map[string]string              // and the other way round
+}
+
+// comesAgain is how long after its end what was evicted is in line again, at the latest.
+const comesAgain engine.Time = 1_000_000
+
+// liveRun is a workload of a record while it runs.
+type liveRun struct {
+	work    engine.Workload
+	started map[int]engine.Time
+	evicted bool        // by the engine, not for its user
+	stopped bool        // by its user
+	ended   engine.Time // of the last of its tasks that did
+	listed  bool        // among those that may come again
+}
+
+// pastOf goes through a record. An evicted workload that is over, and one that is said to be it or, where nothing is said, comes within comesAgain and
+// differs in nothing but its name and priority, are taken for one and the same.
+func pastOf(steps []recordedStep, state *logSnapshot) *past {
+	p := &past{ran: map[string]map[int]engine.Time{}, heir: map[string]string{}, was: map[string]string{}}
+	known := map[string]*liveRun{}
+	for i := range state.Workloads {
+		w := &state.Workloads[i]
+		r := &liveRun{work: w.Workload, started: map[int]engine.Time{}, stopped: w.Cancelled}
+		for k, t := range w.Tasks {
+			if t.Started {
+				r.started[k] = t.Since
+			}
+			r.evicted = r.evicted || t.Evicting && !w.Cancelled
+		}
+		known[w.Workload.ID] = r
+	}
+	var evicted []string // and over, in the order of their ends
+	evicting := map[engine.ActionID]string{}
+	for i := range steps {
+		step := &steps[i]
+		if step.rejected() {
+			continue
+		}
+		switch e := step.event.(type) {
+		case engine.Submit:
+			for k, id := range evicted {
+				if was := known[id]; e.Was == id || e.Was == "" && e.At.At-was.ended <= comesAgain && sameWork(was.work, e.Workload) {
+					p.heir[id], p.was[e.Workload.ID] = e.Workload.ID, id
+					evicted = slices.Delete(evicted, k, k+1)
+					break
+				}
+			}
+			known[e.Workload.ID] = &liveRun{work: e.Workload, started: map[int]engine.Time{}}
+		case engine.Adopt:
+			r := &liveRun{work: e.Workload, started: map[int]engine.Time{}}
+			for _, t := range e.Tasks {
+				r.started[t.Task] = e.At.At - e.Ran
+			}
+			known[e.Workload.ID] = r
+		case engine.Refused:
+			if id, ok := evicting[e.ID]; ok {
+				known[id].evicted = false
+			}
+		case engine.Change:
+			changeWork(&known[e.ID].work, e)
+		case engine.Cancel:
+			if r := known[e.ID]; r != nil && !r.evicted {
+				r.stopped = true
+			}
+		case engine.Started:
+			known[e.ID].started[e.Task] = e.At.At
+		case engine.Ended:
+			if p.ended(known[e.ID], e) {
+				evicted = append(evicted, e.ID)
+			}
+		}
+		for _, a := range step.actions {
+			switch a := a.(type) {
+			case engine.Evict:
+				if a.Code != engine.EvictCancelled {
+					known[a.Workload].evicted = true
+					evicting[a.ID] = a.Workload
+				}
+			case engine.Place: // it may be one that was refused, and evicted meanwhile
+				known[a.Workload].evicted = false
+			}
+		}
+	}
+	return p
+}
+
+// ended notes how long a task ran that ended by itself. It says whether that is the first end of an evicted workload's.
+func (p *past) ended(r *liveRun, e engine.Ended) bool {
+	since, ran := r.started[e.Task]
+	delete(r.started, e.Task)
+	switch {
+	case r.evicted:
+		first := !r.listed
+		r.ended, r.listed = e.At.At, true
+		return first
+	case ran && !r.stopped:
+		if p.ran[e.ID] == nil {
+			p.ran[e.ID] = map[int]engine.Time{}
+		}
+		p.ran[e.ID][e.Task] = e.At.At - since
+	}
+	return false
+}
+
+// changeWork makes of a workload what a change says.
+func changeWork(w *engine.Workload, e engine.Change) {
+	if e.Share != nil {
+		w.Share = *e.Share
+	}
+	if e.Priority != nil {
+		w.Priority = *e.Priority
+	}
+	if e.Queue != nil {
+		w.Queue = *e.Queue
+	}
+}
+
+// sameWork says that one workload may be another that came again.
+func sameWork(a, b engine.Workload) bool {
+	a.ID, b.ID = "", ""
+	a.Priority, b.Priority = 0, 0
+	return sameJSON(a, b)
+}
+
+// length is how long a task of a workload runs by the last of its runs that ended by itself, or by its time limit; Never: that is not known.
+func (p *past) length(j *shadowJob, task int) engine.Time {
+	long := engine.Never
+	if j.work.TimeLimit > 0 {
+		long = j.work.TimeLimit
+	}
+	id := j.liveID
+	for p.heir[id] != "" {
+		id = p.heir[id]
+	}
+	for ; id != ""; id = p.was[id] {
+		if ran, ok := p.ran[id][task]; ok {
+			return ran
+		}
+	}
+	return long
+}
