@@ -38,6 +38,17 @@ func (h *Host) stopWork(w *work) {
 	})
 }
 
+// sendOrder tells a task's supervisor to stop it, but not of an order that a later one has overtaken, which counts.
+func (h *Host) sendOrder(w *work, number int, order supervise.Order) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	if number < w.sent {
+		return nil
+	}
+	w.sent = number
+	return h.folder(w.now.UID).Order(order)
+}
+
 // orderStop tells a task's supervisor to stop it, until that works, the task is over or another order is given.
 func (h *Host) orderStop(ctx context.Context, w *work, number int, order supervise.Order) {
 	defer h.tell(func() {
@@ -46,7 +57,7 @@ func (h *Host) orderStop(ctx context.Context, w *work, number int, order supervi
 		}
 	})
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := h.folder(w.now.UID).Order(order)
+		err := h.sendOrder(w, number, order)
 		point.Here("local.stop.sent")
 		if err == nil {
 			return

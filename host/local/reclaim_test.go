@@ -1,6 +1,9 @@
 package local
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/local/internal/until"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
@@ -119,14 +123,35 @@ func TestReclaimHurries(t *testing.T) {
 	s := newSite(t, nil)
 	oneDevice(s)
 	slow := lent("slow")
-	slow.Command = spec("0.1", "trap '' TERM; sleep 1000 & wait; wait; wait; sleep 1000").Command
+	ready := filepath.Join(t.TempDir(), "ready")
+	slow.Command = spec("0.1", "trap '' TERM; echo > "+ready+"; sleep 1000 & wait; wait; wait; sleep 1000").Command
 	uid := s.submit(slow).UID
-	s.running("slow")
+	until.Polled(t, "it hears no SIGTERM", func() bool { _, err := os.Stat(ready); return err == nil })
 	if _, err := s.Stop(t.Context(), me, "slow", api.Duration(maxGrace)); err != nil {
 		t.Fatal(err)
 	}
 	s.agent.notices <- node.Notice{Kind: node.MemoryWanted, Reclaim: &node.Reclaim{Owner: "gone", Memory: gi, Borrowers: []node.Borrower{{Task: uid, Held: 2 * gi}}}}
 	if status := s.ended(uid).Status; status.Outcome != api.Stopped || !strings.HasPrefix(status.Reason, stoppedBy) || status.Signal != "SIGKILL" {
+		t.Errorf("it ended as %+v", status)
+	}
+}
+
+// TestOvertakenOrder: an order to stop whose telling comes after that of a later one changes nothing any more.
+func TestOvertakenOrder(t *testing.T) {
+	s := newSite(t, nil)
+	oneDevice(s)
+	ready := filepath.Join(t.TempDir(), "ready")
+	uid := s.submit(spec("0.1", "trap '' TERM; echo > "+ready+"; while :; do sleep 1000 & wait; done")).UID
+	until.Polled(t, "it hears no SIGTERM", func() bool { _, err := os.Stat(ready); return err == nil })
+	var w *work
+	if err := s.look(t.Context(), func() { w = s.work[uid] }); err != nil {
+		t.Fatal(err)
+	}
+	// The second of two orders, and then the first, which gives it more time than this test has.
+	if err := errors.Join(s.sendOrder(w, 2, supervise.Order{}), s.sendOrder(w, 1, supervise.Order{Grace: maxGrace})); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.ended(uid).Status; status.Signal != "SIGKILL" {
 		t.Errorf("it ended as %+v", status)
 	}
 }

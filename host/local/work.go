@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,8 @@ type work struct {
 	orders   int              // to stop, given so far
 	ordering int              // of these, on their way
 	ordered  func()           // done once none is on its way any more
+	sending  sync.Mutex       // over what tells its supervisor of an order; it guards sent
+	sent     int              // the last order that its supervisor was told of
 	alone    bool             // its program runs without a supervisor
 	adopted  bool             // it was entered in the engine's books with the other replicas of its workload
 	joined   bool             // the replicas that start with it are made
