@@ -82,7 +82,7 @@ SEED ?= $(shell date +%s)
 REPLACED ?= 100
 
 chaos: examples ## replace server and arbiter by another version REPLACED=100 times under load; kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h; POINT=REGEX aims at some
-	$(GO) test -count=1 -timeout 0 ./test/e2e -run 'TestReplacedUnderLoad$$' -v -args -replace.rounds=$(REPLACED) -replace.seed=$(SEED)
+	$(GO) test -count=1 -timeout 0 ./test/e2e -run 'TestReplacedUnderLoad$$' -v -args -replace.judge -replace.rounds=$(REPLACED) -replace.seed=$(SEED)
 	@$(MAKE) --no-print-directory -C native OUT=$(POINTS) CFLAGS=-DALQ_POINTS $(POINTED:%=$(POINTS)/%)
 	@printf '{"Replace":{%s}}\n' "$$(printf '"$(CURDIR)/native/dist/%s":"$(POINTS)/%s",' \
 		$(foreach part,$(POINTED),$(part) $(part)) | sed 's/,$$//')" >$(POINTS)/overlay.json

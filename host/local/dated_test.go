@@ -11,7 +11,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// datedSite is a site whose clock begins on Monday, 23 November 2026, at 11:00 UTC and can be set ahead; its devices are taken.
+// datedSite is a site whose clock stands still on Monday, 23 November 2026, at 11:00 UTC and can be set ahead; its devices are taken.
 func datedSite(t *testing.T) (*site, *atomic.Int64) {
 	t.Helper()
 	s, ahead := clockedSite(t)
@@ -24,10 +24,9 @@ func datedSite(t *testing.T) (*site, *atomic.Int64) {
 // clockedSite is one on which nothing runs.
 func clockedSite(t *testing.T) (*site, *atomic.Int64) {
 	t.Helper()
-	ahead, start := new(atomic.Int64), time.Now()
-	began := time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC)
+	ahead, began := new(atomic.Int64), time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC)
 	s := newSite(t, func(config *Config) {
-		config.Now = func() time.Time { return began.Add(time.Since(start) + time.Duration(ahead.Load())) }
+		config.Now = func() time.Time { return began.Add(time.Duration(ahead.Load())) }
 	})
 	return s, ahead
 }
@@ -122,6 +121,7 @@ func TestPriorityIsOverByItself(t *testing.T) {
 	}
 	soon := s.Now().Add(time.Second)
 	w := s.waits("soon", "", 50, &soon, -2)
+	ahead.Add(int64(time.Second)) // and the server looks in a second
 	events, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for over := false; !over; {

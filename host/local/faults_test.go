@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
@@ -119,7 +120,8 @@ func TestDoubtsAreInTheHistory(t *testing.T) {
 
 // TestFaultsAreToldToWorkloads: those on the device, and those that have just failed of it, before anybody knew why.
 func TestFaultsAreToldToWorkloads(t *testing.T) {
-	s := newSite(t, nil)
+	at := time.Now() // and it stays so: what has failed has just failed
+	s := newSite(t, func(config *Config) { config.Now = func() time.Time { return at } })
 	gate := filepath.Join(s.root, "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)

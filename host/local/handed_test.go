@@ -79,7 +79,7 @@ func TestStreamsThatCannotBeClosedStopNobody(t *testing.T) {
 	for _, one := range own { // so that the host's are the last
 		_ = one.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for attached := 0; attached < 2; {
 		if err := s.look(ctx, func() { attached = s.Host.work[work.UID].attached }); err != nil {
@@ -109,7 +109,7 @@ func TestStreamsThatNobodyTakesAreClosed(t *testing.T) {
 	},
 	) {
 		t.Helper()
-		_ = out.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = out.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := io.ReadAll(out); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}

@@ -32,10 +32,10 @@ func (s *site) used(queue string) float64 {
 	return 0
 }
 
-// about holds a figure against another that may be some seconds of test later.
-func (s *site) about(what string, got, want float64) {
+// is holds a figure against what it is to be.
+func (s *site) is(what string, got, want float64) {
 	s.Helper()
-	if got < want || got > want+0.1 {
+	if got != want {
 		s.Errorf("%s: %v device-hours, want %v", what, got, want)
 	}
 }
@@ -56,12 +56,12 @@ func TestHoursAreUsedUp(t *testing.T) {
 	}
 	s.running(one("first").UID)
 	ahead.Store(int64(2 * time.Hour))
-	s.about("after 2 hours", s.used("org"), 2)
+	s.is("after 2 hours", s.used("org"), 2)
 	s.restart()
-	s.about("after a restart", s.used("org"), 2)
+	s.is("after a restart", s.used("org"), 2)
 	ahead.Store(int64(5 * time.Hour))
 	s.restart()
-	s.about("after three hours without a server", s.used("org"), 5)
+	s.is("after three hours without a server", s.used("org"), 5)
 	ahead.Store(int64(6 * time.Hour))
 	second := one("second")
 	if why := s.told("second"); why.Code != engine.WhyHours ||
@@ -84,14 +84,14 @@ func TestHoursAreUsedUp(t *testing.T) {
 		t.Error(err)
 	}
 	ahead.Store(int64(7 * 24 * time.Hour)) // the next Monday
-	s.about("in the next week", s.used("org"), 0)
+	s.is("in the next week", s.used("org"), 0)
 	s.running(second.UID)
 }
 
 // More device-hours, set by hand, let work start at once; fewer stop what comes next. What is used up by itself, with nobody asking, is told.
 func TestHoursByHand(t *testing.T) {
 	ctx := context.Background()
-	s, _ := clockedSite(t)
+	s, ahead := clockedSite(t)
 	set := func(hours string) {
 		t.Helper()
 		quota, err := api.ParseHours(hours)
@@ -111,6 +111,7 @@ func TestHoursByHand(t *testing.T) {
 	}
 	set("0.001/day") // 3.6 s of a device
 	s.running(first.UID)
+	ahead.Store(int64(4 * time.Second)) // and the server looks in 3.6 s
 	next := func() <-chan struct{} { _, more := s.events.since(0); return more }
 	until.Told(t, next, "that they are used up is told", func() bool {
 		events, _ := s.events.since(0)
@@ -162,6 +163,6 @@ func TestHoursOfWhatEndedMeanwhile(t *testing.T) {
 		t.Fatal(err, failed)
 	}
 	for _, q := range []string{"org", "team"} {
-		s.about("half a device for 4 hours and one for 1, in queue "+q, s.used(q), 2.5)
+		s.is("half a device for 4 hours and one for 1, in queue "+q, s.used(q), 2.5)
 	}
 }

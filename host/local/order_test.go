@@ -43,8 +43,9 @@ func TestOrderThatWasNotHeardIsGivenAgain(t *testing.T) {
 // A second order is heard by a task without a supervisor too.
 func TestMoreUrgentOrderWithoutSupervisor(t *testing.T) {
 	s := newSite(t, nil)
-	work := s.submit(spec("1", "trap '' TERM; while :; do sleep 0.05; done"))
+	work := s.submit(spec("1", "trap '' TERM; echo ready; while :; do sleep 0.05; done"))
 	s.running(work.UID)
+	until.File(t, s.logPath(work.UID), "it hears no SIGTERM", func() bool { return s.log(work.UID) == "ready\n" })
 	found, err := s.folder(work.UID).Look()
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +117,7 @@ func TestStuckStartKeepsNoDaemon(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the daemon does not end")
 	}
 	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil { // whoever reads it ends

@@ -72,9 +72,10 @@ func TestReclaim(t *testing.T) {
 // TestBackOff: what is evicted for borrowed memory time after time is not started at once from the second time on, but after longer and longer, also
 // by the next server; it is told so, keeps nobody waiting meanwhile, and once it has run for an hour that begins anew.
 func TestBackOff(t *testing.T) {
-	var ahead atomic.Int64 // of the machine's clock, by which supervisors say when a program started
+	var ahead atomic.Int64 // of the machine's clock as it was, by which supervisors say when a program started
+	at := time.Now()
 	s := newSite(t, func(config *Config) {
-		config.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		config.Now = func() time.Time { return at.Add(time.Duration(ahead.Load())) }
 	})
 	oneDevice(s)
 	owner := s.submit(withMemory("owner", "60Gi"))
@@ -110,7 +111,7 @@ func TestBackOff(t *testing.T) {
 	held("3")
 	ahead.Add(int64(15 * time.Second))
 	s.running("guest")
-	ahead.Add(int64(time.Hour))
+	ahead.Add(int64(2 * time.Hour))
 	evict()
 	s.running("guest")
 	if got := []time.Duration{backOff(1), backOff(2), backOff(9), backOff(1000)}; !slices.Equal(got, []time.Duration{0, 15 * time.Second, 30 * time.Minute, 30 * time.Minute}) {

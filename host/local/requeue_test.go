@@ -20,11 +20,16 @@ func borrowed(t *testing.T, onTerm string) *site {
 	if _, err := s.SetQueue(context.Background(), me, api.QueueSpec{Name: "owner", Quota: 2000}); err != nil {
 		t.Fatal(err)
 	}
-	asked := spec("1", `echo "as $MARK" >> `+filepath.Join(s.root, "runs")+"; trap '"+onTerm+"' TERM; sleep 1000 & wait; wait")
+	runs := filepath.Join(s.root, "runs")
+	asked := spec("1", "trap '"+onTerm+`' TERM; echo "as $MARK" >> `+runs+"; sleep 1000 & wait; wait")
 	asked.Name, asked.Devices, asked.Preemptible, asked.Requeue = "guest", 2, true, true
 	asked.Env["MARK"] = "marked"
 	s.submit(asked)
 	s.running("guest")
+	until.File(t, runs, "it does that by now", func() bool {
+		text, err := os.ReadFile(runs)
+		return err == nil && string(text) == "as marked\n"
+	})
 	return s
 }
 

@@ -103,37 +103,38 @@ func TestWhatEndedWithoutADaemonIsTakenUp(t *testing.T) {
 // What runs can be ended without a daemon, and the next one knows how it ended.
 func TestTasksAreEndedWithoutADaemon(t *testing.T) {
 	s := newSite(t, nil)
-	for _, name := range []string{"soft", "hard"} {
-		trap := "exit 4"
-		if name == "hard" {
-			trap = ""
+	for _, c := range []struct {
+		kind, trap, signal string
+		grace              time.Duration
+	}{{"soft", "exit 4", "", time.Minute}, {"hard", "", "SIGKILL", 50 * time.Millisecond}} {
+		names := []string{c.kind + "-a", c.kind + "-b"}
+		for _, name := range names {
+			asked := spec("0.5", "trap '"+c.trap+"' TERM; touch "+filepath.Join(s.root, name)+"; while :; do sleep 0.01; done")
+			asked.Name = name
+			s.submit(asked)
+			until.File(t, filepath.Join(s.root, name), name+" has set its trap", func() bool {
+				_, err := os.Stat(filepath.Join(s.root, name))
+				return err == nil
+			})
+			s.running(name)
 		}
-		asked := spec("0.5", "trap '"+trap+"' TERM; touch "+filepath.Join(s.root, name)+"; while :; do sleep 0.01; done")
-		asked.Name = name
-		s.submit(asked)
-		until.File(t, filepath.Join(s.root, name), name+" has set its trap", func() bool {
-			_, err := os.Stat(filepath.Join(s.root, name))
-			return err == nil
-		})
-		s.running(name)
-	}
-	state := s.State
-	if _, err := EndTasks(context.Background(), state, 0); err == nil {
-		t.Error("tasks were ended past the daemon that runs them")
-	}
-	if err := s.Host.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if count, err := EndTasks(context.Background(), state, 50*time.Millisecond); err != nil || count != 2 {
-		t.Errorf("%d tasks were ended, %v", count, err)
-	}
-	if count, err := EndTasks(context.Background(), state, 0); err != nil || count != 0 {
-		t.Errorf("a second time there were %d, %v", count, err)
-	}
-	s.open()
-	for name, signal := range map[string]string{"soft": "", "hard": "SIGKILL"} {
-		if status := s.ended(name).Status; status.Outcome != api.Stopped || status.Signal != signal {
-			t.Errorf("%s ended with %+v", name, status)
+		if _, err := EndTasks(context.Background(), s.State, 0); err == nil {
+			t.Error("tasks were ended past the daemon that runs them")
+		}
+		if err := s.Host.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if count, err := EndTasks(context.Background(), s.State, c.grace); err != nil || count != 2 {
+			t.Errorf("%d tasks were ended, %v", count, err)
+		}
+		if count, err := EndTasks(context.Background(), s.State, 0); err != nil || count != 0 {
+			t.Errorf("a second time there were %d, %v", count, err)
+		}
+		s.open()
+		for _, name := range names {
+			if status := s.ended(name).Status; status.Outcome != api.Stopped || status.Signal != c.signal {
+				t.Errorf("%s ended with %+v", name, status)
+			}
 		}
 	}
 }

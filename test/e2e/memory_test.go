@@ -154,6 +154,7 @@ func TestLentFloorRace(t *testing.T) {
 	takes, hog := compile(t, "takes"), filepath.Join(filepath.Dir(trainer), "hog")
 	s.must("submit", "--name", "guest", "--gpu", "0.1", "--mem", "1Gi..", "--on-reclaim", "stop", "--requeue", "--", hog, "--seconds", "0")
 	s.after("guest", unstarted...)
+	s.got("guest") // before its owners want it
 	owners := []string{"first", "second"}
 	for _, name := range owners {
 		s.must("submit", "--name", name, "--gpu", "0.3", "--mem", "6Gi", "--", takes, "50000", "5800")
