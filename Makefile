@@ -48,7 +48,7 @@ test-sanitizers: setup
 	done
 
 test-go: native examples gpu
-	$(GO) test -race -timeout 10m $$($(GO) list ./... | grep -v '/aliquot/engine')
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/aliquot/engine')
 	@echo '== the engine, which has no goroutine: without the detector of races, which would take minutes; `make explore` draws other cases'
 	$(GO) test ./engine/... -rapid.seed=$(DRAWN)
 	@echo '== the rule of leases in Go: its promises under virtual time, held to the rule in C, and both broken on purpose'
@@ -82,7 +82,7 @@ SEED ?= $(shell date +%s)
 REPLACED ?= 100
 
 chaos: examples ## replace server and arbiter by another version REPLACED=100 times under load; kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h; POINT=REGEX aims at some
-	$(GO) test -count=1 -timeout 0 ./test/e2e -run 'TestReplacedUnderLoad$$' -v -args -replace.judge -replace.rounds=$(REPLACED) -replace.seed=$(SEED)
+	$(GO) test -count=1 -timeout 0 ./test/e2e -run 'TestReplacedUnderLoad$$|TestStopped$$' -v -args -judge -replace.rounds=$(REPLACED) -replace.seed=$(SEED)
 	@$(MAKE) --no-print-directory -C native OUT=$(POINTS) CFLAGS=-DALQ_POINTS $(POINTED:%=$(POINTS)/%)
 	@printf '{"Replace":{%s}}\n' "$$(printf '"$(CURDIR)/native/dist/%s":"$(POINTS)/%s",' \
 		$(foreach part,$(POINTED),$(part) $(part)) | sed 's/,$$//')" >$(POINTS)/overlay.json

@@ -63,7 +63,7 @@ func serve(t *testing.T, list string) devices {
 		_ = server.Process.Kill()
 		<-ended
 	})
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for d.ask("sync") != nil {
 		select {

@@ -35,7 +35,7 @@ func TestSimulated(t *testing.T) {
 		}
 		defer func() { _ = os.RemoveAll(temporary) }()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", filepath.Join(built, "gpu.sh"), "--simulate", "--short")
 	cmd.Env = append(os.Environ(), "OUT="+out, "TMPDIR="+temporary)

@@ -25,7 +25,6 @@ import (
 var (
 	replaceRounds = flag.Int("replace.rounds", 4, "how often the test of replacement replaces server, arbiter or both")
 	replaceSeed   = flag.Uint64("replace.seed", 1, "seed of the test of replacement")
-	replaceJudge  = flag.Bool("replace.judge", false, "hold programs to their floors in the test of replacement: on a machine that is busy with other things they may have less")
 )
 
 // nextVersion is what the other build calls itself.
@@ -233,7 +232,7 @@ func (r *replaced) round(kind int, pause time.Duration, records recorder, away *
 	}
 }
 
-// TestReplacedUnderLoad: no program fails, each goes on after every replacement, and with -replace.judge each keeps its floor of what the device runs,
+// TestReplacedUnderLoad: no program fails, each goes on after every replacement, and with -judge each keeps its floor of what the device runs,
 // while nobody is there and in all. To the point, where no machine's noise can hide anything, shares over hundreds of arbiters are judged under
 // virtual time (native/arbiter/test/luck.c).
 func TestReplacedUnderLoad(t *testing.T) {
@@ -278,14 +277,14 @@ func TestReplacedUnderLoad(t *testing.T) {
 		}
 		t.Logf("floor %.2f: %.3f of what the device ran in %v while nobody was there, %.3f of all in %v; on a machine with nothing else to do %.3f", one.floor,
 			away.part(one.pid), away.long, all.part(one.pid), all.long, one.floor/promised)
-		if got := away.part(one.pid); *replaceJudge && got < one.floor-apart {
+		if got := away.part(one.pid); *judge && got < one.floor-apart {
 			t.Errorf("program %d had %.3f of what the device ran while nobody was there, its floor is %.2f", i, got, one.floor)
 		}
-		if got := all.part(one.pid); *replaceJudge && got < one.floor-apart {
+		if got := all.part(one.pid); *judge && got < one.floor-apart {
 			t.Errorf("program %d had %.3f of what the device ran, its floor is %.2f", i, got, one.floor)
 		}
 	}
-	if *replaceJudge && away.total < away.long/2 {
+	if *judge && away.total < away.long/2 {
 		t.Errorf("while nobody was there the device ran for %v of %v, and %.0f %% of it is promised", away.total, away.long, 100*promised)
 	}
 	t.Logf("the device was busy for %v of %v while nobody was there, %v of %v in all", away.total, away.long, all.total, all.long)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -25,6 +26,9 @@ import (
 
 // patience is how long anything may take here: much longer than it does, so that a busy machine fails no test.
 const patience = 2 * time.Minute
+
+// judge has programs held to what a machine that is busy with other things may keep from them.
+var judge = flag.Bool("judge", false, "hold programs to their floors in real time: on a machine that is busy with other things they may have less")
 
 // binary is aliquot as built for these tests, trainer a program that keeps a device busy.
 var binary, trainer string

@@ -90,7 +90,7 @@ func (s *saying) said(kind schema.GroupVersionResource, name, reason, words stri
 	s.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	within := time.After(20 * time.Second)
+	within := time.After(time.Minute)
 	for {
 		object, err := s.client.Resource(kind).Get(s.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *saying) said(kind schema.GroupVersionResource, name, reason, words stri
 		}
 		select {
 		case <-within:
-			s.Fatalf("waited 20 s until it is said of %s: %s %q; instead: %v", name, reason, words, object.Object["status"])
+			s.Fatalf("waited a minute until it is said of %s: %s %q; instead: %v", name, reason, words, object.Object["status"])
 		case <-look.C:
 		}
 	}

@@ -76,7 +76,7 @@ func (m *making) eventually(what string, is func() (bool, string)) {
 	m.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	within := time.After(20 * time.Second)
+	within := time.After(time.Minute)
 	for {
 		ok, instead := is()
 		if ok {
@@ -84,7 +84,7 @@ func (m *making) eventually(what string, is func() (bool, string)) {
 		}
 		select {
 		case <-within:
-			m.Fatalf("waited 20 s until %s; instead: %s", what, instead)
+			m.Fatalf("waited a minute until %s; instead: %s", what, instead)
 		case <-look.C:
 		}
 	}

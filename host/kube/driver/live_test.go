@@ -95,7 +95,7 @@ func (s *shared) becomes(name string, generation int64, reason, compute, memory 
 	s.Helper()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	within := time.After(20 * time.Second)
+	within := time.After(time.Minute)
 	for {
 		var share *v1alpha1.Share
 		object, err := s.shares.Get(s.Context(), name, metav1.GetOptions{})

@@ -192,11 +192,11 @@ func (c *cluster) eventually(what string, is func() bool) {
 	c.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
-	within := time.After(30 * time.Second)
+	within := time.After(time.Minute)
 	for c.endEvicted(); !is(); c.endEvicted() {
 		select {
 		case <-within:
-			c.Fatalf("waited 30 s until %s", what)
+			c.Fatalf("waited a minute until %s", what)
 		case <-look.C:
 		}
 	}

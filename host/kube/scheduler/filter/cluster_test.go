@@ -46,11 +46,11 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	within := time.After(20 * time.Second)
+	within := time.After(time.Minute)
 	for !is() {
 		select {
 		case <-within:
-			t.Fatalf("waited 20 s for: %s", what)
+			t.Fatalf("waited a minute for: %s", what)
 		case <-look.C:
 		}
 	}
