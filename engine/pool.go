@@ -273,7 +273,7 @@ func (e *Engine) guest(v, w *workload) bool {
 		return false
 	}
 	return slices.ContainsFunc(v.tasks, func(t *task) bool {
-		return slices.ContainsFunc(t.grants, func(g grant) bool {
+		return t.stays() && slices.ContainsFunc(t.grants, func(g grant) bool {
 			p := e.poolOf(g.device)
 			return p != nil && slices.Contains(p.Classes, w.Class) && !slices.Contains(p.Classes, v.Class)
 		})

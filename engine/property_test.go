@@ -93,7 +93,7 @@ func (g *generator) submit() Submit {
 	if g.int("resources", 0, 2) == 0 {
 		w.Resources = []Resource{{"cpu", int64(g.int("cpu", 1, 4))}}
 	}
-	if g.int("roles", 0, 5) == 0 && w.Share.Memory.Floor.Part == 0 {
+	if g.int("roles", 0, 5) == 0 {
 		w.Max = 0
 		for i := range g.int("more roles", 1, 2) {
 			w.Roles = append(w.Roles, g.role(fmt.Sprint("role", i)))
@@ -109,13 +109,14 @@ func (g *generator) submit() Submit {
 	return Submit{At: g.world.at(), Workload: w, Was: was, Waited: Time(g.int("waited", 0, 3)) * second}
 }
 
-// role draws no class of nodes and no part of memory yet, which roles may have: with these, two differences were found that are open (a preemption of one
-// with a role of another class that is not made, and an adopted elastic workload that a restored engine grows one event sooner).
 func (g *generator) role(name string) Role {
-	r := Role{Name: name, Tasks: g.int("tasks of role", 1, 2), Devices: 1 + g.int("devices of role", 0, 3)/3, Model: g.pick("model of role", "", "", "big")}
+	r := Role{Name: name, Tasks: g.int("tasks of role", 1, 2), Devices: 1 + g.int("devices of role", 0, 3)/3, Model: g.pick("model of role", "", "", "big"), Feasibility: g.pick("class of role", "", "", "zone")}
 	r.Share.Compute = api.Compute{Floor: api.Milli(rapid.SampledFrom([]int{0, 100, 300, 500, 1000}).Draw(g.t, "floor of role")), Ceiling: api.WholeDevice}
 	if m := api.Bytes(g.int("memory of role", 0, 6)/3) * gi; m > 0 {
 		r.Share.Memory = api.Memory{Floor: api.Amount{Bytes: m}, Ceiling: api.Amount{Bytes: m}}
+	}
+	if g.int("part of role", 0, 4) == 0 {
+		r.Share.Memory = api.Memory{Floor: api.Amount{Part: 500}, Ceiling: api.Amount{Part: 500}}
 	}
 	if g.int("resources of role", 0, 2) == 0 {
 		r.Resources = []Resource{{"cpu", int64(g.int("cpu of role", 1, 3))}}

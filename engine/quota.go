@@ -68,6 +68,23 @@ func (w *workload) uses(plan *resize) []use {
 	return all
 }
 
+// staying are what the tasks of a workload hold that are not being ended.
+func (w *workload) staying() (all []use) {
+	for _, t := range w.tasks {
+		if t.stays() {
+			all = t.addUses(all)
+		}
+	}
+	return all
+}
+
+func (t *task) addUses(all []use) []use {
+	for i := range t.grants {
+		all = addUse(all, use{t.grants[i].model, t.grants[i].amounts()})
+	}
+	return all
+}
+
 func addUse(all []use, more use) []use {
 	for i := range all {
 		if all[i].model == more.model {

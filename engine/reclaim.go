@@ -131,22 +131,20 @@ func (t *trial) putBack(keep int) {
 	t.moved = t.moved[:keep]
 }
 
-// remove takes a workload out of the books, with its further replicas.
+// remove takes what stays of a workload out of the books, with its further replicas.
 func (t *trial) remove(w *workload) {
 	if w.lifted {
 		return
 	}
 	for _, x := range w.more() {
-		if !x.ending() {
-			t.remove(x)
-		}
+		t.remove(x)
 	}
 	for _, task := range w.tasks {
-		if task.live() {
+		if task.stays() {
 			t.lift(task)
 		}
 	}
-	t.book(w, w.uses(nil), -1)
+	t.book(w, w.staying(), -1)
 	w.lifted, t.moved[len(t.moved)-1].out = true, true
 }
 
@@ -189,11 +187,7 @@ func (t *trial) assumePlans() {
 // assumeEnd takes a task that is being ended out of the books.
 func (t *trial) assumeEnd(task *task) {
 	t.lift(task)
-	var uses []use
-	for i := range task.grants {
-		uses = addUse(uses, use{task.grants[i].model, task.grants[i].amounts()})
-	}
-	t.book(task.w, uses, -1)
+	t.book(task.w, task.addUses(nil), -1)
 }
 
 // assumeStart books a workload that waits for a plan where it would start.
@@ -322,7 +316,7 @@ func (t *trial) meets(spots []place.Spot) func(*workload) bool {
 	wants := t.w.shape.wants()
 	return func(v *workload) bool {
 		return slices.ContainsFunc(v.tasks, func(task *task) bool {
-			return wants && nodes[task.node] || slices.ContainsFunc(task.grants, func(g grant) bool { return devices[g.device] })
+			return task.stays() && (wants && nodes[task.node] || slices.ContainsFunc(task.grants, func(g grant) bool { return devices[g.device] }))
 		})
 	}
 }

@@ -112,6 +112,9 @@ func planInAWorld(t *testing.T, rt *rapid.T, seen *shown) {
 				submit.Workload.Feasibility = "nowhere"
 				submit.Workload.Resources = []Resource{{"unheard of", 1}}
 			}
+			if g.int("small and short", 0, 4) == 0 { // which is what backfill is for
+				submit.Workload = Workload{ID: submit.Workload.ID, Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 100, Ceiling: api.WholeDevice}}, TimeLimit: 1_000_000}
+			}
 		}
 		if submit.Waited = 0; ok { // a plan is of what comes now
 			event = submit

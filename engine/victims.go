@@ -35,7 +35,7 @@ func (t *trial) inTurn(candidates []*workload) []*workload {
 		if v.base == nil && !borrows(v, t.w) && !t.guest(v, t.w) {
 			return true
 		}
-		t.book(v, v.uses(nil), -1)
+		t.book(v, v.staying(), -1)
 		return false
 	})
 	t.putBack(keep)
@@ -57,9 +57,9 @@ func (a turn) compare(b turn) int {
 	return cmp.Or(surplusFirst(a.v, b.v), cmp.Compare(a.own, b.own), cmp.Compare(a.priority, b.priority), cmp.Compare(a.loss, b.loss), cmp.Compare(b.v.seq, a.v.seq))
 }
 
-// eligible says that a workload runs, gives way and is not going anyway.
+// eligible says that a workload gives way, and that some of it runs and is not going anyway.
 func (t *trial) eligible(v *workload) bool {
-	return v.Preemptible && v.live() && v.placing == 0 && v.resize == nil && !v.isSpared() && !v.cancelled && !v.ending() &&
+	return v.Preemptible && slices.ContainsFunc(v.tasks, (*task).stays) && v.placing == 0 && v.resize == nil && !v.isSpared() && !v.cancelled &&
 		!slices.ContainsFunc(v.more(), func(x *workload) bool { return x.placing != 0 || x.isSpared() }) // it goes with these
 }
 
@@ -104,10 +104,13 @@ func borrows(v, w *workload) bool {
 	return true
 }
 
-// anyModel says that something is so of a model that a workload holds a device of.
+// anyModel says that something is so of a model that a workload holds a device of, and stays there.
 func (w *workload) anyModel(is func(string) bool) bool {
 	last, none := "", true
 	for _, t := range w.tasks {
+		if !t.stays() {
+			continue
+		}
 		for i := range t.grants {
 			model := t.grants[i].model
 			if !none && model == last {
@@ -122,9 +125,12 @@ func (w *workload) anyModel(is func(string) bool) bool {
 	return false
 }
 
-// helps says that a workload holds something on a node where the trial's could run.
+// helps says that a workload holds something on a node where the trial's could run, and stays there.
 func (t *trial) helps(v *workload) bool {
 	for _, task := range v.tasks {
+		if !task.stays() {
+			continue
+		}
 		for i := range task.grants {
 			if t.servedBy(t.w.shape, task.grants[i].device) || t.w.shape.wants() {
 				return true
@@ -138,7 +144,7 @@ func (t *trial) helps(v *workload) bool {
 func (t *trial) loss(v *workload) int64 {
 	var sum int64
 	for _, task := range v.tasks {
-		if task.live() {
+		if task.stays() {
 			ran := min(max(0, int64(t.now-task.since)), 1<<42) // 50 days: enough to be dear
 			sum += (ran + restart) / 1000 * max(1, int64(v.shareOf(task.index).Compute.Floor)*int64(len(task.grants)))
 		}

@@ -201,6 +201,9 @@ func (w *workload) waiting() bool { return w.tasks == nil && w.base == nil }
 
 func (t *task) live() bool { return len(t.grants) > 0 }
 
+// stays says that it holds something, and is not being ended.
+func (t *task) stays() bool { return t.live() && !t.evicting }
+
 // end is when the task's time limit is over.
 func (t *task) end() Time { return after(t.since, t.w.TimeLimit) }
 
