@@ -124,10 +124,10 @@ func (e *Engine) refused(ev Refused) bool {
 			e.spare(w, ev.Retry)
 			delete(e.moving.gone, w.ID)
 			e.leavePlan(w.tasks[p.task])
-			return true // another plan may do
+		} else {
+			w.cancelled = false
 		}
-		w.cancelled = false
-		return false
+		return true // another plan may do, and it may grow
 	case resizeProposal:
 		return e.resizeAnswered(w, p.task, false)
 	case placeProposal:

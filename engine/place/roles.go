@@ -127,7 +127,8 @@ func nextOrder(order []int) bool {
 	return true
 }
 
-// possibleInRoles says that all roles would fit together if nothing were taken. The books are as they were when it is over.
+// possibleInRoles says that all roles would fit together if nothing were taken: by best fit, whatever the policy, so that the answer hangs on nothing
+// but what the fleet is. The books are as they were when it is over.
 func (p *Placer) possibleInRoles(r *Request) bool {
 	for i := range r.Roles {
 		if !p.Possible(r.role(i)) {
@@ -148,6 +149,9 @@ func (p *Placer) possibleInRoles(r *Request) bool {
 			}
 		}
 	}
+	scored := p.scored
+	p.scored = nil
 	_, ok := p.Place(r)
+	p.scored = scored
 	return ok
 }
