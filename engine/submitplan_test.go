@@ -112,8 +112,15 @@ func planInAWorld(t *testing.T, rt *rapid.T, seen *shown) {
 				submit.Workload.Feasibility = "nowhere"
 				submit.Workload.Resources = []Resource{{"unheard of", 1}}
 			}
-			if g.int("small and short", 0, 4) == 0 { // which is what backfill is for
-				submit.Workload = Workload{ID: submit.Workload.ID, Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 100, Ceiling: api.WholeDevice}}, TimeLimit: 1_000_000}
+			one := func(floor api.Milli, devices int) Workload {
+				return Workload{ID: submit.Workload.ID, Tasks: 1, Devices: devices, Share: api.Share{Compute: api.Compute{Floor: floor, Ceiling: api.WholeDevice}}, TimeLimit: 1_000_000}
+			}
+			switch g.int("is", 0, 4) {
+			case 0: // what backfill is for
+				submit.Workload = one(100, 1)
+			case 1: // what delays others
+				submit.Workload = one(1000, 2)
+				submit.Workload.Priority, submit.Workload.TimeLimit = 2, 0
 			}
 		}
 		if submit.Waited = 0; ok { // a plan is of what comes now
