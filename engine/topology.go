@@ -41,6 +41,8 @@ func (e *Engine) noDomain(w *workload, empty bool) string {
 		return fmt.Sprintf("no %s has room %s for all its roles together", w.Same, free)
 	case room.Tasks >= w.Tasks:
 		return ""
+	case w.Tasks == 1:
+		return fmt.Sprintf("no %s has room %s for it", w.Same, free)
 	case w.Devices == 1 && w.Share.Compute.Floor == api.WholeDevice:
 		return fmt.Sprintf("no %s has %d devices %s; %s has the most, %d", w.Same, w.Tasks, free, room.Domain, room.Tasks)
 	}
