@@ -205,7 +205,7 @@ static void fall_sick(struct rig *rig, const struct alq_device *d, struct pages 
 {
 	char uid[ALQ_UID_LEN];
 	int pid;
-	for (uint64_t until = rig_now() + 10000 * MS; !sick(d, uid, &pid);) {
+	for (uint64_t until = rig_now() + 60000 * MS; !sick(d, uid, &pid);) {
 		CHECK(rig_now() < until, "never sick%s", again ? " of a process that registers again and again" : "");
 		rig_gate(owner, 0);
 		rig_launch(owner, 0, 4 * MS);

@@ -195,7 +195,7 @@ static bool test_killed(const char *name, int hit)
 			struct tenant t;
 			/* Each of these may be cut short by the end of the arbiter. */
 			signal(SIGALRM, SIG_DFL);
-			alarm(20);
+			alarm(60);
 			while (!rig_try(&rig, "ping", answer, sizeof answer))
 				rig_pause();
 			freopen("/dev/null", "w", stderr);

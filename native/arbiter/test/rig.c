@@ -289,7 +289,7 @@ void rig_gate(struct tenant *t, int grant)
 {
 	struct alq_ctl_grant *c = &t->pages.ctl->grant[grant];
 	struct alq_tel_grant *g = &t->pages.tel->slot[t->slot].grant[grant];
-	uint64_t until = rig_now() + 20000000000ull;
+	uint64_t until = rig_now() + 60000000000ull;
 	while (!rig_may_launch(t, grant)) {
 		if (!load(&g->wait_since_ns))
 			store(&g->wait_since_ns, rig_now());

@@ -31,9 +31,9 @@ struct tenant { /* a connection of this process, registered */
 #define CHECK(ok, ...) ((ok) ? (void)0 : FAIL(__VA_ARGS__))
 void rig_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4), noreturn));
 
-/* Waits until the expression is true; fails after 20 s. */
+/* Waits until the expression is true; fails after a minute. */
 #define WAIT(expression)                                                                                               \
-	for (uint64_t until_ = rig_now() + 20000000000ull; !(expression); rig_pause())                                 \
+	for (uint64_t until_ = rig_now() + 60000000000ull; !(expression); rig_pause())                                 \
 		CHECK(rig_now() < until_, "waited in vain for %s", #expression)
 
 uint64_t rig_now(void);
