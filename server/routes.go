@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -22,6 +23,9 @@ const (
 	submitLimit = 8*api.MaxCommandBytes + bodyLimit
 	policyLimit = 6*api.MaxPolicyBytes + bodyLimit
 )
+
+// bodyPatience is how long a request's body may take to come: on a machine that is busy the largest takes many seconds.
+const bodyPatience = 2 * time.Minute
 
 // routes are the operations on a host.
 type routes struct {
@@ -83,7 +87,7 @@ func operation[In, Out any](service huma.API, method, path, id, summary string, 
 		limit = bodyLimit
 	}
 	huma.Register(service, huma.Operation{
-		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: limit, DefaultStatus: http.StatusOK,
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: limit, BodyReadTimeout: bodyPatience, DefaultStatus: http.StatusOK,
 		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable},
 	}, run)
 }

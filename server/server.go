@@ -117,7 +117,7 @@ func listenSocket(path string) (net.Listener, error) {
 
 // addressPatience is how long an address may be held by what a killed server was just starting: between fork and exec a child holds
 // what its parent did.
-const addressPatience = 300 * time.Millisecond
+const addressPatience = 2 * time.Second
 
 // Listen takes an address on loopback, for Config.HTTP. It is taken before anything is started, so that a server that cannot have it
 // leaves nothing behind.
