@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -43,6 +46,14 @@ func makes(t *testing.T, before func(*fake.Clientset), objects ...runtime.Object
 		t.Fatal(err)
 	}
 	m.made = made
+	var watches atomic.Int32
+	for _, kind := range []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("pods"), resourceapi.SchemeGroupVersion.WithResource("resourceclaimtemplates")} {
+		m.client.PrependWatchReactor(kind.Resource, func(action clienttesting.Action) (bool, watch.Interface, error) {
+			defer watches.Add(1)
+			begun, err := m.client.Tracker().Watch(kind, action.GetNamespace(), action.(clienttesting.WatchActionImpl).ListOptions)
+			return true, begun, err
+		})
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- made.Run(ctx) }()
@@ -52,6 +63,8 @@ func makes(t *testing.T, before func(*fake.Clientset), objects ...runtime.Object
 			t.Error(err)
 		}
 	})
+	// Client-go's fake server tells nobody what is deleted before it is watched.
+	m.eventually("both are watched", func() (bool, string) { return watches.Load() >= 2, fmt.Sprint(watches.Load()) })
 	return m
 }
 

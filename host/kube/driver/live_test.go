@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	ktesting "k8s.io/client-go/testing"
@@ -31,7 +33,8 @@ import (
 type shared struct {
 	*site
 	plugin
-	shares dynamic.ResourceInterface
+	shares  dynamic.ResourceInterface
+	watches atomic.Int32 // of them, that were begun
 }
 
 func newShared(t *testing.T) *shared {
@@ -53,21 +56,39 @@ func newShared(t *testing.T) *shared {
 		return true, now, client.Tracker().Update(sharesResource, now, now.GetNamespace())
 	})
 	s.config.Shares = client
-	return &shared{site: s, shares: client.Resource(sharesResource).Namespace("default")}
+	with := &shared{site: s, shares: client.Resource(sharesResource).Namespace("default")}
+	client.PrependWatchReactor("shares", func(action ktesting.Action) (bool, watch.Interface, error) {
+		defer with.watches.Add(1)
+		begun, err := client.Tracker().Watch(sharesResource, action.GetNamespace(), action.(ktesting.WatchActionImpl).ListOptions)
+		return true, begun, err
+	})
+	return with
 }
 
-// start is a driver that kubelet does not know, after which the last one's has ended.
+// start is a driver that kubelet does not know, after which the last one's has ended. It watches: client-go's fake server tells nobody what is deleted
+// before that.
 func (s *shared) start() {
 	s.Helper()
 	s.plugin = s.open()
 	ctx, end := context.WithCancel(s.Context())
 	d := s.plugin.Driver
+	before := s.watches.Load()
 	d.working.Go(func() { d.live.run(ctx) })
 	s.Cleanup(func() {
 		end()
 		d.working.Wait()
 		d.telling.Wait()
 	})
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	within := time.After(time.Minute)
+	for s.watches.Load() == before {
+		select {
+		case <-within:
+			s.Fatal("the driver does not watch Shares")
+		case <-look.C:
+		}
+	}
 }
 
 // add has a claim allocated and prepared.
