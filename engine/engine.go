@@ -67,6 +67,7 @@ type Engine struct {
 	moving  moving
 	lowest  int32          // no preemptible work was ever of a lower priority
 	ending  map[*task]bool // that are being ended, and some that were: see someEnd
+	endings int            // of these, when they were looked through last
 	settled bool           // the last pass left nothing that would start by time alone
 	moves   uint64         // counts what may make a plan possible that was not
 	sized   queue.Amounts  // of the fleet, as of sizedAt

@@ -109,6 +109,9 @@ func (e *Engine) checkGrants() error {
 			if t.evicting && t.live() && (t.evictCode() == "" || t.evict != 0 && e.pending[t.evict] == nil) {
 				return fmt.Errorf("task %d of workload %s is being evicted without a reason or a proposal", i, w.ID)
 			}
+			if t.evicting && t.live() && !e.ending[t] {
+				return fmt.Errorf("task %d of workload %s is being evicted and not among those that are being ended", i, w.ID)
+			}
 		}
 		if !w.waiting() && !w.live() && len(w.more()) == 0 {
 			return fmt.Errorf("workload %s holds nothing, does not wait and is still known", w.ID)

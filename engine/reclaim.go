@@ -61,13 +61,15 @@ func (p *pass) reclaim(w *workload) {
 	}
 }
 
-// maxEnding is how many tasks are kept of those that were being ended, before they are looked through.
-const maxEnding = 64
+// fewEnding is up to how many tasks are kept of those that were being ended, whether they are or not.
+const fewEnding = 64
 
-// noteEnding keeps a task that is being ended from now on.
+// noteEnding keeps a task that is being ended from now on. All that are kept are looked through once they are twice as many as were left the last
+// time.
 func (e *Engine) noteEnding(t *task) {
-	if len(e.ending) >= maxEnding {
+	if len(e.ending) >= max(fewEnding, 2*e.endings) {
 		e.someEnd()
+		e.endings = len(e.ending)
 	}
 	e.ending[t] = true
 }
@@ -167,11 +169,9 @@ func (t *trial) try() ([]place.Spot, bool) {
 
 // assumePlans carries out, for a look, the plans that are under way, oldest first, after what is being ended anyway.
 func (t *trial) assumePlans() {
-	for _, w := range t.work {
-		for _, task := range w.tasks {
-			if task.live() && task.evicting && task.plan == 0 {
-				t.assumeEnd(task)
-			}
+	for task := range t.ending {
+		if task.live() && task.evicting && task.plan == 0 {
+			t.assumeEnd(task)
 		}
 	}
 	for _, pl := range t.openPlans() {

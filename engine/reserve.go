@@ -96,23 +96,32 @@ func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
 		return p.beside(w)
 	}
 	p.promise(w, PromiseApart)
-	request, serves, leavesRoom := *p.request(w), p.serves(p.head, w), p.leavesRoom(w)
-	over := request.Avoid
-	request.Avoid = func(d fleet.DeviceID) bool {
-		return !leavesRoom(d) && serves(d) || over != nil && over(d)
-	}
-	spots, ok := p.placer.Place(&request)
-	if !ok && over == nil {
+	request := p.request(w)
+	spots, ok := p.apart(w, *request)
+	if !ok && request.Avoid == nil {
 		g.behind, g.behindShape, g.behindGains, g.behindAt = p.head, p.head.shape, p.fleet.Gains(), p.fleet.Changes()
 	}
 	return spots, ok
 }
 
+// apart places a workload on devices that could never serve the head, or have room for all of it, too. Where all could serve it and none can
+// have so much room, that takes no look at what is free.
+func (p *pass) apart(w *workload, request place.Request) ([]place.Spot, bool) {
+	serves, leavesRoom, over := p.serves(p.head, w), p.leavesRoom(w), request.Avoid
+	if leavesRoom == nil && p.allServe(p.head.shape) {
+		return nil, false
+	}
+	request.Avoid = func(d fleet.DeviceID) bool {
+		return (leavesRoom == nil || !leavesRoom(d)) && serves(d) || over != nil && over(d)
+	}
+	return p.placer.Place(&request)
+}
+
 // leavesRoom tells the devices that have room for all that the head could ever put there, beside one more share of a workload that wants no
-// resource of the node that the head wants.
+// resource of the node that the head wants; nil: none can have.
 func (p *pass) leavesRoom(w *workload) func(fleet.DeviceID) bool {
 	if sharesResource(p.head, w) {
-		return func(fleet.DeviceID) bool { return false }
+		return nil
 	}
 	var head, takes api.Milli
 	for r := range p.head.shape.Each {
@@ -121,9 +130,12 @@ func (p *pass) leavesRoom(w *workload) func(fleet.DeviceID) bool {
 	for r := range w.shape.Each {
 		takes = max(takes, r.Compute)
 	}
+	if head = min(head, api.WholeDevice); head+takes > api.WholeDevice {
+		return nil
+	}
 	return func(d fleet.DeviceID) bool {
 		compute, free := p.fleet.Free(d)
-		if compute-takes < min(head, api.WholeDevice) {
+		if compute-takes < head {
 			return false
 		}
 		total := p.fleet.Memory(d)
@@ -227,6 +239,20 @@ func (e *Engine) nodeServes(s *shape, n fleet.NodeID) bool {
 		}
 	}
 	return s.serves[n]
+}
+
+// allServe says that every device that takes work could serve a shape one day, and its node hold a task of it. It is remembered until the fleet
+// changes.
+func (e *Engine) allServe(s *shape) bool {
+	if at := e.fleet.Changes() + 1; s.allAt != at {
+		s.allAt, s.all = at, true
+		for n := range e.fleet.Nodes {
+			s.all = s.all && !slices.ContainsFunc(e.fleet.DevicesOf(n), func(d fleet.DeviceID) bool {
+				return e.fleet.Placeable(d) && !(e.nodeServes(s, n) && e.servedBy(s, d))
+			})
+		}
+	}
+	return s.all
 }
 
 // reserveFor finds the first end of a time limit after which the head fits, by trying: the more has ended, the more fits, so steps

@@ -38,6 +38,8 @@ type shape struct {
 	serves     []bool   // by node: an empty one could hold a task
 	servedAt   uint64   // Changes at which served was found, plus 1
 	served     []answer // by device: see Engine.servedBy
+	allAt      uint64   // Changes at which all was found, plus 1
+	all        bool     // see Engine.allServe
 	suitsAt    uint64   // Changes at which suits was found, plus 1
 	suits      []bool   // by pool: see Engine.suits
 }

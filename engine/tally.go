@@ -30,12 +30,17 @@ const maxTallies = 512
 // tally is how many devices are ruled out by what for one shape, in all and on each node. So it is brought up to date at the cost of
 // the nodes that changed.
 type tally struct {
-	changes uint64   // of the fleet, plus 1; with others it is counted anew
-	at      uint64   // Touches up to which it is up to date
-	version []uint32 // by node, when it was counted
-	nodes   [][rulings]uint16
-	fixed   []bool // by node: nothing that is booked changes what rules its devices out
+	changes uint64    // of the fleet, plus 1; with others it is counted anew
+	at      uint64    // Touches up to which it is up to date
+	nodes   []tallied // by node
 	sum     [rulings]int
+}
+
+// tallied is the tally of a node.
+type tallied struct {
+	count   [rulings]uint16
+	fixed   bool   // nothing that is booked changes what rules its devices out
+	version uint32 // when it was counted
 }
 
 // tallyOf counts the devices that do not take a shape now by what rules them out.
@@ -59,12 +64,9 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 		e.tallies[key] = t
 	}
 	if t.changes != e.fleet.Changes()+1 {
-		*t = tally{
-			changes: e.fleet.Changes() + 1, version: make([]uint32, e.fleet.Slots()), nodes: make([][rulings]uint16, e.fleet.Slots()),
-			fixed: make([]bool, e.fleet.Slots()),
-		}
+		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots())}
 		for n := range e.fleet.Nodes {
-			t.version[n] = e.fleet.Version(n) - 1
+			t.nodes[n].version = e.fleet.Version(n) - 1
 			t.recount(e, s, n)
 		}
 	} else if !e.fleet.TouchedSince(t.at, func(n fleet.NodeID) { t.recount(e, s, n) }) {
@@ -78,25 +80,20 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 
 // recount brings a node up to date.
 func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
-	if int(n) >= len(t.version) {
+	if int(n) >= len(t.nodes) {
 		return // a node that nobody told of since, and that is entered as gone: it has no device that counts
 	}
-	if t.fixed[n] {
+	node, version := &t.nodes[n], e.fleet.Version(n)
+	if node.fixed || node.version == version {
 		return
 	}
-	version := e.fleet.Version(n)
-	if t.version[n] == version {
-		return
-	}
-	t.version[n] = version
-	now, before := e.ruleNode(s, n), &t.nodes[n]
+	now := e.ruleNode(s, n)
 	for r := range now {
-		t.sum[r] += int(now[r]) - int(before[r])
+		t.sum[r] += int(now[r]) - int(node.count[r])
 	}
-	*before = now
-	t.fixed[n] = true
+	node.count, node.version, node.fixed = now, version, true
 	for _, r := range [...]ruling{byCompute, byMemory, byHeld, byResource, byNothing} {
-		t.fixed[n] = t.fixed[n] && now[r] == 0
+		node.fixed = node.fixed && now[r] == 0
 	}
 }
 

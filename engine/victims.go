@@ -23,7 +23,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	turns := make([]turn, len(candidates))
 	for i, v := range candidates {
-		turns[i] = turn{v, ownLast(t.w, v), v.counted(), t.loss(v)}
+		turns[i] = turn{v, tierOf(t.w, v), v.counted(), t.loss(v)}
 	}
 	slices.SortFunc(turns, turn.compare)
 	all := make([]*workload, len(turns))
@@ -31,6 +31,7 @@ func (t *trial) inTurn(candidates []*workload) []*workload {
 		all[i] = turns[i].v
 	}
 	keep := len(t.moved)
+	t.moved = slices.Grow(t.moved, len(all))
 	all = slices.DeleteFunc(all, func(v *workload) bool {
 		if v.base == nil && !borrows(v, t.w) && !t.guest(v, t.w) {
 			return true
@@ -45,16 +46,32 @@ func (t *trial) inTurn(candidates []*workload) []*workload {
 // turn is what decides when something may go.
 type turn struct {
 	v        *workload
-	own      int
+	tier     tier
 	priority int32
 	loss     int64
 }
 
+// tier is what goes before everything else in when something may go.
+type tier int8
+
+const (
+	ofSurplus tier = iota // further replicas
+	ofOthers              // work of other queues, or of other classes
+	ofOwn                 // work of the same queue
+)
+
 func (a turn) compare(b turn) int {
-	if a.v.base != nil && b.v.base != nil {
+	switch {
+	case a.tier != b.tier:
+		return cmp.Compare(a.tier, b.tier)
+	case a.tier == ofSurplus:
 		return lastStarted(a.v, b.v)
+	case a.priority != b.priority:
+		return cmp.Compare(a.priority, b.priority)
+	case a.loss != b.loss:
+		return cmp.Compare(a.loss, b.loss)
 	}
-	return cmp.Or(surplusFirst(a.v, b.v), cmp.Compare(a.own, b.own), cmp.Compare(a.priority, b.priority), cmp.Compare(a.loss, b.loss), cmp.Compare(b.v.seq, a.v.seq))
+	return cmp.Compare(b.v.seq, a.v.seq)
 }
 
 // eligible says that a workload gives way, and that some of it runs and is not going anyway.
@@ -63,28 +80,20 @@ func (t *trial) eligible(v *workload) bool {
 		!slices.ContainsFunc(v.more(), func(x *workload) bool { return x.placing != 0 || x.isSpared() }) // it goes with these
 }
 
-// surplusFirst puts further replicas before all that is a workload's own.
-func surplusFirst(a, b *workload) int {
-	switch {
-	case a.base != nil && b.base == nil:
-		return -1
-	case a.base == nil && b.base != nil:
-		return 1
-	}
-	return 0
-}
-
 // preempts says that a workload goes before one of its own queue that is of a lower priority.
 func preempts(w, v *workload) bool {
 	return v.queue == w.queue && v.Priority < w.Priority && ranked(w.queue)
 }
 
-// ownLast ranks what may be taken back for a workload: of other queues, then of its own.
-func ownLast(w, v *workload) int {
-	if preempts(w, v) {
-		return 1
+// tierOf ranks what may be taken back for a workload.
+func tierOf(w, v *workload) tier {
+	switch {
+	case v.base != nil:
+		return ofSurplus
+	case preempts(w, v):
+		return ofOwn
 	}
-	return 0
+	return ofOthers
 }
 
 // taker says that the first queue on the owner's side of where the two meet may take back.

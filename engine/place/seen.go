@@ -2,10 +2,9 @@ package place
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
@@ -43,12 +42,18 @@ type SeenKind struct {
 
 // keyOf names what makes two requests the same kind: all but the number of tasks.
 func keyOf(r *Request) string {
-	var key strings.Builder
-	fmt.Fprintf(&key, "%d %d %d %q %d %d", r.Compute, r.Memory.Bytes, r.Memory.Part, r.Model, r.Class, r.Devices)
+	var room [128]byte
+	key := strconv.AppendInt(room[:0], int64(r.Compute), 10)
+	key = strconv.AppendInt(append(key, ' '), int64(r.Memory.Bytes), 10)
+	key = strconv.AppendInt(append(key, ' '), int64(r.Memory.Part), 10)
+	key = strconv.AppendQuote(append(key, ' '), r.Model)
+	key = strconv.AppendInt(append(key, ' '), int64(r.Class), 10)
+	key = strconv.AppendInt(append(key, ' '), int64(r.Devices), 10)
 	for _, a := range r.Resources {
-		fmt.Fprintf(&key, " %d=%d", a.Resource, a.Amount)
+		key = strconv.AppendInt(append(key, ' '), int64(a.Resource), 10)
+		key = strconv.AppendInt(append(key, '='), a.Amount, 10)
 	}
-	return key.String()
+	return string(key)
 }
 
 // Saw notes that a request came, once for each of its tasks. Placements are scored against what came lately.
