@@ -64,14 +64,14 @@ func (x *world) submit() (started bool, took time.Duration, err error) {
 func (x *world) submits(times int) (submits, ends []time.Duration, err error) {
 	for range times {
 		x.now += 1000
-		w := x.end()
+		id := x.end()
 		begin := time.Now()
-		actions := x.engine.Step(engine.Ended{At: engine.At{At: x.now}, ID: w.ID})
+		actions := x.engine.Step(engine.Ended{At: engine.At{At: x.now}, ID: id})
 		ends = append(ends, time.Since(begin))
 		for _, a := range actions {
 			p, ok := a.(engine.Place)
 			if !ok {
-				return nil, nil, fmt.Errorf("the end of %s gives %+v", w.ID, a)
+				return nil, nil, fmt.Errorf("the end of %s gives %+v", id, a)
 			}
 			started, _ := x.engine.Workload(p.Workload)
 			if err := x.started(p, &started); err != nil {

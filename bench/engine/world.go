@@ -25,9 +25,15 @@ type world struct {
 	now     engine.Time
 	next    int
 	taken   int64 // milli of compute
-	running []engine.Workload
+	running []running
 	placed  int
 	refused int
+}
+
+// running is a workload that was placed.
+type running struct {
+	id    string
+	taken int64 // milli of compute
 }
 
 // newWorld makes an engine with the default weights and an empty fleet: each third node of one model, the others of another.
@@ -124,7 +130,7 @@ func (x *world) started(p engine.Place, w *engine.Workload) error {
 	}
 	x.placed++
 	x.taken += compute(w)
-	x.running = append(x.running, *w)
+	x.running = append(x.running, running{w.ID, compute(w)})
 	return nil
 }
 
@@ -148,19 +154,18 @@ func (x *world) decide(w engine.Workload, ask bool) error {
 }
 
 // end takes any one that runs away and says which.
-func (x *world) end() engine.Workload {
+func (x *world) end() string {
 	i, last := x.random.IntN(len(x.running)), len(x.running)-1
 	w := x.running[i]
 	x.running[i] = x.running[last]
 	x.running = x.running[:last]
-	x.taken -= compute(&w)
-	return w
+	x.taken -= w.taken
+	return w.id
 }
 
 // depart ends any one that runs; nothing waits for its room.
 func (x *world) depart() error {
-	w := x.end()
-	return x.step(engine.Ended{At: engine.At{At: x.now}, ID: w.ID})
+	return x.step(engine.Ended{At: engine.At{At: x.now}, ID: x.end()})
 }
 
 // fillTo places work until so many percent are taken.
