@@ -208,7 +208,7 @@ func arbiterKnows(root, uid string) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return false, err
 	}
 	if _, err := conn.Write([]byte("policy " + uid + "\n")); err != nil {
