@@ -405,7 +405,8 @@ type Why struct {
 // Start is when a workload that waits is expected to start.
 type Start struct {
 	// Earliest and Latest are the interval. Latest is when it starts if all that runs takes its whole time limit and nothing goes
-	// before it that does not now; nil: not known, see Unknown. Work may end at any moment, so Earliest is now, or when it is tried again.
+	// before it that does not now, but for windows, dates and device-hours to come; nil: not known, see Unknown. Work may end at any
+	// moment, so Earliest is now, or when it is tried again, or when something comes without which it cannot start.
 	Earliest *time.Time `json:"earliest,omitempty"`
 	Latest   *time.Time `json:"latest,omitempty"`
 	Unknown  string     `json:"unknown,omitempty"` // why Latest is not known, as half a sentence

@@ -11,34 +11,74 @@ import (
 const maxForecast = 1 << 15
 
 // Forecast is when what waits starts if everything that runs or is started takes all of its time limit and ends then, what is being
-// ended or taken back ends at once, the host takes every start, and nobody submits or changes anything. It is found by deciding
-// ahead on the live state, with all that decides: order, quotas, reclaim and backfill. For the first in line that is a bound; those
-// behind it may start later all the same where work ends early, for their turn may come otherwise.
+// ended or taken back ends at once, the host takes every start, and nobody submits or changes anything but by events that are known to
+// come. It is found by deciding ahead, with all that decides: order, quotas, reclaim and backfill. For the first in line that is a
+// bound; those behind it may start later all the same where work ends early, for their turn may come otherwise.
 type Forecast struct {
 	At      Time
 	starts  map[string]Time
 	cut     bool // there was too much to try
 	guessed bool // something was predicted
+	coming  Time // when the first event comes that is known to; Never: none is
 }
 
-// Forecast looks ahead from a time, not before that of the last event. It changes nothing.
-func (e *Engine) Forecast(at Time) *Forecast {
+// Forecast looks ahead from a time, not before that of the last event. What is known to come, the soonest first, comes at its time: what the
+// host will say of windows, priorities and device-hours. It changes nothing.
+func (e *Engine) Forecast(at Time, coming ...Event) *Forecast {
+	return e.newLookout(at, coming).forecast()
+}
+
+// lookout is from where forecasts are made: the live state, or copies of it where events are known to come, for no look ahead takes back what
+// these change.
+type lookout struct {
+	*Engine
+	at     Time
+	coming []Event
+	state  []byte
+}
+
+func (e *Engine) newLookout(at Time, coming []Event) *lookout {
+	l := &lookout{Engine: e, at: at, coming: coming}
+	if len(coming) > 0 {
+		l.state = e.state().text()
+	}
+	return l
+}
+
+// look calls with the engine that is to decide, the time gone on.
+func (l *lookout) look(look func(a *ahead)) {
+	if len(l.coming) == 0 {
+		l.lookAhead(l.at, func(a *ahead) {
+			a.e.Step(Tick{At{a.e.now}})
+			look(a)
+		})
+		return
+	}
+	copied, err := restoreState(l.state)
+	if err != nil {
+		panic("engine: its own state cannot be read: " + err.Error()) // a defect, not a condition
+	}
+	copied.predictor = l.predictor // no look ahead learns
+	copied.ahead = &ahead{e: copied, promises: map[*workload]Promise{}}
+	copied.now = max(copied.now, l.at)
+	copied.Step(Tick{At{copied.now}})
+	look(copied.ahead)
+}
+
+// forecast is one by time limits.
+func (l *lookout) forecast() *Forecast {
 	var f *Forecast
-	e.lookAhead(at, func(a *ahead) {
-		e.Step(Tick{At{e.now}})
-		f = a.forecast(limits{e})
-	})
+	l.look(func(a *ahead) { f = a.forecast(limits{a.e}, l.coming) })
 	return f
 }
 
 // foresee is a forecast in which everything ends when a quantile of its prediction is over instead, or with its time limit where that
 // comes first or nothing is predicted.
-func (e *Engine) foresee(at Time, of func(predict.Quantiles) int64) *Forecast {
+func (l *lookout) foresee(of func(predict.Quantiles) int64) *Forecast {
 	var f *Forecast
-	e.lookAhead(at, func(a *ahead) {
-		e.Step(Tick{At{e.now}})
-		ends := newPredictions(e, of)
-		f = a.forecast(ends)
+	l.look(func(a *ahead) {
+		ends := newPredictions(a.e, of)
+		f = a.forecast(ends, l.coming)
 		f.guessed = ends.used
 	})
 	return f
@@ -50,14 +90,15 @@ type Outlook struct {
 	low, median, high *Forecast // nil: nothing is predicted
 }
 
-// Outlook looks ahead from a time, not before that of the last event. It changes nothing.
-func (e *Engine) Outlook(at Time) *Outlook {
-	o := &Outlook{Forecast: e.Forecast(at)}
-	median := e.foresee(at, func(q predict.Quantiles) int64 { return q.Median })
+// Outlook looks ahead as Forecast does. It changes nothing.
+func (e *Engine) Outlook(at Time, coming ...Event) *Outlook {
+	l := e.newLookout(at, coming)
+	o := &Outlook{Forecast: l.forecast()}
+	median := l.foresee(func(q predict.Quantiles) int64 { return q.Median })
 	if median.guessed {
 		o.median = median
-		o.low = e.foresee(at, func(q predict.Quantiles) int64 { return q.Low })
-		o.high = e.foresee(at, func(q predict.Quantiles) int64 { return q.High })
+		o.low = l.foresee(func(q predict.Quantiles) int64 { return q.Low })
+		o.high = l.foresee(func(q predict.Quantiles) int64 { return q.High })
 	}
 	return o
 }
@@ -70,10 +111,10 @@ func (f *Forecast) Start(id string) Time {
 	return Never
 }
 
-// forecast lets the time go on until nothing starts any more by what ends.
-func (a *ahead) forecast(ends endings) *Forecast {
+// forecast lets the time go on until nothing starts any more by what ends or comes.
+func (a *ahead) forecast(ends endings, coming []Event) *Forecast {
 	e := a.e
-	f := &Forecast{At: e.now, starts: map[string]Time{}}
+	f := &Forecast{At: e.now, starts: map[string]Time{}, coming: comes(coming)}
 	a.notes(f)
 	for _, w := range e.byID() { // whose end the host took on, and has not reported
 		for _, t := range w.tasks {
@@ -90,6 +131,11 @@ func (a *ahead) forecast(ends endings) *Forecast {
 		case budget < 0:
 			f.cut = true
 			return f
+		case len(coming) > 0 && comes(coming) <= min(end, next):
+			a.pass(comes(coming))
+			e.Step(coming[0])
+			a.notes(f)
+			coming = coming[1:]
 		case end == Never && next == Never:
 			return f
 		case end <= next:
@@ -101,6 +147,14 @@ func (a *ahead) forecast(ends endings) *Forecast {
 		}
 	}
 	return f
+}
+
+// comes is when the first of some events does; Never: there is none.
+func comes(coming []Event) Time {
+	if len(coming) == 0 {
+		return Never
+	}
+	return coming[0].When()
 }
 
 // pass lets the time go on.
@@ -170,7 +224,7 @@ const (
 	UnknownEndless = "no_time_limit" // work without a time limit is in its way
 	UnknownNever   = "impossible"    // it could not start whatever ended
 	UnknownFar     = "too_far"       // more has to end before it than is looked at
-	UnknownHours   = "hours"         // its queue has used its device-hours up, and no forecast knows when it has some again
+	UnknownHours   = "hours"         // its queue has used its device-hours up, and nothing that is known to come lets it start
 	UnknownLent    = "nothing_lent"  // it may only have what pools lend, and when they do is not known
 )
 
@@ -198,6 +252,10 @@ func (e *Engine) Estimate(f *Outlook, id string) Estimate {
 		return out
 	}
 	out.Earliest, out.Latest = max(f.At, w.retryAt), f.Start(id)
+	r, over := w.queue.Smaller(w.demand())
+	if f.coming != Never && (over || !e.possible(w.shape) && !e.mayBorrow(w)) { // whatever ends before
+		out.Earliest = max(out.Earliest, f.coming)
+	}
 	if f.median != nil {
 		out.Expected = min(f.median.Start(id), out.Latest)
 		// What is shorter may let others go first: the bounds hold the middle in any case.
@@ -210,14 +268,16 @@ func (e *Engine) Estimate(f *Outlook, id string) Estimate {
 		out.Earliest = min(out.Earliest, out.Latest)
 		return out
 	}
-	r, over := w.queue.Smaller(w.demand())
 	switch {
 	case over && r.Spent():
-		out.Unknown, out.Message = UnknownHours, "its queue has used its device-hours up, and when it has some again is not forecast"
+		out.Unknown, out.Message = UnknownHours, "its queue has used its device-hours up, and nothing that is known to come lets it start"
 	case !over && !e.possible(w.shape) && e.mayBorrow(w):
 		out.Unknown, out.Message = UnknownLent, "it may have what pools lend alone, and when they do is not known"
 	case over || !e.possible(w.shape):
 		out.Unknown, out.Message = UnknownNever, "it could not start whatever ended"
+		if f.coming != Never {
+			out.Message += " now, and nothing that is known to come lets it start"
+		}
 	case f.cut:
 		out.Unknown, out.Message = UnknownFar, "more has to end before it than is looked at ahead"
 	default:

@@ -36,7 +36,7 @@ func TestExpectedIsWhatComes(t *testing.T) {
 		}
 		w.forgetOthers()
 		before := w.engine.Snapshot()
-		expected := w.engine.foresee(w.now, func(q predict.Quantiles) int64 { return q.Median })
+		expected := w.engine.newLookout(w.now, nil).foresee(func(q predict.Quantiles) int64 { return q.Median })
 		if !bytes.Equal(before, w.engine.Snapshot()) {
 			rt.Fatalf("a forecast left a trace")
 		}

@@ -98,19 +98,31 @@ type savedResizing struct {
 
 // Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
 func (e *Engine) Snapshot() []byte {
-	saved := savedEngine{
+	saved := e.state()
+	saved.Learned, saved.Wide = e.predictor.Export(), e.predictor.Wide()
+	body := saved.text()
+	return append(fmt.Appendf(nil, "%s%08x\n", snapshotHeader, crc32.Checksum(body, castagnoli)), body...)
+}
+
+// state is the whole state, but for what predictions learned.
+func (e *Engine) state() *savedEngine {
+	saved := &savedEngine{
 		Config: e.config, Policy: e.policy, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame, Ungrown: e.ungrown,
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
-		Learned: e.predictor.Export(), Wide: e.predictor.Wide(), Moving: e.moving.save(),
+		Moving: e.moving.save(),
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
 	}
-	body, err := json.Marshal(saved)
+	return saved
+}
+
+func (s *savedEngine) text() []byte {
+	body, err := json.Marshal(s)
 	if err != nil {
 		panic("engine: the state cannot be written: " + err.Error()) // every type here can be: a defect, not a condition
 	}
-	return append(fmt.Appendf(nil, "%s%08x\n", snapshotHeader, crc32.Checksum(body, castagnoli)), body...)
+	return body
 }
 
 func (e *Engine) save(w *workload) savedWorkload {
@@ -156,6 +168,11 @@ func Restore(snapshot []byte) (*Engine, error) {
 	case string(sum) != fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)):
 		return nil, errors.New("the engine snapshot is damaged: its checksum does not match; use an older one")
 	}
+	return restoreState(body)
+}
+
+// restoreState makes an engine of the text of a state.
+func restoreState(body []byte) (*Engine, error) {
 	var saved savedEngine
 	if err := decodeStrictly(body, &saved); err != nil {
 		return nil, fmt.Errorf("the engine snapshot cannot be read: %w", err)

@@ -43,21 +43,21 @@ type SubmitPlan struct {
 	Delays  []Delay
 }
 
-// PlanSubmit says what would follow if a workload were submitted after news of what grants hold, not before the last event. It decides
-// as Step does, on the live state, and takes everything back: it changes nothing.
-func (e *Engine) PlanSubmit(news Usage, w Workload) SubmitPlan {
+// PlanSubmit says what would follow if a workload were submitted after news of what grants hold, not before the last event, with what is
+// known to come as Forecast has it. It decides as Step does, on the live state, and takes everything back: it changes nothing.
+func (e *Engine) PlanSubmit(news Usage, w Workload, coming ...Event) SubmitPlan {
 	never := Estimate{Earliest: Never, Latest: Never, Expected: Never, From: Never, To: Never}
 	out := SubmitPlan{Why: Why{Estimate: Never, NextTry: Never}, Estimate: never}
 	e.lookAhead(news.At.At, func(*ahead) {
 		e.Step(news)
-		out.plan(e, w)
+		out.plan(e, w, coming)
 	})
 	return out
 }
 
 // plan decides ahead, in a look ahead that has the news.
-func (s *SubmitPlan) plan(e *Engine, w Workload) {
-	before := e.Forecast(e.now)
+func (s *SubmitPlan) plan(e *Engine, w Workload, coming []Event) {
+	before := e.Forecast(e.now, coming...)
 	e.lookAhead(e.now, func(a *ahead) {
 		s.Actions = e.Step(Submit{At: At{e.now}, Workload: w})
 		if s.read(w.ID); s.Rejected != nil {
@@ -67,7 +67,7 @@ func (s *SubmitPlan) plan(e *Engine, w Workload) {
 		if promise, ok := a.promises[one]; ok && s.Place != nil {
 			s.Promise = &promise
 		}
-		waiting, after := e.Waiting(), e.Outlook(e.now)
+		waiting, after := e.Waiting(), e.Outlook(e.now, coming...)
 		if one.waiting() {
 			s.Why, s.Estimate = e.Why(one.ID), e.Estimate(after, one.ID)
 			s.Behind = len(waiting) - s.Why.Place

@@ -168,18 +168,98 @@ func TestForecastIsWhatComes(t *testing.T) {
 			rt.Fatalf("a forecast left a trace")
 		}
 		waiting := w.engine.Waiting()
-		starts := w.runOut(waiting, limitOf)
-		for _, id := range waiting {
-			if at, ok := starts[id]; !ok && forecast.Start(id) != Never || ok && forecast.Start(id) != at {
-				rt.Fatalf("%s was forecast to start at %d and starts at %d (%v)", id, forecast.Start(id), at, ok)
-			} else if ok {
-				came++
-			}
-		}
+		came += w.asForecast(waiting, forecast, w.runOut(waiting, limitOf))
 	})
 	t.Logf("%d that waited started", came)
 	if came == 0 {
 		t.Errorf("nothing that waited ever started: the test has shown nothing")
+	}
+}
+
+// asForecast holds the starts of what waited to a forecast, and counts them.
+func (w *world) asForecast(waiting []string, forecast *Forecast, starts map[string]Time) (came int) {
+	for _, id := range waiting {
+		if at, ok := starts[id]; !ok && forecast.Start(id) != Never || ok && forecast.Start(id) != at {
+			w.t.Fatalf("%s was forecast to start at %d and starts at %d (%v)", id, forecast.Start(id), at, ok)
+		} else if ok {
+			came++
+		}
+	}
+	return came
+}
+
+// TestForecastKnowsWhatComes: so it is where other policies and priorities are known to come. It goes on until a forecast that knew
+// nothing of them was wrong.
+func TestForecastKnowsWhatComes(t *testing.T) {
+	came, otherwise := 0, 0
+	for round := 0; round == 0 || round < 10 && otherwise == 0; round++ { // with -short few worlds are drawn in a round
+		rapid.Check(t, func(rt *rapid.T) {
+			w := crowdedWorld(t, rt, func(*Submit, *generator) {})
+			g := &generator{t: rt, world: w, tame: true}
+			waiting := w.engine.Waiting()
+			var coming []Event
+			for at := w.now; len(coming) < 4; {
+				at += Time(g.int("later", 0, 6)) * 1000 * second
+				if len(waiting) > 0 && g.int("of one", 0, 3) == 0 {
+					coming = append(coming, Change{At: At{at}, ID: rapid.SampledFrom(waiting).Draw(rt, "one"), Priority: new(int32(g.int("priority", -1, 2)))})
+				} else {
+					coming = append(coming, g.policy(At{at}))
+				}
+			}
+			before := w.engine.Snapshot()
+			forecast, blind := w.engine.Forecast(w.now, coming...), w.engine.Forecast(w.now)
+			if !bytes.Equal(before, w.engine.Snapshot()) {
+				rt.Fatalf("a forecast left a trace")
+			}
+			starts := w.runOut(waiting, limitOf, coming...)
+			came += w.asForecast(waiting, forecast, starts)
+			for id, at := range starts {
+				otherwise += count(blind.Start(id) != at)
+			}
+		})
+	}
+	t.Logf("%d that waited started, %d of them at another time than by what held before", came, otherwise)
+	if otherwise == 0 {
+		t.Errorf("nothing started otherwise by what came: the test has shown nothing")
+	}
+}
+
+// TestForecastOfAWindow: the first moment at which something may start that its queue does not let start now is that at which it does, and
+// a plan of such work says so.
+func TestForecastOfAWindow(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.step(NodeSet{At: w.at(), Node: "n1", Devices: devices("n1", 2, "big", 8*gi)})
+	team := func(limit api.Quota) PolicySet {
+		return PolicySet{w.at(), Policy{Queues: []api.QueueSpec{{Name: "team", Quota: api.Unlimited, Limit: api.QueueAmounts{Compute: &limit}}}}}
+	}
+	w.step(team(500))
+	one := func(id, queue string, limit Time) Workload {
+		return Workload{ID: id, Queue: queue, Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}, TimeLimit: limit * second}
+	}
+	for _, running := range []Workload{one("short", "default", 200), one("long", "default", 500)} {
+		w.step(Submit{At: w.at(), Workload: running})
+		w.settle()
+	}
+	w.step(Submit{At: w.at(), Workload: one("night", "team", 60)})
+	night, day := team(1000), team(500)
+	night.At.At, day.At.At = w.now+100*second, w.now+300*second
+	for _, c := range []struct {
+		coming                     []Event
+		earliest, latest, nextTurn Time
+		unknown                    string
+	}{
+		{nil, 0, Never, Never, UnknownNever},
+		{[]Event{night}, 100 * second, 200 * second, 260 * second, ""},
+		{[]Event{night, day}, 100 * second, 200 * second, 260 * second, ""},
+		{[]Event{day}, 300 * second, Never, Never, UnknownNever},
+	} {
+		got := w.engine.Estimate(w.engine.Outlook(w.now, c.coming...), "night")
+		if got.Earliest != w.now+c.earliest || got.Latest != c.latest || got.Unknown != c.unknown {
+			t.Errorf("with %d to come it is estimated %+v", len(c.coming), got)
+		}
+		if plan := w.engine.PlanSubmit(Usage{At: w.at()}, one("next", "team", 60), c.coming...); plan.Estimate.Latest != c.nextTurn {
+			t.Errorf("with %d to come what is behind it is planned %+v", len(c.coming), plan.Estimate)
+		}
 	}
 }
 
@@ -259,8 +339,8 @@ func limitOf(t *task) Time {
 	return t.end()
 }
 
-// runOut lets everything run to its end, and says when those that wait started.
-func (w *world) runOut(waiting []string, ends func(*task) Time) map[string]Time {
+// runOut lets everything run to its end and what is to come come, and says when those that wait started.
+func (w *world) runOut(waiting []string, ends func(*task) Time, coming ...Event) map[string]Time {
 	starts := map[string]Time{}
 	for {
 		w.step(Tick{w.at()})
@@ -281,6 +361,10 @@ func (w *world) runOut(waiting []string, ends func(*task) Time) map[string]Time 
 			}
 		}
 		switch {
+		case len(coming) > 0 && coming[0].When() <= min(end, next):
+			w.now = max(w.now, coming[0].When())
+			w.step(coming[0])
+			coming = coming[1:]
 		case end == Never && next == Never:
 			return starts
 		case end <= next:

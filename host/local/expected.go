@@ -43,7 +43,7 @@ func (h *Host) loadStarts(ctx context.Context) error {
 // expectedOf is when a workload that waits is expected to start. The first time that is known counts when it starts.
 func (h *Host) expectedOf(w *work) *api.Start {
 	if f, now := h.starts.forecast, h.time().At; f == nil || now-f.At > engine.Time(forecastLasts.Microseconds()) {
-		h.starts.forecast = h.engine.Outlook(now)
+		h.starts.forecast = h.engine.Outlook(now, h.coming()...)
 	}
 	out := h.shownStart(h.engine.Estimate(h.starts.forecast, w.now.UID))
 	if w.keep.Expected == nil {

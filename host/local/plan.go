@@ -48,7 +48,7 @@ func (h *Host) Plan(ctx context.Context, who server.Caller, spec api.WorkloadSpe
 // planned has the engine say what would happen, with names in place of UIDs.
 func (h *Host) planned(w *work) (api.Plan, error) {
 	_, news := h.heldNow()
-	plan := h.engine.PlanSubmit(news, engineWorkload(w))
+	plan := h.engine.PlanSubmit(news, engineWorkload(w), h.coming()...)
 	if plan.Rejected != nil {
 		return api.Plan{}, refuse(codeOf(plan.Rejected.Code), "%s", plan.Rejected.Reason)
 	}

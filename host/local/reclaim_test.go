@@ -95,6 +95,8 @@ func TestBackOff(t *testing.T) {
 		s.line()
 		if why := s.told("guest"); why.Phase != api.Waiting || why.Code != "back_off" || !strings.Contains(why.Message, "was taken back "+times+" times in a row") {
 			t.Fatalf("it is told %+v", why)
+		} else if start := why.Start; start == nil || start.Latest == nil || !start.Latest.After(s.Now()) || !start.Earliest.Equal(*start.Latest) {
+			t.Fatalf("it is to start %+v, and may from a time on that is known", start)
 		}
 	}
 	evict()

@@ -121,6 +121,25 @@ func (h *Hours) Mark(queues []api.QueueSpec) {
 	}
 }
 
+// MarkAt says the same of a moment to come, as if no more were used until then: those used up now are until their period ends.
+func (h *Hours) MarkAt(at time.Time, queues []api.QueueSpec) {
+	h.Mark(queues)
+	for i := range queues {
+		q := &queues[i]
+		q.HoursSpent = q.HoursSpent && (at.Before(h.counts[q.Name].end) || q.Hours.Amount == 0)
+	}
+}
+
+// Renewed are the moments at which queues whose device-hours are used up have some again.
+func (h *Hours) Renewed() (all []time.Time) {
+	for _, c := range h.counts {
+		if c.left() == 0 && c.quota.Amount > 0 {
+			all = append(all, c.end)
+		}
+	}
+	return all
+}
+
 // Told notes what the engine was told of queues.
 func (h *Hours) Told(queues []api.QueueSpec) {
 	if h.told == nil {
