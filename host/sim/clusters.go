@@ -105,7 +105,11 @@ func ReadPhilly(path string, load float64) (*Trace, error) {
 		return nil, err
 	}
 	fromZero(t)
-	t.Nodes = uniform(nodesFor(t.Jobs, load))
+	nodes, err := nodesFor(t.Jobs, load)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	t.Nodes = uniform(nodes)
 	return t, nil
 }
 
@@ -125,7 +129,7 @@ func fromZero(t *Trace) *Trace {
 }
 
 // nodesFor is how many nodes of eight devices keep the load at or under a part of them, and are enough for the largest job.
-func nodesFor(jobs []Job, load float64) int {
+func nodesFor(jobs []Job, load float64) (int, error) {
 	var held float64
 	most := 1
 	for i := range jobs {
@@ -133,9 +137,13 @@ func nodesFor(jobs []Job, load float64) int {
 		most = max(most, jobs[i].Tasks)
 	}
 	if len(jobs) == 0 {
-		return most
+		return most, nil
 	}
-	span := float64(max(1, jobs[len(jobs)-1].Submit))
-	nodes := held / span / perNode / load
-	return max(most, int(nodes)+1)
+	span := max(1, jobs[len(jobs)-1].Submit)
+	nodes := held / float64(span) / perNode / load
+	if nodes >= maxNodes {
+		return 0, fmt.Errorf("all jobs come within %s, and a load of %g of them takes %.0f nodes, more than %d: give a trace whose jobs come over a longer time, or a higher load",
+			time.Duration(min(span, maxTime))*time.Microsecond, load, nodes, maxNodes)
+	}
+	return max(most, int(nodes)+1), nil
 }

@@ -117,6 +117,31 @@ func FuzzOwnFormat(f *testing.F) {
 	})
 }
 
+// What is read of either has jobs that come in order, from the beginning on, and nodes for each.
+func FuzzMuriAndPhilly(f *testing.F) {
+	f.Add("muri:", "job_id,num_gpu,submit_time,iterations,iteration_time\n0,4,1000,10,500\n1,16,500,1,7\n")
+	f.Add("philly:", "timestamp,duration,num_gpus,cluster\n2017-10-09 00:01:40,80.0,8,b\n2017-10-09 00:00:00,50.5,12,a\n")
+	f.Add("philly:", "timestamp,duration,num_gpus,cluster\n2017-10-09 00:00:00,1e8,1,a\n")
+	f.Fuzz(func(t *testing.T, kind, text string) {
+		path := filepath.Join(t.TempDir(), "trace.csv")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if kind != "muri:" {
+			kind = "philly:"
+		}
+		trace, err := OpenJobs(kind+path, 0.9, 1, nil)
+		if err != nil {
+			return
+		}
+		for i, j := range trace.Jobs {
+			if j.Submit < 0 || i == 0 && j.Submit != 0 || i > 0 && j.Submit < trace.Jobs[i-1].Submit || j.Duration < 1 || kind == "philly:" && j.Tasks > len(trace.Nodes) {
+				t.Fatalf("job %d of %d is read as %+v", i, len(trace.Jobs), j)
+			}
+		}
+	})
+}
+
 func TestReadMuriAndPhilly(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {
@@ -146,12 +171,13 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		t.Errorf("Philly's jobs are read as %+v on %d nodes", trace.Jobs, len(trace.Nodes))
 	}
 	for name, text := range map[string]string{
-		"muri:" + write("m1", muri+"2,0,1,1,1\n"):                            "m1:4: job \"2\" wants 0 GPUs",
-		"muri:" + write("m2", muri+"2,1,1,0,1\n"):                            "m2:4: job 2 comes at 1 ms and has 0 iterations",
-		"philly:" + write("p1", philly+"9.10.2017,1,1,1,a\n"):                "p1:4: timestamp is \"9.10.2017\"",
-		"philly:" + write("p2", philly+"2017-10-09 00:00:00,NaN,1,1,a\n"):    "p2:4: duration is \"NaN\"",
-		"philly:" + write("p3", philly+"2017-10-09 00:00:00,1,1,1,\n"):       "p3:4: the job has no cluster",
-		"philly:" + write("p4", strings.Replace(philly, "num_gpus", "n", 1)): "has no column num_gpus",
+		"muri:" + write("m1", muri+"2,0,1,1,1\n"):                                                    "m1:4: job \"2\" wants 0 GPUs",
+		"muri:" + write("m2", muri+"2,1,1,0,1\n"):                                                    "m2:4: job 2 comes at 1 ms and has 0 iterations",
+		"philly:" + write("p1", philly+"9.10.2017,1,1,1,a\n"):                                        "p1:4: timestamp is \"9.10.2017\"",
+		"philly:" + write("p2", philly+"2017-10-09 00:00:00,NaN,1,1,a\n"):                            "p2:4: duration is \"NaN\"",
+		"philly:" + write("p3", philly+"2017-10-09 00:00:00,1,1,1,\n"):                               "p3:4: the job has no cluster",
+		"philly:" + write("p4", strings.Replace(philly, "num_gpus", "n", 1)):                         "has no column num_gpus",
+		"philly:" + write("p5", "timestamp,duration,num_gpus,cluster\n2017-10-09 00:00:00,80,8,a\n"): "p5: all jobs come within 1µs, and a load of 0.9 of them takes 88888889 nodes, more than 100000",
 		"generated-jobs:none":                  "write generated-jobs:NODES",
 		"jobs:" + filepath.Join(folder, "not"): "read trace: ",
 	} {
