@@ -46,6 +46,10 @@ func (r *runner) build(ctx context.Context) ([]mutant, error) {
 		return nil, fmt.Errorf("run this in Aliquot's own folder: %w", err)
 	}
 	r.root = strings.TrimSpace(string(root))
+	// A copy is where tests run: those that fail leave files behind.
+	if err := os.CopyFS(filepath.Join(r.work, "engine"), os.DirFS(filepath.Join(r.root, "engine"))); err != nil {
+		return nil, err
+	}
 	packages, err := r.list(ctx)
 	if err != nil {
 		return nil, err
@@ -193,7 +197,7 @@ func (r *runner) seen(ctx context.Context, m mutant, reached bool) (by string, e
 	return "", nil
 }
 
-// test runs a package's tests, in its folder.
+// test runs a package's tests, in the copy of its folder.
 func (r *runner) test(ctx context.Context, in, only, environment string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.limit+time.Minute)
 	defer cancel()
@@ -201,14 +205,8 @@ func (r *runner) test(ctx context.Context, in, only, environment string) ([]byte
 	if only != "" {
 		args = append(args, "-test.run", only)
 	}
-	folder := strings.TrimPrefix(in, module+"/")
 	run := exec.CommandContext(ctx, r.tests[in], args...)
-	run.Dir = filepath.Join(r.work, folder)
-	if _, err := os.Stat(run.Dir); err != nil { // a copy: tests that fail leave files behind
-		if err := os.CopyFS(run.Dir, os.DirFS(filepath.Join(r.root, folder))); err != nil {
-			return nil, err
-		}
-	}
+	run.Dir = filepath.Join(r.work, strings.TrimPrefix(in, module+"/"))
 	run.Env = append(os.Environ(), environment)
 	return run.CombinedOutput()
 }
