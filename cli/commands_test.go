@@ -86,7 +86,7 @@ func TestTables(t *testing.T) {
 	time.Local = time.UTC
 	t.Cleanup(func() { time.Local = local })
 	for name, line := range map[string]string{
-		"devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
+		"advise": "advise", "devices": "devices", "devices-wide": "devices -o wide", "ps": "ps", "ps-all": "ps -a", "ps-wide": "ps -o wide", "ps-queue": "ps -a --queue vision",
 		"show": "show train", "show-wide": "show train -o wide", "show-ended": "show done", "show-waiting": "show night", "why": "why night", "why-wide": "why night -o wide", "why-runs": "why train", "plan": "plan --gpu 0.5 --mem 10Gi", "plan-waits": "plan --gpu 0.5 -- true", "queues": "queue list", "queues-wide": "queue list -o wide", "queue": "queue show vision", "logs": "logs train",
 		"top": "top --once", "help": "--help", "run-help": "run --help",
 	} {

@@ -3,9 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -48,24 +46,3 @@ func (h *Host) learnPast(ctx context.Context) {
 
 // micros is a time in µs, 0 where a clock was set back meanwhile.
 func micros(d time.Duration) engine.Time { return engine.Time(max(d, 0).Microseconds()) }
-
-// kindName is what a workload has in common with others of its user that do the same: its name without the number at its end, or, where the
-// name was made up, its program and the first argument that is no flag.
-func kindName(spec *api.WorkloadSpec) string {
-	if len(spec.Command) > 0 {
-		base := nameOfProgram(spec.Command[0])
-		if rest, ok := strings.CutPrefix(spec.Name, base+"-"); ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == "" {
-			for _, arg := range spec.Command[1:] {
-				if !strings.HasPrefix(arg, "-") {
-					return base + " " + filepath.Base(arg)
-				}
-			}
-			return base
-		}
-	}
-	stem := strings.TrimRight(spec.Name, "0123456789")
-	if cut, ok := strings.CutSuffix(stem, "-"); ok && stem != spec.Name && cut != "" {
-		return cut
-	}
-	return spec.Name
-}

@@ -96,27 +96,6 @@ func (s *site) tellOtherwise(change func(*store.Workload)) {
 	s.open()
 }
 
-func TestKindName(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		command []string
-		want    string
-	}{
-		{"night", []string{"./job"}, "night"},
-		{"sweep-17", []string{"python", "train.py"}, "sweep"},
-		{"sweep17", []string{"python"}, "sweep17"},
-		{"python-3f", []string{"/usr/bin/python", "-u", "/home/ann/train.py", "--lr", "0.1"}, "python train.py"},
-		{"python-3f", []string{"python", "-c"}, "python"},
-		{"python-nightly", []string{"python", "train.py"}, "python-nightly"},
-		{"7", []string{"true"}, "7"},
-		{"-7", []string{"true"}, "-7"},
-	} {
-		if got := kindName(&api.WorkloadSpec{Name: c.name, Command: c.command}); got != c.want {
-			t.Errorf("%s of %q is of the kind %q, want %q", c.name, c.command, got, c.want)
-		}
-	}
-}
-
 // What ended while no server ran is learned as long as it ran, not until a server saw it.
 func TestEndedMeanwhileIsLearnedAsItRan(t *testing.T) {
 	ctx := context.Background()

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/advice"
 	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/host/policy"
@@ -218,34 +218,12 @@ func checkMachine(spec api.WorkloadSpec, has machine) error {
 
 // newName makes a name up from a program's: `train-3f2a`.
 func (h *Host) newName(program string) string {
-	base := nameOfProgram(program)
+	base := advice.ProgramName(program)
 	for size := 2; ; size++ {
 		if name := base + "-" + randomHex(size); h.names[name] == nil {
 			return name
 		}
 	}
-}
-
-// nameOfProgram is what names that are made up for a program begin with.
-func nameOfProgram(program string) string {
-	base := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		default:
-			return '-'
-		}
-	}, strings.TrimSuffix(filepath.Base(program), filepath.Ext(program)))
-	base = strings.Trim(base, "-")
-	if len(base) > 40 {
-		base = strings.Trim(base[:40], "-")
-	}
-	if base == "" || base[0] >= '0' && base[0] <= '9' {
-		base = "w-" + base
-	}
-	return strings.TrimSuffix(base, "-")
 }
 
 // newUID makes a name that is never used again: random enough for that, short enough for a page and a socket's path.

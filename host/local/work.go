@@ -11,6 +11,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/advice"
 	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
 	"github.com/aliquot-dev/aliquot/node"
@@ -147,7 +148,7 @@ func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
 func engineWorkload(w *work) engine.Workload {
 	spec := w.now.Spec
 	return engine.Workload{
-		ID: w.gang(), User: w.now.User, Name: kindName(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
+		ID: w.gang(), User: w.now.User, Name: advice.Kind(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
 		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
 		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(),
