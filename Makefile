@@ -48,7 +48,8 @@ test-sanitizers: setup
 	done
 
 test-go: native examples gpu
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/aliquot/engine')
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/aliquot/engine' | grep -vxF "$$($(DRAWING))")
+	$(GO) test -race $$($(DRAWING) | grep -v '/aliquot/engine') -rapid.seed=$(DRAWN)
 	@echo '== the engine, which has no goroutine: without the detector of races, which would take minutes; `make explore` draws other cases'
 	$(GO) test ./engine/... -rapid.seed=$(DRAWN)
 	@echo '== the rule of leases in Go: its promises under virtual time, held to the rule in C, and both broken on purpose'
@@ -57,13 +58,14 @@ test-go: native examples gpu
 	@echo '== the parts for Kubernetes, as far as they need no cluster; `make e2e` runs them on one'
 	cd host/kube && $(GO) test -race ./driver ./api/... ./annotation ./queues ./webhook ./controller ./reference ./deploy/... ./images ./plugin ./scheduler/... ./cmd/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestStopKeepsItsNote' ./testcluster
 
-# What the properties of the engine are tried on is drawn from this seed in `make test`, so that a change is not refused for what was
-# wrong before it, and anew each time in `make explore`.
+# What properties are tried on is drawn from this seed in `make test`, so that a change is not refused for what was wrong before it, and anew each
+# time in `make explore`. DRAWING lists the packages that have such tests.
+DRAWING = $(GO) list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./... | sort -u | grep .
 DRAWN ?= 20261122
 EXPLORE ?= 600
 
-explore: ## try the properties of the engine on other cases than `make test`, for EXPLORE=600 seconds; what fails says how to draw it again
-	end=$$(($$(date +%s) + $(EXPLORE))); while [ "$$(date +%s)" -lt "$$end" ]; do $(GO) test -count=1 ./engine/... || exit 1; done
+explore: ## try all properties on other cases than `make test`, for EXPLORE=600 seconds; what fails says how to draw it again
+	end=$$(($$(date +%s) + $(EXPLORE))); while [ "$$(date +%s)" -lt "$$end" ]; do $(GO) test -count=1 $$($(DRAWING)) || exit 1; done
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint
