@@ -19,7 +19,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/host/kube/images"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
@@ -106,11 +105,23 @@ func TestChart(t *testing.T) {
 // installAll loads the image, installs the whole chart and says where agent and scheduler serve metrics.
 func (w *world) installAll() (agent, scheduler string) {
 	w.Helper()
-	chart, err := deploy.Read(filepath.Join(root, "deploy", "chart"))
-	w.no(err)
-	image, err := images.Kube(chart.Image(), w.program, filepath.Join(root, "native", "dist"))
+	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
+	values, agent, scheduler := w.everything()
+	w.install(values)
+	return agent, scheduler
+}
+
+// loadKube makes an image of a build of aliquot-kube.
+func (w *world) loadKube(name, program, dist string) {
+	w.Helper()
+	image, err := images.Kube(name, program, dist)
 	w.no(err)
 	w.no(w.Load(w.ctx, image))
+}
+
+// everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
+func (w *world) everything() (values map[string]any, agent, scheduler string) {
+	w.Helper()
 	var ports [3]int
 	for i := range ports {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,7 +131,7 @@ func (w *world) installAll() (agent, scheduler string) {
 	}
 	server, err := url.Parse(w.REST().Host)
 	w.no(err)
-	w.install(map[string]any{
+	return map[string]any{
 		"apiServer": map[string]any{"host": server.Hostname(), "port": server.Port()}, // there is no kube-proxy
 		"agent": map[string]any{
 			"simulate": w.devices, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet(), "group": w.Group() + "/aliquot",
@@ -129,8 +140,7 @@ func (w *world) installAll() (agent, scheduler string) {
 		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
 		"controller": map[string]any{"replicas": 1, "hostNetwork": true},
 		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2]},
-	})
-	return fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
+	}, fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
 }
 
 // asksPlugin has `kubectl aliquot` say what the pods have, and lower a ceiling and give it back, as users do who may edit the namespace and no more.

@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
@@ -20,6 +21,36 @@ import (
 
 // Create makes the objects of a YAML stream, in its order. Fields that the API server does not know are errors.
 func (c *Cluster) Create(ctx context.Context, stream []byte) error {
+	return c.each("create", stream, func(client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
+		_, err := client.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		return err
+	})
+}
+
+// Apply makes the objects of a YAML stream, in its order, or makes them as they are in it, by server-side apply: what was applied before and is
+// not in it any more goes. Fields that the API server does not know are errors.
+func (c *Cluster) Apply(ctx context.Context, stream []byte) error {
+	force := true
+	return c.each("apply", stream, func(client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
+		text, err := object.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		_, err = client.Patch(ctx, object.GetName(), types.ApplyPatchType, text,
+			metav1.PatchOptions{FieldManager: "testcluster", Force: &force, FieldValidation: metav1.FieldValidationStrict})
+		return err
+	})
+}
+
+// Delete deletes the objects of a YAML stream, in its order, and does not wait until they are gone.
+func (c *Cluster) Delete(ctx context.Context, stream []byte) error {
+	return c.each("delete", stream, func(client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
+		return client.Delete(ctx, object.GetName(), metav1.DeleteOptions{})
+	})
+}
+
+// each does something with each object of a YAML stream, in its order, by a client of its kind and namespace.
+func (c *Cluster) each(what string, stream []byte, do func(dynamic.ResourceInterface, *unstructured.Unstructured) error) error {
 	client, err := dynamic.NewForConfig(c.rest)
 	if err != nil {
 		return err
@@ -42,7 +73,7 @@ func (c *Cluster) Create(ctx context.Context, stream []byte) error {
 		kind := object.GroupVersionKind()
 		mapping, err := kinds.RESTMapping(kind.GroupKind(), kind.Version)
 		if err != nil {
-			return fmt.Errorf("create %s %s: %w", kind.Kind, object.GetName(), err)
+			return fmt.Errorf("%s %s %s: %w", what, kind.Kind, object.GetName(), err)
 		}
 		var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
 		if mapping.Scope.Name() == "namespace" {
@@ -52,8 +83,8 @@ func (c *Cluster) Create(ctx context.Context, stream []byte) error {
 			}
 			resource = client.Resource(mapping.Resource).Namespace(namespace)
 		}
-		if _, err := resource.Create(ctx, &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
-			return fmt.Errorf("create %s %s: %w", kind.Kind, object.GetName(), err)
+		if err := do(resource, &object); err != nil {
+			return fmt.Errorf("%s %s %s: %w", what, kind.Kind, object.GetName(), err)
 		}
 	}
 }
