@@ -126,7 +126,7 @@ bench-kube: kube-setup native ## measure how fast pods are placed on 5,000 nodes
 	cd host/kube && $(GO) run ./bench $(ARGS)
 
 chaos-kube: EACH = 100
-chaos-kube: kube-setup native examples ## kill agent, scheduler, kubelet, containerd and API server at each step of a pod's life EACH=100 times (some 2 minutes each): needs root
+chaos-kube: kube-setup native examples ## kill agent, scheduler, controller, webhook, kubelet, containerd and API server at each step of a pod's life EACH=100 times (some 2 minutes each): needs root
 	cd host/kube && $(GO) test -count=1 -timeout 0 ./e2e -run 'TestKilled$$' -v -args -killed.each=$(EACH)
 
 clean: ## remove what was built

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"github.com/aliquot-dev/aliquot/internal/point"
 )
 
 // RotationConfig says what Rotation works with.
@@ -106,6 +108,7 @@ func (r *Rotation) see(ctx context.Context) error {
 	if err := r.keep(ctx, secret, made, turned); err != nil {
 		return fmt.Errorf("keep the certificate in Secret %s/%s: %w", r.Namespace, r.Secret, err)
 	}
+	point.Here("kube.certificate.kept")
 	if err := r.haveTrusted(ctx, config, turned.trust()); err != nil {
 		return fmt.Errorf("have API servers trust the webhook: %w", err)
 	}

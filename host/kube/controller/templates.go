@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/internal/point"
 )
 
 // byTemplate is the index of pods by the template that their annotations name.
@@ -210,6 +211,7 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 func (t *Templates) put(ctx context.Context, wanted *resourceapi.ResourceClaimTemplate) error {
 	client := t.Client.ResourceV1().ResourceClaimTemplates(wanted.Namespace)
 	_, err := client.Create(ctx, wanted, metav1.CreateOptions{})
+	point.Here("kube.template.made")
 	if !apierrors.IsAlreadyExists(err) {
 		if err == nil {
 			t.Log.Info("made a template", "template", wanted.Namespace+"/"+wanted.Name)
@@ -235,6 +237,7 @@ func (t *Templates) remove(ctx context.Context, have *resourceapi.ResourceClaimT
 		options.Preconditions = metav1.NewUIDPreconditions(string(have.UID))
 	}
 	err := t.Client.ResourceV1().ResourceClaimTemplates(have.Namespace).Delete(ctx, have.Name, options)
+	point.Here("kube.template.removed")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -51,27 +51,51 @@ func TestAnnotated(t *testing.T) {
 	w.withoutDoubts("aliquot-annotations")
 }
 
-// startWebhook starts the webhook, which has pods go to a scheduler, and the controller as processes of the node, each with an account of its own. It is the API server's host that the
-// webhook runs on, so it is found there.
+// startWebhook starts the webhook, which has pods go to a scheduler, and the controller as processes of the node, each with an account of its own.
 func (w *world) startWebhook(scheduler string) {
+	w.Helper()
+	w.startWebhookAt("127.0.0.1:0", scheduler)
+	w.startController("--keep-templates", "2s")
+}
+
+// startWebhookAt starts the webhook, also after one that was killed and with more in its environment, has the API server ask it and says where it
+// answers. It is the API server's host that it runs on, so it is found there.
+func (w *world) startWebhookAt(listen, scheduler string, environment ...string) (*testcluster.Process, string) {
 	w.Helper()
 	kubeconfig, err := w.KubeconfigOf(w.ctx, "aliquot", "aliquot-webhook")
 	w.no(err)
-	webhook, err := w.Start("webhook", nil, w.program, "webhook", "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0", "--scheduler", scheduler)
-	w.no(err)
 	answering := regexp.MustCompile(`answering on=(\S+)`)
-	var at []string
+	before := len(answering.FindAllString(w.Log("webhook"), -1))
+	webhook, err := w.Start("webhook", environment, w.program, "webhook", "--kubeconfig", kubeconfig, "--listen", listen, "--scheduler", scheduler)
+	w.no(err)
+	var at string
 	w.eventually("the webhook answers", func() (bool, string) {
-		at = answering.FindStringSubmatch(webhook.Log())
-		return at != nil, webhook.Log()
+		all := answering.FindAllStringSubmatch(webhook.Log(), -1)
+		if len(all) > before {
+			at = all[len(all)-1][1]
+		}
+		return at != "", webhook.Log()
 	})
-	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/webhooks/0/clientConfig","value":{"url":"https://%s/pods"}}]`, at[1])
+	patch := fmt.Appendf(nil, `[{"op":"add","path":"/webhooks/0/clientConfig/url","value":"https://%s/pods"},{"op":"add","path":"/webhooks/0/clientConfig/service","value":null}]`, at)
 	_, err = w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(w.ctx, "aliquot", types.JSONPatchType, patch, metav1.PatchOptions{})
 	w.no(err)
-	kubeconfig, err = w.KubeconfigOf(w.ctx, "aliquot", "aliquot-controller")
+	return webhook, at
+}
+
+// startController starts the controller, as the account that it has.
+func (w *world) startController(options ...string) {
+	w.Helper()
+	w.startControllerWith(nil, options...)
+}
+
+// startControllerWith is startController with more in its environment. It is the only one, so that it waits for no Lease.
+func (w *world) startControllerWith(environment []string, options ...string) *testcluster.Process {
+	w.Helper()
+	kubeconfig, err := w.KubeconfigOf(w.ctx, "aliquot", "aliquot-controller")
 	w.no(err)
-	_, err = w.Start("controller", nil, w.program, "controller", "--kubeconfig", kubeconfig, "--keep-templates", "2s")
+	controller, err := w.Start("controller", environment, w.program, append([]string{"controller", "--kubeconfig", kubeconfig, "--leader-elect=false"}, options...)...)
 	w.no(err)
+	return controller
 }
 
 // annotated is a pod with these annotations, by their names without the prefix.

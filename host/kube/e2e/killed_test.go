@@ -27,25 +27,35 @@ import (
 // killEach is how often each is killed at each point.
 var killEach = flag.Int("killed.each", 1, "how often each part is killed at each step (TestKilled)")
 
-// Agent and scheduler are killed at each of their named points, and kubelet, containerd and the API server at each step of a pod's life, while another
-// pod runs. That one notices nothing; the pod whose life it is runs, and goes; nothing is granted twice and nothing is left.
+// Agent, scheduler, controller and webhook are killed at each of their named points, and kubelet, containerd and the API server at each step of a
+// pod's life, while another pod runs. That one notices nothing; the pod whose life it is runs, and goes; nothing is granted twice and nothing is left.
 func TestKilled(t *testing.T) {
-	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}})
+	w := beginWith(t, "h200x1", map[string]any{
+		"scheduler": map[string]any{"enabled": true, "replicas": 0}, "controller": map[string]any{"enabled": true, "replicas": 0},
+		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name},
+	})
 	k := &killer{world: w, reached: t.TempDir(), scheduler: w.startScheduler(), hits: map[string]int{}}
+	k.webhook, k.asked = w.startWebhookAt("127.0.0.1:0", scheduler.Name)
+	k.startController()
+	w.lends()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
-	w.submit(work{name: "stays", compute: 500, memory: "4Gi", command: trainer, scheduler: scheduler.Name})
+	w.admitted(w.annotated(work{name: "stays", command: trainer}, "gpu", "0.50", "memory", "5Gi", "queue", "owner"))
 	w.trains("stays")
 	k.stays = w.pids("stays")
-	ours, placing := pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule.")
+	ours, placing, evicting := pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule."), pointsIn(t, "scheduler", "kube.evict.")
+	asking := slices.Concat(pointsIn(t, "webhook", "kube."), pointsIn(t, "controller", "kube."))
 	for range *killEach {
-		for i := range max(len(ours), len(placing)) { // an agent's and a scheduler's in one life
-			k.life(ours[i%len(ours)], placing[i%len(placing)], trainer)
+		for i := range max(len(ours), len(placing), len(asking)) { // of each part one in a life
+			k.life(ours[i%len(ours)], placing[i%len(placing)], asking[i%len(asking)], trainer)
+		}
+		for _, point := range evicting {
+			k.lifeOfAnother(point, trainer)
 		}
 		for _, part := range parts {
 			k.lifeWithout(part, trainer)
 		}
 	}
-	steps := slices.Concat(ours, placing)
+	steps := slices.Concat(ours, placing, evicting, asking)
 	for _, part := range parts {
 		for step := range strings.SplitSeq(agentStops+","+schedulerStops, ",") {
 			steps = append(steps, part+" at "+step)
@@ -56,9 +66,15 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the point %s was reached %d times, want %d at least", point, k.hits[point], *killEach)
 		}
 	}
-	t.Logf("killed: %v", k.hits)
+	t.Logf("killed in %d lives: %v", k.lives, k.hits)
 	w.remove("stays")
+	k.untilNoTemplate()
 	w.empty()
+	for _, name := range []string{"agent", "webhook", "controller", "scheduler"} {
+		if said := w.Log(name); strings.Contains(said, "panic") {
+			t.Errorf("the %s said:\n%s", name, said)
+		}
+	}
 }
 
 // pointsIn are the named points in a package's source whose names begin so.
@@ -89,24 +105,40 @@ func pointsIn(t *testing.T, folder, prefix string) (found []string) {
 // killer kills parts of a world.
 type killer struct {
 	*world
-	reached   string // the folder in which they write which points they reached: agent, scheduler
-	scheduler *testcluster.Process
-	stays     map[int]bool // the processes of the pod that runs on
-	busy      time.Duration
-	hits      map[string]int
-	lives     int
+	reached    string // the folder in which they write which points they reached: agent, scheduler, webhook, controller
+	scheduler  *testcluster.Process
+	webhook    *testcluster.Process
+	asked      string // where the webhook answers
+	controller *testcluster.Process
+	stays      map[int]bool // the processes of the pod that runs on
+	busy       time.Duration
+	hits       map[string]int
+	lives      int
 }
 
-// life is a pod's, in which the agent is killed at one of its points and the scheduler at one of its own.
-func (k *killer) life(ours, placing string, command []string) {
+// life is a pod's, in which the agent is killed at one of its points, the scheduler at one of its own, and webhook or controller at one of theirs.
+func (k *killer) life(ours, placing, asking string, command []string) {
 	k.Helper()
 	late := strings.HasPrefix(ours, "kube.ceiling.") // it is passed for the other pod, too, soon after the agent serves
 	if !late {
 		k.agentUntil(ours)
 	}
-	k.scheduler.Kill()
-	k.scheduler = k.startSchedulerWith("ALIQUOT_KILL_AT="+placing, "ALIQUOT_KILL_LOG="+k.file("scheduler"))
-	name := k.submitNext(command)
+	k.schedulerUntil(placing)
+	k.askingUntil(asking)
+	name := k.next()
+	if asking == admitPoint {
+		k.eventually("the webhook has died", func() (bool, string) { // it is reached once it has its certificate
+			_, err := k.client.CoreV1().Pods("default").Create(k.ctx, k.asks(name, command), metav1.CreateOptions{})
+			if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+				k.Fatalf("the webhook was to die before it answered for %s; got %v", name, err)
+			}
+			return k.dead(k.webhook), err.Error()
+		})
+		k.died("webhook", k.webhook, asking)
+		k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name)
+	}
+	k.admitted(k.asks(name, command))
+	k.controllerDies("kube.template.made", asking)
 	k.died("scheduler", k.scheduler, placing)
 	k.scheduler = k.startSchedulerWith()
 	k.oneEach()
@@ -120,6 +152,92 @@ func (k *killer) life(ours, placing string, command []string) {
 	k.diesWhile("ceiling", ours)
 	k.untilCeiling(string(k.claim(name).UID), 900)
 	k.gone(name, func() { k.diesWhile("unprepare", ours) })
+	k.controllerDies("kube.template.removed", asking)
+}
+
+// lifeOfAnother is that of a pod for which two of another queue, a gang, are evicted, and the scheduler is killed at a point of that.
+func (k *killer) lifeOfAnother(point string, command []string) {
+	k.Helper()
+	guests := []string{fmt.Sprint("guest-", k.lives, "-0"), fmt.Sprint("guest-", k.lives, "-1")}
+	for _, guest := range guests {
+		k.submit(work{name: guest, compute: 250, memory: "1Gi", command: command, scheduler: scheduler.Name, queue: "guest", grace: 1, labels: map[string]string{
+			scheduler.GangLabel: fmt.Sprint("guests-", k.lives), scheduler.GangMinLabel: "2",
+		}})
+	}
+	var claims []string
+	for _, guest := range guests {
+		k.trains(guest)
+		claims = append(claims, k.claim(guest).Name)
+	}
+	k.schedulerUntil(point)
+	name := k.next()
+	k.admitted(k.asks(name, command))
+	k.died("scheduler", k.scheduler, point)
+	k.oneEach()
+	k.scheduler = k.startSchedulerWith()
+	for i, guest := range guests {
+		k.no(testcluster.AwaitGone(k.ctx, k.client.CoreV1().Pods("default"), guest))
+		k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceClaims("default"), claims[i]))
+	}
+	k.trains(name)
+	k.oneEach()
+	k.gone(name, func() {})
+}
+
+// schedulerUntil starts the scheduler anew so that it dies at a point.
+func (k *killer) schedulerUntil(point string) {
+	k.Helper()
+	k.scheduler.Kill()
+	k.scheduler = k.startSchedulerWith("ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("scheduler"))
+}
+
+// admitPoint is the webhook's only one.
+const admitPoint = "kube.admit.decided"
+
+// askingUntil starts webhook or controller anew, whose point it is, so that it dies there.
+func (k *killer) askingUntil(point string) {
+	k.Helper()
+	if point == admitPoint {
+		k.webhook.Kill()
+		k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name, "ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("webhook"))
+		return
+	}
+	k.untilNoTemplate() // the last life's, so that this one's is made
+	k.controller.Kill()
+	if point == certificatePoint {
+		k.no(k.client.CoreV1().Secrets("aliquot").Delete(k.ctx, "aliquot-webhook-tls", metav1.DeleteOptions{}))
+	}
+	k.startController("ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("controller"))
+	k.controllerDies(certificatePoint, point)
+}
+
+// certificatePoint is passed while the controller starts.
+const certificatePoint = "kube.certificate.kept"
+
+// controllerDies waits until the controller has died, if its point is this one, and starts it again.
+func (k *killer) controllerDies(here, point string) {
+	k.Helper()
+	if here == point {
+		k.died("controller", k.controller, point)
+		k.startController()
+	}
+}
+
+// startController starts the controller so that a template goes with the last pod that names it.
+func (k *killer) startController(environment ...string) {
+	k.Helper()
+	k.controller = k.startControllerWith(environment, "--keep-templates", "0s")
+}
+
+// untilNoTemplate waits until no template is left but that of the pod that runs on, while it does.
+func (k *killer) untilNoTemplate() {
+	k.Helper()
+	k.eventually("the templates are gone with their pods", func() (bool, string) {
+		pods, err := k.client.CoreV1().Pods("default").List(k.ctx, metav1.ListOptions{})
+		k.no(err)
+		left := k.templates()
+		return len(left) <= len(pods.Items), fmt.Sprint(left)
+	})
 }
 
 // diesWhile waits until the agent has died, if its point is of this stage, and starts it again.
@@ -192,7 +310,8 @@ func (k *killer) lifeWithout(part string, command []string) {
 	k.startAgentWith([]string{"ALIQUOT_STOP_AT=" + agentStops, "ALIQUOT_KILL_LOG=" + k.file("agent")})
 	k.scheduler.Kill()
 	k.scheduler = k.startSchedulerWith("ALIQUOT_STOP_AT="+schedulerStops, "ALIQUOT_KILL_LOG="+k.file("scheduler"))
-	name := k.submitNext(command)
+	name := k.next()
+	k.admitted(k.asks(name, command))
 	pods := k.client.CoreV1().Pods("default")
 	k.without(part, name+" runs", func() bool {
 		pod, err := pods.Get(k.ctx, name, metav1.GetOptions{})
@@ -242,13 +361,16 @@ func (k *killer) without(part, what string, is func() bool) {
 	}
 }
 
-// submitNext makes the pod whose life it is, with all that is free. It is given time to end, so that it is there until kubelet has taken it back.
-func (k *killer) submitNext(command []string) string {
-	k.Helper()
+// next is the name of the pod whose life comes next.
+func (k *killer) next() string {
 	k.lives++
-	name := fmt.Sprint("life-", k.lives)
-	k.submit(work{name: name, compute: 500, memory: "4Gi", ceiling: `{"compute":"1.00"}`, command: command, scheduler: scheduler.Name, grace: 1})
-	return name
+	return fmt.Sprint("life-", k.lives)
+}
+
+// asks is such a pod, which asks for all that is free. It is given time to end, so that it is there until kubelet has taken it back.
+func (k *killer) asks(name string, command []string) *corev1.Pod {
+	k.Helper()
+	return k.annotated(work{name: name, command: command, grace: 1}, "gpu", "0.50..1.00", "memory", "4Gi", "queue", "owner")
 }
 
 // gone deletes a pod, does something meanwhile, and checks that all of it is gone then, and that the other has run on.

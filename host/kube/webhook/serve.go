@@ -15,6 +15,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/internal/point"
 )
 
 const (
@@ -83,6 +85,7 @@ func (w *Webhook) review(out http.ResponseWriter, in *http.Request) {
 	defer cancel()
 	answer := w.answer(ctx, review.Request)
 	answer.UID = review.Request.UID
+	point.Here("kube.admit.decided")
 	text, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
 	if err != nil {
 		http.Error(out, err.Error(), http.StatusInternalServerError)

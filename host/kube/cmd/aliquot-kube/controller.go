@@ -33,6 +33,7 @@ func control(ctx context.Context, args []string) error {
 	secret := options.String("secret", "aliquot-webhook-tls", "the Secret that it keeps the webhook's certificate in")
 	webhook := options.String("webhook", "aliquot", "the MutatingWebhookConfiguration that it has API servers trust the webhook by")
 	life := options.Duration("certificate-life", 90*24*time.Hour, "how long a certificate of the webhook holds; the next takes over when a third of that is left")
+	elect := options.Bool("leader-elect", true, "work only while holding the Lease; of several one does")
 	keep := options.Duration("keep-templates", 10*time.Minute, "how long a template stays that no pod names any more")
 	if err := parse(options, args); err != nil {
 		return err
@@ -69,11 +70,32 @@ func control(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return alone(ctx, client, *namespace, log, templates.Run, rotation.Run, conditions.Run)
+	works := []func(context.Context) error{templates.Run, rotation.Run, conditions.Run}
+	if !*elect {
+		log.Info("controlling", "namespace", *namespace)
+		return together(ctx, works)
+	}
+	return alone(ctx, client, *namespace, log, works)
+}
+
+// together does these until ctx or one of them ends, which ends the others.
+func together(ctx context.Context, works []func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make([]error, len(works))
+	var all sync.WaitGroup
+	for i, work := range works {
+		all.Go(func() {
+			failed[i] = work(ctx)
+			stop()
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 // alone does these until ctx ends, once no other controller does. It ends with an error where another has taken over, or one of these ends.
-func alone(ctx context.Context, client kubernetes.Interface, namespace string, log *slog.Logger, works ...func(context.Context) error) error {
+func alone(ctx context.Context, client kubernetes.Interface, namespace string, log *slog.Logger, works []func(context.Context) error) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return err
@@ -96,23 +118,15 @@ func alone(ctx context.Context, client kubernetes.Interface, namespace string, l
 		elector.Run(electing)
 		close(lost)
 	}()
-	failed := make([]error, len(works))
 	select {
 	case <-lost:
 	case leading := <-leads: // ends when it leads no more
 		log.Info("controlling", "namespace", namespace)
-		var all sync.WaitGroup
-		for i, work := range works {
-			all.Go(func() {
-				failed[i] = work(leading)
-				stop()
-			})
-		}
-		all.Wait()
+		err = together(leading, works)
 	}
 	stop()
 	<-lost
-	if err := errors.Join(failed...); err != nil || ctx.Err() != nil {
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	return errors.New("another controller has taken over, or the API server did not answer in time; start it again")
