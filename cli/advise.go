@@ -77,7 +77,8 @@ func adviceTable(all []advice.Advice) table {
 			asked = m.String()
 		}
 		out.rows = append(out.rows, []cell{
-			{a.Name, bold}, text(a.User), text(a.Queue), text(strconv.Itoa(a.Runs)), text(age(time.Duration(a.Ran))),
+			{a.Name, bold},
+			text(a.User), text(a.Queue), text(strconv.Itoa(a.Runs)), text(age(time.Duration(a.Ran))),
 			text(shareText(api.WorkloadSpec{Share: a.Share, Devices: a.Devices})), text(percent(&a.Use)), text(percent(&a.MostUse)),
 			text(asked), text(size(a.MostMemory)), text(age(time.Duration(a.Idle))), text(askText(a)), text(orUnknown(strings.Join(a.Fits, ", "))),
 		})

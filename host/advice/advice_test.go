@@ -14,7 +14,9 @@ const gib = api.Bytes(1) << 30
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 var devices = []api.Device{
-	{UUID: "h", Model: "H200", Memory: 140 * gib}, {UUID: "i", Index: 1, Model: "H200", Memory: 140 * gib}, {UUID: "a", Index: 2, Model: "A100", Memory: 80 * gib},
+	{UUID: "h", Model: "H200", Memory: 140 * gib},
+	{UUID: "i", Index: 1, Model: "H200", Memory: 140 * gib},
+	{UUID: "a", Index: 2, Model: "A100", Memory: 80 * gib},
 	{UUID: "s", Index: 3, Model: "A10", Memory: 24 * gib},
 }
 
