@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 )
 
 func (c *invocation) adviseCommand() *cobra.Command {
-	var queue, person string
 	cmd := &cobra.Command{
 		Use:   "advise",
 		Short: "Who asks for more than they use, and what to ask for",
@@ -29,36 +27,25 @@ ASK FOR has floors that would have done for each run, with a tenth to spare. Cei
 FITS TOO are smaller devices here in whose memory it would have had room; how fast they are it does not say.`,
 		Args: none,
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "only work of this queue")
-	cmd.Flags().StringVar(&person, "user", "", "only work of this user")
-	must(cmd.RegisterFlagCompletionFunc("queue", c.completion(queueNames)))
+	only := c.onlyFlags(cmd, "work")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch {
-		case queue == "" && cmd.Flags().Changed("queue"):
-			return emptyFlag("queue", "one that `aliquot queue list` names, or leave it out for all")
-		case person == "" && cmd.Flags().Changed("user"):
-			return emptyFlag("user", "your own name, or leave it out for all users")
-		}
 		server := c.client()
 		defer server.Close()
-		if err := knownQueue(cmd.Context(), server, queue); err != nil {
+		if err := only.check(cmd, server); err != nil {
 			return err
 		}
 		works, err := server.Workloads(cmd.Context(), true)
 		if err != nil {
 			return err
 		}
-		if err := knownUser(person, works); err != nil {
+		if works, err = only.of(works); err != nil {
 			return err
 		}
 		devices, err := server.Devices(cmd.Context())
 		if err != nil {
 			return err
 		}
-		works = slices.DeleteFunc(works, func(work api.Workload) bool {
-			return queue != "" && work.Spec.Queue != queue || person != "" && work.User != person
-		})
 		all := advice.Of(works, devices, c.Now())
 		return c.print(*format, all, func(bool) table { return adviceTable(all) })
 	}

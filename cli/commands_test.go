@@ -184,6 +184,7 @@ func TestNothingPassesTheFilter(t *testing.T) {
 	for line, want := range map[string]string{
 		"ps --queue vision":               "No workloads in queue vision that run or wait; `aliquot ps -a` shows those that have ended.\n",
 		"ps -a --queue vision --user bob": "No workloads in queue vision of user bob.\n",
+		"advise --user bob":               "Nothing can be said yet: no work whose use was metered has run for a minute in all.\n",
 		"ps --user root --queue default":  "No workloads in queue default of user root that run or wait; `aliquot ps -a` shows those that have ended.\n",
 	} {
 		if got := f.command(strings.Fields(line)...); got.out != want {

@@ -128,7 +128,6 @@ func deviceNote(one api.Device) string {
 
 func (c *invocation) psCommand() *cobra.Command {
 	var all bool
-	var queue, person string
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Aliases: []string{"list"},
@@ -137,41 +136,63 @@ func (c *invocation) psCommand() *cobra.Command {
 		Args:    none,
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
-	cmd.Flags().StringVar(&queue, "queue", "", "only those of this queue")
-	cmd.Flags().StringVar(&person, "user", "", "only those of this user")
-	must(cmd.RegisterFlagCompletionFunc("queue", c.completion(queueNames)))
+	only := c.onlyFlags(cmd, "those")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch {
-		case queue == "" && cmd.Flags().Changed("queue"):
-			return emptyFlag("queue", "one that `aliquot queue list` names, or leave it out for all")
-		case person == "" && cmd.Flags().Changed("user"):
-			return emptyFlag("user", "your own name, or leave it out for all users")
-		}
 		server := c.client()
 		defer server.Close()
-		if err := knownQueue(cmd.Context(), server, queue); err != nil {
+		if err := only.check(cmd, server); err != nil {
 			return err
 		}
 		works, err := c.list(cmd.Context(), server, all, *format)
 		if err != nil {
 			return err
 		}
-		if err := knownUser(person, works); err != nil {
+		if works, err = only.of(works); err != nil {
 			return err
 		}
-		works = slices.DeleteFunc(works, func(work api.Workload) bool {
-			return queue != "" && work.Spec.Queue != queue || person != "" && work.User != person
-		})
 		return c.print(*format, works, func(wide bool) table {
 			out := c.workloadTable(works, all, wide)
-			if queue != "" || person != "" {
-				out.empty = noneOf(queue, person, all)
+			if *only != (onlyOf{}) {
+				out.empty = noneOf(only.queue, only.user, all)
 			}
 			return out
 		})
 	}
 	return cmd
+}
+
+// onlyOf chooses workloads by queue and user; empty is any.
+type onlyOf struct{ queue, user string }
+
+// onlyFlags are the flags of a command that shows workloads; what says what it shows.
+func (c *invocation) onlyFlags(cmd *cobra.Command, what string) *onlyOf {
+	only := &onlyOf{}
+	cmd.Flags().StringVar(&only.queue, "queue", "", "only "+what+" of this queue")
+	cmd.Flags().StringVar(&only.user, "user", "", "only "+what+" of this user")
+	must(cmd.RegisterFlagCompletionFunc("queue", c.completion(queueNames)))
+	return only
+}
+
+// check refuses flags that were given empty, and a queue that there is not.
+func (o *onlyOf) check(cmd *cobra.Command, server *client.Client) error {
+	switch {
+	case o.queue == "" && cmd.Flags().Changed("queue"):
+		return emptyFlag("queue", "one that `aliquot queue list` names, or leave it out for all")
+	case o.user == "" && cmd.Flags().Changed("user"):
+		return emptyFlag("user", "your own name, or leave it out for all users")
+	}
+	return knownQueue(cmd.Context(), server, o.queue)
+}
+
+// of are those of the workloads that were chosen. A user whom nobody knows is refused.
+func (o *onlyOf) of(works []api.Workload) ([]api.Workload, error) {
+	if err := knownUser(o.user, works); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(works, func(work api.Workload) bool {
+		return o.queue != "" && work.Spec.Queue != o.queue || o.user != "" && work.User != o.user
+	}), nil
 }
 
 // knownQueue refuses the name of a queue that there is not, as a submission does; empty is any.

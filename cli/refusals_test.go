@@ -107,6 +107,8 @@ func TestRefusals(t *testing.T) {
 		{"ps --queue=", nil, ExitUsage, "--queue: nothing was given"},
 		{"ps --user no-such-person", nil, ExitFailed, "there is no user no-such-person on this machine, nor workloads of one"},
 		{"ps --user=", nil, ExitUsage, "--user: nothing was given"},
+		{"advise --user no-such-person", nil, ExitFailed, "there is no user no-such-person on this machine, nor workloads of one"},
+		{"advise --queue=", nil, ExitUsage, "--queue: nothing was given"},
 		{"show none", nil, ExitFailed, "there is no workload none"},
 		{"stop none", nil, ExitFailed, "see `aliquot ps`"},
 		{"submit --queue q -- x", &api.Error{Code: "not_found", Message: "there is no queue q: see `aliquot queue list`"}, ExitFailed, "there is no queue q: see `aliquot queue list`"},

@@ -46,10 +46,13 @@ type Advice struct {
 	// Fits are the models here with less memory than those that it ran on, in which it would have had room, the smallest first. What is said of compute is
 	// of the devices that it ran on.
 	Fits []string `json:"fits,omitempty"`
+}
 
-	memoryFloor, ranOn api.Bytes
-	used               time.Duration // of devices
-	held               time.Duration // times devices
+// runs are those of one kind, with what only finding the advice needs.
+type runs struct {
+	Advice
+	memoryFloor, ranOn api.Bytes     // the largest floor, and the largest memory of a device that it ran on
+	used, held         time.Duration // of devices, and times devices
 }
 
 // Of advises on each kind of work that ran for Enough, that with most idle first. Runs that went around their shares, or whose use is not known,
@@ -64,7 +67,7 @@ func Of(works []api.Workload, devices []api.Device, now time.Time) []Advice {
 	for _, d := range devices {
 		byUUID[d.UUID] = d
 	}
-	kinds := map[key]*Advice{}
+	kinds := map[key]*runs{}
 	for i := range works {
 		w := &works[i]
 		ran, ok := ranFor(w, now)
@@ -73,7 +76,7 @@ func Of(works []api.Workload, devices []api.Device, now time.Time) []Advice {
 		}
 		k := key{w.User, w.Spec.Queue, Kind(&w.Spec), w.Spec.Share, w.Spec.Devices}
 		if kinds[k] == nil {
-			kinds[k] = &Advice{Name: k.name, User: k.user, Queue: k.queue, Share: k.share, Devices: k.devices}
+			kinds[k] = &runs{Advice: Advice{Name: k.name, User: k.user, Queue: k.queue, Share: k.share, Devices: k.devices}}
 		}
 		kinds[k].add(w, ran, byUUID)
 	}
@@ -81,7 +84,7 @@ func Of(works []api.Workload, devices []api.Device, now time.Time) []Advice {
 	for _, a := range kinds {
 		if time.Duration(a.Ran) >= Enough {
 			a.conclude(devices)
-			all = append(all, *a)
+			all = append(all, a.Advice)
 		}
 	}
 	slices.SortFunc(all, func(a, b Advice) int {
@@ -104,7 +107,7 @@ func ranFor(w *api.Workload, now time.Time) (time.Duration, bool) {
 }
 
 // add counts a run.
-func (a *Advice) add(w *api.Workload, ran time.Duration, devices map[string]api.Device) {
+func (a *runs) add(w *api.Workload, ran time.Duration, devices map[string]api.Device) {
 	a.Runs++
 	a.Ran += api.Duration(ran)
 	var used time.Duration
@@ -123,7 +126,7 @@ func (a *Advice) add(w *api.Workload, ran time.Duration, devices map[string]api.
 }
 
 // conclude finds what to ask for.
-func (a *Advice) conclude(devices []api.Device) {
+func (a *runs) conclude(devices []api.Device) {
 	a.Use, a.Ask = rate(a.used, a.held), a.Share
 	compute := up(a.MostUse*(100+spare)/100, fine)
 	a.Ask.Compute.Floor = min(a.Share.Compute.Floor, max(compute, fine))

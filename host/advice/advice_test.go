@@ -48,16 +48,8 @@ func TestOf(t *testing.T) {
 		Ask:  api.Share{Compute: api.Compute{Floor: 550, Ceiling: 1000}, Memory: api.Memory{Floor: api.Amount{Bytes: 22 * gib}, Ceiling: api.Amount{Bytes: 60 * gib}}},
 		Fits: []string{"A10", "A100"},
 	}}
-	if len(got) != 1 || !reflect.DeepEqual(public(got[0]), want[0]) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
-	}
-}
-
-// public is an advice without what only its making needs.
-func public(a advice.Advice) advice.Advice {
-	return advice.Advice{
-		Name: a.Name, User: a.User, Queue: a.Queue, Share: a.Share, Devices: a.Devices, Runs: a.Runs, Ran: a.Ran, Use: a.Use, MostUse: a.MostUse, MostMemory: a.MostMemory,
-		Idle: a.Idle, IdleMemory: a.IdleMemory, Ask: a.Ask, Fits: a.Fits,
 	}
 }
 

@@ -87,7 +87,7 @@ func TestUpgrade(t *testing.T) {
 func sourceOf(t *testing.T, revision string) string {
 	t.Helper()
 	if said, err := exec.CommandContext(t.Context(), "git", "-C", root, "rev-parse", "--verify", "--quiet", revision+"^{commit}").CombinedOutput(); err != nil {
-		t.Skipf("this repository has no %s to upgrade from (%v %s); fetch its history, or give another by -upgrade.from", revision, err, said)
+		t.Fatalf("this repository has no %s to upgrade from (%v %s); fetch its history, or give another by -upgrade.from", revision, err, said)
 	}
 	folder := t.TempDir()
 	unpack := exec.CommandContext(t.Context(), "bash", "-c", `set -o pipefail; git -C "$0" archive "$1" | tar -x -C "$2"`, root, revision, folder)
