@@ -33,7 +33,7 @@ import (
 var (
 	chaosEach    = flag.Int("chaos.each", 1, "how often the test of chaos kills at each named point")
 	chaosSeed    = flag.Uint64("chaos.seed", 1, "seed of the test of chaos")
-	chaosFor     = flag.Duration("chaos.for", 0, "how long the test of chaos may go on: then it fails, and says how often each point was reached; 0: 2 minutes, and then it is content")
+	chaosFor     = flag.Duration("chaos.for", 0, "how long the test of chaos may go on: then it fails, and says how often each point was reached; 0: a minute, and then it is content")
 	chaosPoint   = flag.String("chaos.points", "", "only the points that this regular expression matches are aimed at; all others are met by chance")
 	chaosAtATime = flag.Int("chaos.worlds", 1, "how many worlds of the test of chaos there are at a time; go test's -parallel bounds it too")
 )
@@ -86,7 +86,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	points := slices.DeleteFunc(chaosPoints(t), func(point string) bool { return !aimed.MatchString(point) })
-	end := time.Now().Add(cmp.Or(*chaosFor, 2*time.Minute))
+	end := time.Now().Add(cmp.Or(*chaosFor, time.Minute))
 	t.Run("worlds", func(group *testing.T) {
 		for i := range *chaosAtATime {
 			group.Run(fmt.Sprint(i), func(one *testing.T) {
