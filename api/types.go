@@ -450,6 +450,20 @@ type Plan struct {
 	Delays  []PlanDelay `json:"delays,omitempty"`
 	Delayed int         `json:"delayed,omitempty"` // how many are delayed; the first 16 of them are in Delays
 	Notes   []string    `json:"notes,omitempty"`   // limits that this server does not hold
+	Use     *PlanUse    `json:"use,omitempty"`     // what it may be expected to use; nil: too little is known
+}
+
+// PlanUse is what work like a workload used of each of its devices: a guess by what was. The middle of the runs, and from and to, between which eight in ten
+// of what is predicted so come.
+type PlanUse struct {
+	Like        string `json:"like"`    // what the work was
+	Runs        int    `json:"runs"`    // how many of them are counted
+	Compute     Milli  `json:"compute"` // the mean over a run
+	ComputeFrom Milli  `json:"computeFrom"`
+	ComputeTo   Milli  `json:"computeTo"`
+	Memory      Bytes  `json:"memory"` // the most that a run held at once
+	MemoryFrom  Bytes  `json:"memoryFrom"`
+	MemoryTo    Bytes  `json:"memoryTo"`
 }
 
 // PlanEvict is a workload that would be evicted.

@@ -103,6 +103,10 @@ func TestTables(t *testing.T) {
 				f.plan = api.Plan{
 					Phase: api.Starting, Message: "on device 0 (H200), with 0.50 of compute and 10Gi of memory as its own", Node: "here",
 					Promise: "its time limit is over before big, the first in line, starts at the latest (2026-11-20 15:30:00)",
+					Use: &api.PlanUse{
+						Like: "this user's work of that name and shape", Runs: 12, Compute: 300, ComputeFrom: 90, ComputeTo: 410,
+						Memory: 9 << 30, MemoryFrom: 8 << 30, MemoryTo: 12 << 30,
+					},
 				}
 			}
 			got := f.command(strings.Fields(line)...)

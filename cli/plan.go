@@ -12,8 +12,9 @@ import (
 )
 
 const planLong = `Say what would happen if a program were submitted now, and submit nothing: whether it would start at once and where, or why it would
-wait, at which place in line, until when at the latest, who would be evicted for it, and whose start would come later. It takes the
-flags of "submit" and is refused as that is. The program may be left out. What is true now need not be true when it is submitted.`
+wait, at which place in line, until when at the latest, who would be evicted for it, whose start would come later, and what work like it
+used before, where that is known. It takes the flags of "submit" and is refused as that is. The program may be left out. What is true
+now need not be true when it is submitted.`
 
 func (c *invocation) planCommand() *cobra.Command {
 	var flags workloadFlags
@@ -75,6 +76,11 @@ func (c *invocation) showPlan(plan api.Plan, wide bool) error {
 		out.paint(name, one.Workload+": "+one.Reason, yellow)
 	}
 	out.add("  Promise", plan.Promise)
+	if use := plan.Use; use != nil {
+		out.add("  Likely use", fmt.Sprintf("%s of each device (%s to %s), and %s of its memory at the most (%s to %s), by %s of %s",
+			percent(&use.Compute), percent(&use.ComputeFrom), percent(&use.ComputeTo), size(use.Memory), size(use.MemoryFrom), size(use.MemoryTo),
+			plural(use.Runs, "run"), use.Like))
+	}
 	c.addDelays(&out, plan)
 	out.paint("  Notes", strings.Join(plan.Notes, "\n"), yellow)
 	return out.write(c.Out, c.style())

@@ -21,11 +21,16 @@ type simSharing struct {
 const made = "made"
 
 func (s *simSharing) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.interference, "interference", "", "of jobs: how programs slow each other on a device, a file of pairs as measured with Lucid with single_data.csv beside it; "+made+": without a file")
-	cmd.Flags().StringVar(&s.duty, "duty", "", "of jobs: how busy services keep a device over time, Alibaba's file pod_gpu_duty_cycle_anon.tar.gz with that of the memory beside it; "+made+": without a file")
+	s.files(cmd)
 	cmd.Flags().DurationVar(&s.horizon, "horizon", 0, "of jobs: end the run after so long, with what runs and waits then; 0: when all have ended")
 	cmd.Flags().BoolVar(&s.own, "own", false, "of jobs: each has whole devices for itself, whatever it asks for: to compare with")
 	cmd.Flags().Float64Var(&s.use, "use", 0, "of jobs: start only what keeps busy, with all on its node, at most this part of its devices, by what each does alone; 0: no limit")
+}
+
+// files are the flags that say what is known of programs and services.
+func (s *simSharing) files(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.interference, "interference", "", "of jobs: how programs slow each other on a device, a file of pairs as measured with Lucid with single_data.csv beside it; "+made+": without a file")
+	cmd.Flags().StringVar(&s.duty, "duty", "", "of jobs: how busy services keep a device over time, Alibaba's file pod_gpu_duty_cycle_anon.tar.gz with that of the memory beside it; "+made+": without a file")
 }
 
 // options are what all runs have in common.

@@ -70,7 +70,11 @@ func (e *Engine) ended(ev Ended) bool {
 	if t == nil {
 		return false
 	}
+	if err := validUsed(ev.Used); err != nil {
+		return e.reject(ev.ID, "invalid", "task %d of workload %s: %v", ev.Task, ev.ID, err)
+	}
 	w := t.w
+	w.addUsed(t, ev.Used)
 	e.fleet.ForgetRefusal(0, t.node)
 	delete(e.pending, t.evict)
 	e.endResize(t)

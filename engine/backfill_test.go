@@ -120,7 +120,7 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 			live(Submit{At: At{next}, Workload: p.Workload})
 		default:
 			delete(ends, id)
-			live(Ended{At{next}, id, 0})
+			live(Ended{At{next}, id, 0, nil})
 		}
 	}
 	return started

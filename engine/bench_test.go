@@ -73,7 +73,7 @@ func (x *bench) endOne() {
 	id := x.running[i]
 	x.running[i] = x.running[len(x.running)-1]
 	x.running = x.running[:len(x.running)-1]
-	x.step(Ended{At{x.now}, id, 0})
+	x.step(Ended{At{x.now}, id, 0, nil})
 }
 
 func (x *bench) report() {

@@ -105,6 +105,10 @@ func exact(event Event) error {
 		if i := slices.IndexFunc(ev.Grants, func(g GrantUsage) bool { return g.Memory < 0 }); i >= 0 {
 			return fmt.Errorf("grant %s holds less than no memory", ev.Grants[i].UID)
 		}
+	case Ended:
+		if u := ev.Used; u != nil && (u.Compute < 0 || u.Memory < 0) {
+			return fmt.Errorf("task %d of workload %s has used less than nothing", ev.Task, ev.ID)
+		}
 	case QueueSet:
 		return exactQueue(ev.Queue)
 	case PolicySet:

@@ -139,6 +139,13 @@ type Ended struct {
 	At
 	ID   string `json:"id"`
 	Task int    `json:"task"`
+	Used *Used  `json:"used,omitempty"` // nil: its host does not know
+}
+
+// Used is what a task used of each of its devices from its start to its end.
+type Used struct {
+	Compute api.Milli `json:"compute"` // the mean over the time and the devices; 0 to the whole device
+	Memory  api.Bytes `json:"memory"`  // the most that it held at once of one of them; 0 to 2^50
 }
 
 // Usage says how much memory grants hold now: what their processes may hold without asking, whatever they use of it. The books

@@ -117,6 +117,7 @@ func (e *Engine) taskEnded(w *workload, willing bool) {
 		return
 	}
 	e.learn(base)
+	e.learnUse(base)
 	base.queue.Holds--
 	e.forget(base)
 }

@@ -28,7 +28,7 @@ func wholes(id string, tasks, most int) Workload {
 // TestElasticAdopted: what a host finds running after a restart has the replicas, with their numbers, that it had.
 func TestElasticAdopted(t *testing.T) {
 	before := elasticWorld(t, 4, wholes("e", 2, 5))
-	before.step(Ended{before.at(), "e", 2}) // of its own accord: it grows no more
+	before.step(Ended{before.at(), "e", 2, nil}) // of its own accord: it grows no more
 	grants := before.engine.Grants("e")
 	after := newWorld(t, Config{FirstAction: 100})
 	after.step(NodeSet{At: after.at(), Node: "n1", Devices: devices("n1", 5, "big", 8*gi), Resources: []Resource{{"cpu", 9}}})

@@ -41,7 +41,8 @@ type Engine struct {
 	placer *place.Placer
 	queues *queue.Tree
 
-	predictor *predict.Predictor
+	predictor *predict.Predictor // of durations
+	uses      *predict.Uses
 
 	work     map[string]*workload
 	line     *ordered.List[*workload] // all that wait, in their order
@@ -93,6 +94,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		queues: queue.New(),
 
 		predictor: predict.New(predict.Config{}),
+		uses:      predict.NewUses(predict.Config{}),
 
 		work:   map[string]*workload{},
 		line:   ordered.New(before),

@@ -58,7 +58,7 @@ func (l *lookout) look(look func(a *ahead)) {
 	if err != nil {
 		panic("engine: its own state cannot be read: " + err.Error()) // a defect, not a condition
 	}
-	copied.predictor = l.predictor // no look ahead learns
+	copied.predictor, copied.uses = l.predictor, l.uses // no look ahead learns
 	copied.ahead = &ahead{e: copied, promises: map[*workload]Promise{}}
 	copied.now = max(copied.now, l.at)
 	copied.Step(Tick{At{copied.now}})

@@ -45,7 +45,7 @@ func TestScoredPlacementIsRestored(t *testing.T) {
 			k := draw(len(running))
 			id := running[k]
 			running = append(running[:k], running[k+1:]...)
-			for _, a := range step(Ended{At{Time(i)}, id, 0}) {
+			for _, a := range step(Ended{At{Time(i)}, id, 0, nil}) {
 				t.Fatalf("unexpected %+v", a)
 			}
 		}

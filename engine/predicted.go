@@ -12,8 +12,10 @@ import (
 // Past is work that ended before the engine knew of it, or while it was away: predictions learn from it.
 type Past struct {
 	Workload Workload `json:"workload"`
-	Ago      Time     `json:"ago"` // µs since it ended; 0 to 2^60
-	Ran      Time     `json:"ran"` // µs from its start to its end; 0 to 2^60
+	Ago      Time     `json:"ago"`               // µs since it ended; 0 to 2^60
+	Ran      Time     `json:"ran"`               // µs from its start to its end; 0 to 2^60
+	Stopped  bool     `json:"stopped,omitempty"` // it did not end by itself: what it used counts, how long it ran does not
+	Used     *Used    `json:"used,omitempty"`    // nil: not known
 }
 
 // Learn has predictions learn from past work, the longest ago first. It starts nothing.
@@ -34,7 +36,13 @@ func (e *Engine) learnPast(ev Learn) bool {
 	}
 	for i := range ev.Past {
 		p := &ev.Past[i]
-		e.predictor.Learn(PredictedBy(&p.Workload), int64(p.Ran), int64(e.now-p.Ago))
+		work := PredictedBy(&p.Workload)
+		if !p.Stopped {
+			e.predictor.Learn(work, int64(p.Ran), int64(e.now-p.Ago))
+		}
+		if p.Used != nil {
+			e.uses.Learn(work, predict.Use{Compute: int64(p.Used.Compute), Memory: int64(p.Used.Memory)}, int64(e.now-p.Ago))
+		}
 	}
 	return false
 }
@@ -42,6 +50,9 @@ func (e *Engine) learnPast(ev Learn) bool {
 func validPast(p *Past) error {
 	if p.Ago < 0 || p.Ago > maxPast || p.Ran < 0 || p.Ran > maxPast {
 		return fmt.Errorf("workload %s cannot have ended %d µs ago and run for %d µs: both are from 0 to %d", p.Workload.ID, p.Ago, p.Ran, maxPast)
+	}
+	if err := validUsed(p.Used); err != nil {
+		return fmt.Errorf("workload %s: %w", p.Workload.ID, err)
 	}
 	return validShare(p.Workload.Share)
 }

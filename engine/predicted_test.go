@@ -130,7 +130,7 @@ func TestGangIsLearnedWhole(t *testing.T) {
 		}
 		for task := range 2 {
 			w.now += 10 * second
-			w.step(Ended{w.at(), gang.ID, task})
+			w.step(Ended{w.at(), gang.ID, task, nil})
 		}
 	}
 	next := annsWork("next", "gang")

@@ -192,7 +192,7 @@ func (g *generator) holding() []Ended {
 	for _, w := range g.world.engine.byID() {
 		for _, t := range w.tasks {
 			if t.live() {
-				all = append(all, Ended{g.world.at(), w.ID, t.number()})
+				all = append(all, Ended{g.world.at(), w.ID, t.number(), nil})
 			}
 		}
 	}
@@ -241,7 +241,9 @@ func (g *generator) event() Event {
 		}
 	case kind <= 9:
 		if tasks := g.holding(); len(tasks) > 0 {
-			return rapid.SampledFrom(tasks).Draw(g.t, "task")
+			ev := rapid.SampledFrom(tasks).Draw(g.t, "task")
+			ev.Used = g.used(!g.tame)
+			return ev
 		}
 	case kind <= 13:
 		if open := e.Unanswered(); len(open) > 0 {
@@ -251,7 +253,7 @@ func (g *generator) event() Event {
 		if tasks := g.holding(); len(tasks) > 0 {
 			t := rapid.SampledFrom(tasks).Draw(g.t, "task")
 			if !g.tame || !e.task(t.ID, t.Task).started {
-				return Started(t)
+				return Started{t.At, t.ID, t.Task}
 			}
 		}
 	case kind == 15 && !g.tame:
@@ -273,12 +275,26 @@ func (g *generator) event() Event {
 	return g.submit()
 }
 
+// used is what a task used; half of them do not say. Where it may be wrong, it is now and then what none can use.
+func (g *generator) used(wrong bool) *Used {
+	if g.int("says use", 0, 1) == 0 {
+		return nil
+	}
+	u := &Used{api.Milli(g.int("used", 0, 10) * 100), api.Bytes(g.int("peak", 0, 9)) * gi}
+	if wrong && g.int("wrong", 0, 19) == 0 {
+		u.Compute = api.WholeDevice + 1
+	}
+	return u
+}
+
 // past is of work that ended before, or after, what was learned already.
 func (g *generator) past(at At) Learn {
 	ev := Learn{At: at}
 	for range g.int("past", 1, 3) {
 		of := g.submit().Workload
-		ev.Past = append(ev.Past, Past{Workload: of, Ago: Time(g.int("ago", 0, 4)) * second, Ran: Time(g.int("ran", 0, 9)) * second})
+		ev.Past = append(ev.Past, Past{
+			Workload: of, Ago: Time(g.int("ago", 0, 4)) * second, Ran: Time(g.int("ran", 0, 9)) * second, Stopped: g.int("stopped", 0, 3) == 0, Used: g.used(false),
+		})
 	}
 	slices.SortStableFunc(ev.Past, func(a, b Past) int { return cmp.Compare(b.Ago, a.Ago) })
 	return ev

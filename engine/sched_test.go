@@ -30,13 +30,13 @@ import (
 //	      and its roles one a line of input: role NAME [tasks=N] [gpu=SHARE] [mem=SHARE] [weight=N] [devices=N] [model=M] [cpu=N] [class=C]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
-//	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N]
+//	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N] [used=PART] [peak=SIZE]
 //	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended
-//	finish ID           all tasks of ID end
+//	finish ID [used=PART] [peak=SIZE]   all tasks of ID end, each of which used so much of its devices
 //	advance TIME        time passes; ticks come when the engine wants them
 //	restore             go on with an engine restored from a snapshot · replay: and with one replayed from the log
-//	why ID · books · line · queues · moved · shares (of queues: compute/memory/shares) · check (as submit)
+//	why ID · books · line · queues · moved · shares (of queues: compute/memory/shares) · check (as submit) · use (as submit)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/sched", func(t *testing.T, path string) {
 		w := newWorld(t, Config{})
@@ -56,7 +56,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 	case "settle":
 		return orNothing(show(w.settle()))
 	case "finish":
-		return orNothing(show(w.finish(a.word(0))))
+		return orNothing(show(w.finishUsed(a.word(0), a.used())))
 	case "advance":
 		return orNothing(show(w.advance(Time(a.duration(a.word(0))))))
 	case "restore":
@@ -98,6 +98,13 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s: holds %s, due %s, borrowed %s, at risk %s, lent %s\n", q.Name, useText(q.Use), useText(q.Fair), useText(q.Borrowed), useText(q.AtRisk), useText(q.Lent))
 		}
 		return b.String()
+	case "use":
+		said, ok := w.engine.PredictUse(new(a.workload()))
+		if !ok {
+			return "too little is known"
+		}
+		return fmt.Sprintf("%s (%s to %s) of each device and %s (%s to %s), as %s", api.Milli(said.Compute.Median), api.Milli(said.Compute.Low), api.Milli(said.Compute.High),
+			api.Bytes(said.Memory.Median), api.Bytes(said.Memory.Low), api.Bytes(said.Memory.High), said.Compute.Like)
 	case "check":
 		if err := w.engine.Check(a.workload()); err != nil {
 			return err.Error()
@@ -170,7 +177,7 @@ func (w *world) event(a args) Event {
 		}
 		return ev
 	case "ended":
-		return Ended{w.at(), a.word(0), a.number("task", "0")}
+		return Ended{w.at(), a.word(0), a.number("task", "0"), a.used()}
 	}
 	a.d.Fatalf(a.t, "unknown command %s", a.d.Cmd)
 	return nil
@@ -386,6 +393,14 @@ func (a args) workload() Workload {
 		w.Roles = append(w.Roles, Role{Name: one.ID, Tasks: one.Tasks, Devices: one.Devices, Share: one.Share, Model: one.Model, Resources: one.Resources, Feasibility: one.Feasibility})
 	}
 	return w
+}
+
+// used is what a task used; nil where nothing is said of it.
+func (a args) used() *Used {
+	if a.text("used", "")+a.text("peak", "") == "" {
+		return nil
+	}
+	return &Used{parsed(a, api.ParseMilli, a.text("used", "0")), parsed(a, api.ParseBytes, a.text("peak", "0"))}
 }
 
 func (a args) change(w *world) Change {

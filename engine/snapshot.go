@@ -35,9 +35,10 @@ type savedEngine struct {
 	Workloads []savedWorkload `json:"workloads"`
 	Seen      *place.Seen     `json:"seen,omitempty"` // by the placement policy
 
-	Learned []predict.Learned `json:"learned,omitempty"` // by predictions
-	Wide    predict.Wide      `json:"wide,omitzero"`     // their intervals
-	Moving  *savedMoving      `json:"moving,omitempty"`
+	Learned    []predict.Learned   `json:"learned,omitempty"`    // of durations
+	Wide       predict.Wide        `json:"wide,omitzero"`        // how wide the intervals of these are
+	LearnedUse *predict.LearnedUse `json:"learnedUse,omitempty"` // of use
+	Moving     *savedMoving        `json:"moving,omitempty"`
 }
 
 type savedWorkload struct {
@@ -61,6 +62,14 @@ type savedWorkload struct {
 	Stays     Time               `json:"stays,omitempty"`
 	Said      *predict.Quantiles `json:"said,omitempty"` // of how long it runs, when it began
 	To        []string           `json:"to,omitempty"`
+	Used      *savedUse          `json:"used,omitempty"`
+}
+
+// savedUse is what those tasks of a workload used that are over.
+type savedUse struct {
+	Compute int64 `json:"compute"` // thousandths of a device, summed up over devices
+	Memory  int64 `json:"memory"`
+	Devices int64 `json:"devices"`
 }
 
 type savedTask struct {
@@ -99,7 +108,7 @@ type savedResizing struct {
 // Snapshot is the whole state: Restore makes an engine of it that answers every later event as this one would.
 func (e *Engine) Snapshot() []byte {
 	saved := e.state()
-	saved.Learned, saved.Wide = e.predictor.Export(), e.predictor.Wide()
+	saved.Learned, saved.Wide, saved.LearnedUse = e.predictor.Export(), e.predictor.Wide(), e.uses.Export()
 	body := saved.text()
 	return append(fmt.Appendf(nil, "%s%08x\n", snapshotHeader, crc32.Checksum(body, castagnoli)), body...)
 }
@@ -135,6 +144,9 @@ func (e *Engine) save(w *workload) savedWorkload {
 	}
 	r := w.rarely()
 	s.Stays, s.To, s.Until = r.stays, r.to, r.sparedUntil
+	if r.used != (savedUse{}) {
+		s.Used = &r.used
+	}
 	s.Final = w.replicas != nil && w.replicas.final
 	if w.refused != nil {
 		s.Refusals = w.refused.times
@@ -229,6 +241,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 	if e.predictor, err = predict.Import(predict.Config{}, s.Learned, s.Wide); err != nil {
 		return nil, err
 	}
+	if e.uses, err = predict.ImportUses(predict.Config{}, s.LearnedUse); err != nil {
+		return nil, err
+	}
 	for _, q := range s.Queues {
 		if err := e.queues.Set(q); err != nil {
 			return nil, err
@@ -258,8 +273,13 @@ func (e *Engine) load(s *savedWorkload) error {
 		e.joinPlan(w.plan).w = w
 		e.planned++
 	}
-	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 {
-		w.rare = &rare{s.Stays, s.To, s.Until}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil {
+		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until}
+	}
+	if s.Used != nil {
+		if w.rare.used = *s.Used; !w.rare.used.valid() {
+			return fmt.Errorf("workload %s has used %+v, which no tasks can", w.ID, *s.Used)
+		}
 	}
 	if s.Until != 0 {
 		e.sparing[w] = true

@@ -323,7 +323,7 @@ func (w *world) goOn() {
 	for _, one := range w.engine.byID() {
 		for _, t := range one.tasks {
 			if t.live() && t.evicting {
-				w.step(Ended{w.at(), one.ID, t.number()})
+				w.step(Ended{w.at(), one.ID, t.number(), nil})
 				w.answerAll()
 			}
 		}
@@ -341,7 +341,7 @@ func (w *world) answerAll() {
 					w.step(Started{w.at(), a.Workload, p.Task})
 				}
 			case Evict:
-				w.step(Ended{w.at(), a.Workload, a.Task})
+				w.step(Ended{w.at(), a.Workload, a.Task, nil})
 			}
 		}
 		w.step(Tick{w.at()})
@@ -386,7 +386,7 @@ func (w *world) runOut(waiting []string, ends func(*task) Time, coming ...Event)
 			return starts
 		case end <= next:
 			w.now = max(w.now, end)
-			w.step(Ended{w.at(), t.w.ID, t.number()})
+			w.step(Ended{w.at(), t.w.ID, t.number(), nil})
 			w.answerAll()
 		default:
 			w.now = max(w.now, next)

@@ -141,18 +141,21 @@ func (w *world) settle() []Action {
 					all = append(all, w.step(Started{w.at(), a.Workload, p.Task})...)
 				}
 			case Evict:
-				all = append(all, w.step(Ended{w.at(), a.Workload, a.Task})...)
+				all = append(all, w.step(Ended{w.at(), a.Workload, a.Task, nil})...)
 			}
 		}
 	}
 	return all
 }
 
-// finish ends all tasks of a workload.
-func (w *world) finish(id string) []Action {
+// finish ends all tasks of a workload, which used nobody knows what.
+func (w *world) finish(id string) []Action { return w.finishUsed(id, nil) }
+
+// finishUsed ends all tasks of a workload, each of which used so much.
+func (w *world) finishUsed(id string, used *Used) []Action {
 	var all []Action
 	for _, p := range w.engine.Grants(id) {
-		all = append(all, w.step(Ended{w.at(), id, p.Task})...)
+		all = append(all, w.step(Ended{w.at(), id, p.Task, used})...)
 	}
 	return all
 }

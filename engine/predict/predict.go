@@ -1,4 +1,4 @@
-// Package predict tells from work that has ended how long work runs.
+// Package predict tells from work that has ended how long work runs, and what it uses (type Uses).
 //
 // What is learned is kept by likeness: of the same user, name and shape; of the same user and shape; of the same user; of the same
 // queue; of all. A question is answered by the narrowest likeness of which enough is known. Of each the last Samples figures are kept,
@@ -42,9 +42,9 @@ type Work struct {
 	Queue string
 }
 
-// Quantiles are a prediction.
+// Quantiles are a prediction: of a duration, in µs from a start to its end, or of use.
 type Quantiles struct {
-	Low, Median, High int64    // µs from its start to its end, Low ≤ Median ≤ High
+	Low, Median, High int64    // Low ≤ Median ≤ High
 	Like              Likeness // of the work that they are of
 	Samples           int      // how many figures they are of
 }

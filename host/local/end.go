@@ -316,7 +316,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	})
 	if held {
 		h.placed(w)
-		h.step(engine.Ended{At: h.time(), ID: w.gang(), Task: w.number()})
+		h.step(engine.Ended{At: h.time(), ID: w.gang(), Task: w.number(), Used: usedBy(w.now)})
 		h.endUnseen(w)
 	}
 	if stop := w.keep.Stop; spec.Requeue && stop != nil && stop.Outcome == api.Evicted && (how.outcome == api.Evicted || how.outcome == api.Failed) {

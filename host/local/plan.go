@@ -85,7 +85,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 		}
 		out.Unblock = "those that would be evicted ending"
 	}
-	out.Promise = h.promise(&plan)
+	out.Promise, out.Use = h.promise(&plan), h.likelyUse(w)
 	out.Delayed = plan.Delayed
 	for _, one := range plan.Delays {
 		delay := api.PlanDelay{Workload: h.nameOf(one.ID), From: h.wall(one.From).UTC()}
@@ -96,6 +96,19 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 		out.Delays = append(out.Delays, delay)
 	}
 	return out, nil
+}
+
+// likelyUse is what a workload may be expected to use; nil: too little is known.
+func (h *Host) likelyUse(w *work) *api.PlanUse {
+	said, ok := h.engine.PredictUse(new(engineWorkload(w)))
+	if !ok {
+		return nil
+	}
+	return &api.PlanUse{
+		Like: said.Compute.Like.String(), Runs: said.Compute.Samples,
+		Compute: api.Milli(said.Compute.Median), ComputeFrom: api.Milli(said.Compute.Low), ComputeTo: api.Milli(said.Compute.High), //nolint:gosec // at most a whole device
+		Memory: api.Bytes(said.Memory.Median), MemoryFrom: api.Bytes(said.Memory.Low), MemoryTo: api.Bytes(said.Memory.High),
+	}
 }
 
 // planEvictions are those that a plan of reclaim or preemption would evict, each once.

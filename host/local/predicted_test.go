@@ -15,6 +15,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/predict"
+	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/store"
 )
 
@@ -145,5 +146,70 @@ func TestEndedMeanwhileIsLearnedAsItRan(t *testing.T) {
 	}
 	if got.Samples != len(works) || !known || got.High > (50*time.Minute).Microseconds() {
 		t.Errorf("what ran for a moment, an hour before a server came back, is predicted to run for %+v µs (%v)", got, known)
+	}
+}
+
+// What was metered of work tells what its like use, also to a daemon that begins later, and also where it was stopped.
+func TestMetersTellTheFuture(t *testing.T) {
+	s := newSite(t, nil)
+	ctx := context.Background()
+	s.agent.used = func(grant node.Grant) node.Usage {
+		return node.Usage{Grant: grant, Held: 1000 * time.Hour, MemPeak: 3 << 30}
+	}
+	for i := range 4 {
+		asked := spec("0.25..1", "sleep 1000")
+		asked.Name = fmt.Sprint("serve-", i)
+		s.submit(asked)
+		s.running(asked.Name)
+		if _, err := s.Stop(ctx, me, asked.Name, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.ended(asked.Name)
+	}
+	like := engine.Workload{User: me.Name, Tasks: 1, Devices: 1}
+	says := func() (got predict.Expected, known bool) {
+		if err := s.look(ctx, func() { got, known = s.engine.PredictUse(&like) }); err != nil {
+			t.Fatal(err)
+		}
+		return got, known
+	}
+	plan, err := s.Plan(ctx, me, spec("0.25..1", "sleep 1000"))
+	want := api.PlanUse{Like: predict.SameShape.String(), Runs: 4, Compute: api.WholeDevice, ComputeFrom: api.WholeDevice, ComputeTo: api.WholeDevice, Memory: 3 << 30, MemoryFrom: 3 << 30, MemoryTo: 3 << 30}
+	if err != nil || plan.Use == nil || *plan.Use != want {
+		t.Errorf("its like is planned to use %+v, %v", plan.Use, err)
+	}
+	before, known := says()
+	if !known || before.Compute.Samples != 4 || before.Compute.Median != int64(api.WholeDevice) || before.Memory.Median != 3<<30 {
+		t.Errorf("it is predicted to use %+v (%v)", before, known)
+	}
+	s.restart()
+	if after, known := says(); !known || after != before {
+		t.Errorf("after a restart %+v (%v), before %+v", after, known, before)
+	}
+}
+
+func TestWhatIsNotKnownIsNotLearned(t *testing.T) {
+	began := time.Now()
+	ended := began.Add(10 * time.Second)
+	work := func(change func(status *api.WorkloadStatus)) api.Workload {
+		w := api.Workload{Status: api.WorkloadStatus{Started: &began, Ended: &ended, Usage: []api.Usage{
+			{DeviceTime: time.Second, MemoryPeak: 1 << 60, Enforced: true}, {DeviceTime: 4 * time.Second, MemoryPeak: 5, Enforced: true},
+		}}}
+		change(&w.Status)
+		return w
+	}
+	if got := usedBy(work(func(*api.WorkloadStatus) {})); got == nil || *got != (engine.Used{Compute: 250, Memory: mostUsed}) {
+		t.Errorf("it used %+v", got)
+	}
+	for what, change := range map[string]func(status *api.WorkloadStatus){
+		"it never ran":           func(status *api.WorkloadStatus) { status.Started = nil },
+		"it has no meters":       func(status *api.WorkloadStatus) { status.Usage = nil },
+		"its share was not held": func(status *api.WorkloadStatus) { status.Usage[1].Enforced = false },
+		"the clock was set back": func(status *api.WorkloadStatus) { status.Ended = new(began.Add(-time.Second)) },
+		"it ran for no time":     func(status *api.WorkloadStatus) { status.Ended = &began },
+	} {
+		if got := usedBy(work(change)); got != nil {
+			t.Errorf("%s, and it used %+v", what, got)
+		}
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
-// Predictions say how well durations were predicted on a trace: each when its job came, from those that had ended by then, with every job
-// running from its coming.
+// Predictions say how well durations and use were predicted on a trace: each when its job came, from those that had ended by then, with every job
+// running from its coming, alone on its devices.
 type Predictions struct {
 	Trace string      `json:"trace"`
 	Jobs  int         `json:"jobs"`
 	Rows  []Predictor `json:"predictors"` // all predictions; then by likeness; then what they are to be compared with
+
+	Use []UsePredictor `json:"use,omitempty"` // the same of compute and of memory; none where nothing is known of what its jobs use
 }
 
 // Predictor is how one way to predict fared. How far off a prediction is, is the larger of predicted and real over the smaller: 1 is right,
@@ -40,16 +42,18 @@ type guess struct {
 	overall, latest int64 // the median of all before, and the last of the same user; 0: there is none
 }
 
-// PredictJobs measures predictions on a trace of jobs.
-func PredictJobs(name string, t *Trace, config predict.Config) (*Predictions, error) {
+// PredictJobs measures predictions on a trace of jobs. What they use is known by what they say themselves, and by the programs and services that they
+// name, as far as these are among what is shared; nil: none is.
+func PredictJobs(name string, t *Trace, of *Sharing, config predict.Config) (*Predictions, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	guesses := guessAll(t, config)
+	use := &usePredictions{of: of, uses: predict.NewUses(config)}
+	guesses := guessAll(t, config, use)
 	if len(guesses) == 0 {
 		return nil, errors.New("the trace has no job that came after enough others had ended: give one that is longer")
 	}
-	out := &Predictions{Trace: name, Jobs: len(t.Jobs)}
+	out := &Predictions{Trace: name, Jobs: len(t.Jobs), Use: use.rows()}
 	mid := func(g *guess) int64 { return g.mid }
 	out.add("all predictions", guesses, mid, true)
 	for like := predict.SameName; like <= predict.All; like++ {
@@ -62,7 +66,7 @@ func PredictJobs(name string, t *Trace, config predict.Config) (*Predictions, er
 }
 
 // guessAll predicts each job of a trace when it comes.
-func guessAll(t *Trace, config predict.Config) []guess {
+func guessAll(t *Trace, config predict.Config, use *usePredictions) []guess {
 	p := predict.New(config)
 	last, said := map[string]int64{}, map[int]predict.Quantiles{}
 	var running ends
@@ -73,6 +77,7 @@ func guessAll(t *Trace, config predict.Config) []guess {
 			e := heap.Pop(&running).(end)
 			ended := &t.Jobs[e.job]
 			p.Learn(engine.PredictedBy(&ended.Workload), int64(ended.Duration), int64(e.at))
+			use.ends(ended, e.at)
 			if q, ok := said[e.job]; ok {
 				p.Fared(q, int64(ended.Duration))
 				delete(said, e.job)
@@ -85,6 +90,7 @@ func guessAll(t *Trace, config predict.Config) []guess {
 			continue // it never ends
 		}
 		heap.Push(&running, end{j.Submit + j.Duration, i})
+		use.comes(j)
 		q, ok := p.Predict(engine.PredictedBy(&j.Workload), -1, int64(j.Submit))
 		if !ok {
 			continue

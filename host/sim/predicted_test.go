@@ -34,7 +34,7 @@ func recurring(jobs int) *Trace {
 }
 
 func TestPredictJobs(t *testing.T) {
-	out, err := PredictJobs("recurring", recurring(400), predict.Config{})
+	out, err := PredictJobs("recurring", recurring(400), nil, predict.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,65 @@ func TestPredictionsKnowNoFuture(t *testing.T) {
 	for i := range trace.Jobs {
 		trace.Jobs[i].Submit = 0
 	}
-	if _, err := PredictJobs("at once", trace, predict.Config{}); err == nil || !strings.Contains(err.Error(), "longer") {
+	if _, err := PredictJobs("at once", trace, nil, predict.Config{}); err == nil || !strings.Contains(err.Error(), "longer") {
 		t.Errorf("jobs that all come at once are predicted: %v", err)
+	}
+}
+
+// Of what jobs use is known what they say, or what their program or service does. Programs that recur are predicted as they are.
+func TestPredictUse(t *testing.T) {
+	trace, of := recurring(400), MadeSharing(1)
+	service := of.Duty.Services[0]
+	for i := range trace.Jobs {
+		switch j := &trace.Jobs[i]; i % 4 {
+		case 0:
+			j.Program = of.Interference.programs[0].Name
+		case 1:
+			j.Busy = 300
+		case 2:
+			j.Service, j.FirstSample = service.Name, i
+		}
+	}
+	out, err := PredictJobs("recurring", trace, of, predict.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]UsePredictor{}
+	for _, row := range out.Use {
+		rows[row.Of+" "+row.By] = row
+	}
+	named := predict.SameName.String()
+	if got := rows["compute by "+named]; got.Jobs < 180 || got.Off50 != 0 || got.Off90 != 0 || got.Between != 100 {
+		t.Errorf("programs that do the same each time are predicted so: %+v", got)
+	}
+	if got := rows["memory by "+named]; got.Jobs < 85 || got.Jobs > 100 || got.Off90 != 0 {
+		t.Errorf("of those that say what they keep busy alone nothing is known of memory: %+v", got)
+	}
+	if got := rows["compute by "+predict.SameShape.String()]; got.Jobs < 90 || got.Jobs > 100 || got.Off50 == 0 || got.Off50 > 5 {
+		t.Errorf("bob's service swings by a few percent: %+v", got)
+	}
+	if got, all := rows["compute all predictions"], rows["compute the median of all before"]; got.Jobs < 280 || got.Off90 >= all.Off90 || all.Between != -1 {
+		t.Errorf("predictions are off by %+v, and by the median of all by %+v", got, all)
+	}
+	if out, err = PredictJobs("recurring", recurring(400), nil, predict.Config{}); err != nil || out.Use != nil {
+		t.Errorf("of a trace that says nothing of use is predicted %+v, %v", out.Use, err)
+	}
+}
+
+// The mean of a service is that of its samples, however often they come again.
+func TestMeanOfAService(t *testing.T) {
+	duty := &Duty{Step: 10, Services: []Service{{Busy: []api.Milli{100, 200, 600}}}}
+	for _, c := range []struct {
+		first    int
+		from, to engine.Time
+	}{{0, 0, 10}, {0, 0, 11}, {1, 5, 25}, {2, 20, 20}, {0, 35, 95}, {1, 0, 1000}} {
+		var sum, samples int64
+		for at := c.from / 10; at <= max(c.from, c.to-1)/10; at++ {
+			sum += int64(duty.at(0, c.first, at*10))
+			samples++
+		}
+		if got := duty.meanOf(0, c.first, c.from, c.to); int64(got) != sum/samples {
+			t.Errorf("%+v: %d, want %d", c, got, sum/samples)
+		}
 	}
 }

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/predict"
+)
+
+func validUsed(u *Used) error {
+	if u != nil && (u.Compute < 0 || u.Compute > api.WholeDevice || u.Memory < 0 || u.Memory > maxMemory) {
+		return fmt.Errorf("use of %d thousandths and %d bytes of a device cannot be: it is 0 to 1000, and 0 to %s", int32(u.Compute), int64(u.Memory), maxMemory)
+	}
+	return nil
+}
+
+// usedMost bounds what is summed up of a workload's tasks.
+const usedMost = int64(MaxTasks) * MaxDevices
+
+func (u *savedUse) valid() bool {
+	return u.Devices >= 1 && u.Devices <= 2*usedMost && u.Compute >= 0 && u.Compute <= u.Devices*int64(api.WholeDevice) && u.Memory >= 0 && u.Memory <= int64(maxMemory)
+}
+
+// addUsed notes what a task used that is over now.
+func (w *workload) addUsed(t *task, used *Used) {
+	if used == nil || !t.started {
+		return
+	}
+	if w.base != nil {
+		w = w.base
+	}
+	w.setRarely(func(r *rare) {
+		if r.used.Devices > usedMost {
+			return // replicas came and went for so long that more of them say nothing new
+		}
+		r.used.Compute += int64(used.Compute) * int64(len(t.grants))
+		r.used.Devices += int64(len(t.grants))
+		r.used.Memory = max(r.used.Memory, int64(used.Memory))
+	})
+}
+
+// learnUse has predictions learn what a workload used whose last task just ended. Why it ended does not count, for what was stopped or evicted had used
+// as much all the same.
+func (e *Engine) learnUse(w *workload) {
+	if used := w.rarely().used; used.Devices > 0 {
+		e.uses.Learn(w.predictedBy(), predict.Use{Compute: used.Compute / used.Devices, Memory: used.Memory}, int64(e.now))
+	}
+}
+
+// PredictUse tells what a workload uses of each of its devices, live or to be submitted, by what has ended; false: too little is known.
+func (e *Engine) PredictUse(w *Workload) (predict.Expected, bool) {
+	return e.uses.Predict(PredictedBy(w), int64(e.now))
+}
