@@ -113,7 +113,7 @@ export ALIQUOT_KUBE_CACHE ?= $(CURDIR)/build/kube
 kube-setup: setup
 	@scripts/setup kube
 
-images: native ## build/images: container images for Kubernetes, made without Docker; `ctr -n k8s.io images import` takes them
+images: native examples ## build/images: container images for Kubernetes, of Aliquot and of the examples, made without Docker; `ctr -n k8s.io images import` takes each
 	@cd host/kube && $(GO) run ./images/build
 
 kube-cluster: kube-setup ## a Kubernetes of one node on this machine, built from Go modules, until Ctrl-C: needs root

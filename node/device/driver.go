@@ -25,6 +25,9 @@ var (
 	managementNames = []string{"libnvidia-ml.so.1", "libnvidia-ml.so"}
 )
 
+// LibraryNames are the SONAMEs of the driver's libraries, by which programs ask for it: over each of these the shim is laid.
+func LibraryNames() []string { return []string{computeNames[0], managementNames[0]} }
+
 // The names under which the shim, and nobody else, asks for the driver.
 const (
 	realCompute    = "libcuda-real.so.1"

@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +103,30 @@ func TestShares(t *testing.T) {
 			}
 		}
 	}
+}
+
+var shown = regexp.MustCompile(`  memory (\d+) of (\d+) MiB, compute \d+%\n +pid .*\n +\d+ +(\d+) MiB +\d+%  (\S*)\n$`)
+
+// NVML shows a share as its device: its memory, of which so much is used as its processes have, and no processes but those.
+func TestShownByNVML(t *testing.T) {
+	s := up(t, "a10x1")
+	s.must("submit", "--name", "beside", "--gpu", "0.2", "--mem", "2Gi", "--", trainer, "--seconds", "0", "--mem-mib", "512", "--progress", "0")
+	s.after("beside", unstarted...)
+	smi := filepath.Join(filepath.Dir(trainer), "smi")
+	s.must("submit", "--name", "work", "--gpu", "0.2", "--mem", "1Gi..3Gi", "--", "sh", "-c", trainer+" --seconds 0 --mem-mib 1024 --progress 0 & exec "+smi+" --every 0.5")
+	s.after("work", unstarted...)
+	eventually(t, "the share's figures", func() bool {
+		out := s.must("logs", "work", "--tail", "5")
+		found := shown.FindStringSubmatch(out)
+		if found == nil {
+			return false
+		}
+		if found[2] != "3072" || found[4] != trainer {
+			t.Fatalf("in a share with a ceiling of 3 GiB smi shows\n%s", out)
+		}
+		used, err := strconv.Atoi(found[1])
+		return err == nil && used >= 1024 && found[1] == found[3]
+	})
 }
 
 func TestLogs(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // cdiKind is the kind of CDI devices that a claim is; one device a claim, named by its UID, which is never another's.
@@ -56,7 +57,7 @@ func (c container) edits(uid string, launch node.Launch) (cdi.ContainerEdits, er
 		mount(filepath.Join(c.run, "tasks", uid), taskFolder, "ro"), mount(filepath.Join(c.run, "tasks", uid, "tel"), filepath.Join(taskFolder, "tel"), "rw"),
 	}}
 	for _, folder := range libraries {
-		for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+		for _, name := range device.LibraryNames() {
 			edits.Mounts = append(edits.Mounts, mount(filepath.Join(c.run, "lib", name), filepath.Join(folder, name), "ro"))
 		}
 	}

@@ -28,12 +28,13 @@ func TestAnnotated(t *testing.T) {
 	if claims := made.Spec.ResourceClaims; len(claims) != 1 || claims[0].Name != annotation.ClaimName || len(made.Spec.Containers[0].Resources.Claims) != 1 {
 		t.Errorf("it became %+v", made.Spec)
 	}
+	w.trains("quarter") // its template is there
 	w.refusals()
-	w.trains("quarter")
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
 	if used := w.used("quarter")["quarter"]; used > 800+tolerated || used < 800-2*tolerated {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", used)
 	}
+	w.demo()
 	w.unchanged("quarter")
 	w.queues()
 	w.allocations("quarter")

@@ -24,6 +24,7 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/images"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
@@ -31,7 +32,7 @@ import (
 var root = filepath.Join("..", "..", "..")
 
 // examples is the image of the example programs.
-const examples = "testcluster.local/examples:1"
+const examples = images.ExamplesName
 
 // world is a cluster with a node agent on its node.
 type world struct {
@@ -163,22 +164,11 @@ func (w *world) startAgentWith(environment []string, options ...string) {
 	})
 }
 
-// loadExamples makes an image of the example programs: unmodified, and without any driver.
+// loadExamples makes the image of the example programs, with the test cluster's own program in it.
 func (w *world) loadExamples() {
 	w.Helper()
-	image := testcluster.Image{Name: examples}
-	for _, name := range []string{"trainer", "hog"} {
-		w.no(image.AddProgram("/bin/"+name, filepath.Join(root, "build", "examples", name), "libcuda.so.1"))
-	}
-	// What is mounted into it needs the C library, as any image for GPUs has it.
-	mounted, err := filepath.Glob(filepath.Join(root, "native", "dist", "s*", "*.so.1"))
+	image, err := images.Examples(filepath.Join(root, "build", "examples"), filepath.Join(root, "native", "dist"))
 	w.no(err)
-	if len(mounted) == 0 {
-		w.Fatal("native/dist has no libraries: run make native")
-	}
-	for _, file := range mounted {
-		w.no(image.AddNeeds(file, "libcuda-real.so.1", "libnvidia-ml-real.so.1"))
-	}
 	image.Files["/bin/pod"] = filepath.Join(cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), "pod")
 	w.no(w.Load(w.ctx, image))
 }

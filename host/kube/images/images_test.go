@@ -14,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // made is an image of the same program, made anew in a folder of its own at another time and under another umask.
@@ -171,6 +174,41 @@ func TestKube(t *testing.T) {
 	for at := range image.Files {
 		if strings.Contains(at, "arbiter") {
 			t.Errorf("%s is in the image beside the program that carries it", at)
+		}
+	}
+}
+
+func TestExamples(t *testing.T) {
+	folder, dist := t.TempDir(), t.TempDir()
+	if _, err := Examples(folder, dist); err == nil || !strings.Contains(err.Error(), "run make examples") {
+		t.Errorf("without programs: %v", err)
+	}
+	for _, name := range exampleNames {
+		if err := os.Symlink("/usr/bin/env", filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Examples(folder, dist); err == nil || !strings.Contains(err.Error(), "run make native") {
+		t.Errorf("without native parts: %v", err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dist, "shim"), 0o755), os.Symlink("/usr/bin/env", filepath.Join(dist, "shim", "libcuda.so.1"))); err != nil {
+		t.Fatal(err)
+	}
+	image, err := Examples(folder, dist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../../deploy/demo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var demo corev1.Pod
+	if err := yaml.UnmarshalStrict(text, &demo); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range demo.Spec.Containers {
+		if one.Image != image.Name || image.Files[one.Command[0]] == "" {
+			t.Errorf("the demo runs %s of the image %s; there is %s, with %v", one.Command[0], one.Image, image.Name, image.Files)
 		}
 	}
 }

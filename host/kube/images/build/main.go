@@ -1,4 +1,5 @@
-// Command build builds aliquot-kube and makes its image, which has the native parts inside, without a Docker daemon:
+// Command build builds aliquot-kube and makes its image, which has the native parts inside, and that of the example programs, without a Docker
+// daemon:
 //
 //	go run ./images/build --out ../../build/images
 //	ctr --namespace k8s.io images import ../../build/images/aliquot-kube.tar
@@ -36,7 +37,8 @@ func build(ctx context.Context, args []string) error {
 	out := options.String("out", "../../build/images", "folder of the images' tars")
 	folder := options.String("chart", "../../deploy/chart", "the chart's folder, which says what the image is called")
 	name := options.String("name", "", "the image's name with its tag; empty: what the chart runs by default")
-	dist := options.String("native", "../../native/dist", "the native parts, as `make native` builds them: what they are linked against is put into the image")
+	dist := options.String("native", "../../native/dist", "the native parts, as `make native` builds them: what they are linked against is put into the images")
+	examples := options.String("examples", "../../build/examples", "the example programs, as `make examples` builds them")
 	if err := options.Parse(args); err != nil {
 		return err
 	}
@@ -64,24 +66,29 @@ func build(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	archive := program + ".tar"
-	digest, err := write(image, archive)
+	demo, err := images.Examples(*examples, *dist)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s\n  is in %s, digest %s\n", *name, archive, digest)
-	return nil
+	if err := write(image, program+".tar"); err != nil {
+		return err
+	}
+	return write(demo, filepath.Join(*out, "aliquot-examples.tar"))
 }
 
-// write writes an image's tar, whole or not at all.
-func write(image images.Image, archive string) (digest string, err error) {
+// write writes an image's tar, whole or not at all, and says where it is.
+func write(image images.Image, archive string) error {
 	file, err := os.Create(archive + ".new")
 	if err != nil {
-		return "", err
+		return err
 	}
-	digest, err = image.Write(file)
+	digest, err := image.Write(file)
 	if err = errors.Join(err, file.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(file.Name()))
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return digest, os.Rename(file.Name(), archive)
+	if err := os.Rename(file.Name(), archive); err != nil {
+		return err
+	}
+	fmt.Printf("%s\n  is in %s, digest %s\n", image.Name, archive, digest)
+	return nil
 }
