@@ -285,6 +285,9 @@ type QueueSpec struct {
 	// LongestRun is how long work in it, and in the queues under it, may run; 0: no bound. Work that asks for no time limit gets it as one when
 	// it is submitted, and ends by it.
 	LongestRun Duration `json:"longestRun,omitempty"`
+	// MinRun is how long work in it, and in the queues under it, runs before it is evicted for other work: by reclaim, by preemption, as a guest of a
+	// pool or to be moved. Replicas above those that elastic work is sure of go all the same. The longest of a queue and those above it counts; 0: none.
+	MinRun Duration `json:"minRun,omitempty"`
 	// Hours is how many device-hours work in it, and in the queues under it, may use of each day, week or month.
 	Hours HoursQuota `json:"hours,omitzero"`
 	// HoursSpent is told the engine by its host, and says that these are used up: nothing with a compute floor is started. What users set it to

@@ -218,6 +218,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("queue %s lets the shortest go first by %s, out of range; give 0 to %s", q.Name, q.ShortestFirst, MaxShortestFirst)
 	case q.LongestRun < 0 || q.LongestRun > 0 && q.LongestRun < LeastTimeLimit:
 		return Invalid("work in queue %s may run for %s at most, which is no time to run; give %s or more, or 0s for no bound", q.Name, q.LongestRun, LeastTimeLimit)
+	case q.MinRun < 0:
+		return Invalid("work in queue %s runs for %s before it is evicted for others, less than nothing; give for example 10m, or 0s for at once", q.Name, q.MinRun)
 	case q.Order.PriorityWorth < 0 || q.Order.PriorityWorth > MaxPriorityWorth:
 		return Invalid("a step of priority in queue %s is worth %s, out of range; give 0s to %s", q.Name, q.Order.PriorityWorth, MaxPriorityWorth)
 	}

@@ -154,8 +154,8 @@ func exactQueue(q api.QueueSpec) error {
 	if !q.Hours.Valid() {
 		return fmt.Errorf("queue %s may use %q device-hours, which is none of a day, week or month", q.Name, q.Hours)
 	}
-	if q.Order.PriorityWorth < 0 || q.LongestRun < 0 {
-		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run for less", q.Name)
+	if q.Order.PriorityWorth < 0 || q.LongestRun < 0 || q.MinRun < 0 {
+		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run, or is protected, for less", q.Name)
 	}
 	return nil
 }

@@ -74,9 +74,9 @@ func TestReclaimAgainstNaive(t *testing.T) {
 			d.take(NodeSet{at, name, devices(name, 2+i, "big", 8*gi), []Resource{{"cpu", 9}}, nil})
 		}
 		limit := rapid.SampledFrom([]*api.Quota{nil, new(api.Quota(4000))}).Draw(rt, "limit")
-		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}, Order: d.g.order()}})
-		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000, Order: d.g.order()}})
-		d.take(QueueSet{at, api.QueueSpec{Name: "other", Quota: *d.g.quota()}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "org", Quota: 4000, Limit: api.QueueAmounts{Compute: limit}, Order: d.g.order(), MinRun: d.g.minRun()}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "team", Parent: "org", Quota: 3000, Order: d.g.order(), MinRun: d.g.minRun()}})
+		d.take(QueueSet{at, api.QueueSpec{Name: "other", Quota: *d.g.quota(), MinRun: d.g.minRun()}})
 		if d.g.int("pools", 0, 2) == 0 {
 			d.take(PolicySet{at, Policy{Pools: d.g.pools()}})
 		}

@@ -71,6 +71,7 @@ type Engine struct {
 	endings int            // of these, when they were looked through last
 	settled bool           // the last pass left nothing that would start by time alone
 	moves   uint64         // counts what may make a plan possible that was not
+	guarded Time           // when the first workload may be evicted that a plan is missing by its MinRun; Never: none is missing
 	sized   queue.Amounts  // of the fleet, as of sizedAt
 	sizedAt uint64         // Changes, plus 1
 
@@ -124,6 +125,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		sparing: map[*workload]bool{},
 		plans:   map[ActionID]*plan{},
 		moving:  (*savedMoving)(nil).load(),
+		guarded: Never,
 	}
 	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {
@@ -174,7 +176,7 @@ func (e *Engine) Next() Time {
 	if e.ungrown {
 		return e.now
 	}
-	next := e.nextMoves()
+	next := min(e.nextMoves(), e.guarded)
 	if c := e.parked.Begin(); c.Valid() {
 		next = min(next, c.Value().retryAt)
 	}

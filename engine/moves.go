@@ -31,7 +31,7 @@ func (l *look) movable(v *workload) bool {
 	if v.Tasks != 1 || len(v.Roles) > 0 || v.elastic() || v.base != nil || !v.Requeue || !l.eligible(v) || !v.tasks[0].started {
 		return false
 	}
-	from := max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun))
+	from := max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun), v.guardedUntil())
 	if from > l.now {
 		l.wait(from)
 		return false

@@ -122,12 +122,42 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 		return nil
 	}
 	limited := n.refusal(w, "", 0, nil, false) != nil
-	var all []*naiveWork
+	var all, some []*naiveWork
+	first := Never
 	for _, v := range n.work {
-		if n.mayTake(w, v, limited) {
-			all = append(all, v)
+		if !n.mayTake(w, v, limited) {
+			continue
+		}
+		all = append(all, v)
+		if until := n.guardedUntil(v); until > n.now {
+			first = min(first, until)
+		} else {
+			some = append(some, v)
 		}
 	}
+	if chosen := n.cheapest(w, some); len(chosen) > 0 {
+		return chosen
+	}
+	if _, ok := n.fitsWithout(w, all); ok && first < Never && (n.guarded == 0 || first < n.guarded) {
+		n.guarded = first
+	}
+	return nil
+}
+
+// guardedUntil is when a workload has run for as long as its queue, or one above it, says before it is evicted for others.
+func (n *naive) guardedUntil(v *naiveWork) (until Time) {
+	for _, q := range n.above(v.Queue) {
+		for _, t := range v.tasks {
+			if least := Time(n.queues[q].MinRun / 1000); least > 0 && v.base == nil && !t.over && !t.evicting {
+				until = max(until, t.since+least)
+			}
+		}
+	}
+	return until
+}
+
+// cheapest is the plan that takes from these, if there is one.
+func (n *naive) cheapest(w *naiveWork, all []*naiveWork) []*naiveWork {
 	slices.SortFunc(all, func(a, b *naiveWork) int {
 		if a.base != nil && b.base != nil {
 			return lastStartedFirst(a, b)

@@ -24,6 +24,7 @@ type naive struct {
 	refused map[[2]string]bool
 	work    []*naiveWork // in the order they came
 	came    int
+	guarded Time                     // when a plan may be there that time alone keeps from being; 0: none is
 	plans   []*naivePlan             // under way, in the order they were made
 	turn    func(id string) Time     // of what waits, as the engine found it when that came: TestTurn tests how
 	used    func(queue string) int64 // decayed use now; of the work of a queue itself with a / behind its name
@@ -167,6 +168,9 @@ func (n *naive) step(event Event) string {
 		if w.retryAt > 0 && w.retryAt <= n.now {
 			w.retryAt, might = 0, true
 		}
+	}
+	if n.guarded > 0 && n.guarded <= n.now {
+		n.guarded, might = 0, true
 	}
 	if might {
 		n.schedule(&out)

@@ -164,7 +164,16 @@ func (g *generator) spec(name string) api.QueueSpec {
 		q.Models = []api.QueueModel{m}
 	}
 	q.Order = g.order()
+	q.MinRun = g.minRun()
 	return q
+}
+
+// minRun is for how long work is not evicted for others; most queues say nothing.
+func (g *generator) minRun() api.Duration {
+	if g.int("guarded", 0, 3) > 0 {
+		return 0
+	}
+	return api.Duration(g.int("min run", 1, 20)) * api.Duration(2*time.Second)
 }
 
 // order is what counts in the line of a queue; half of them say nothing.

@@ -26,7 +26,8 @@ const maxPruned = 64
 // then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
 // anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
 // in this order, of low priority where that counts in its line, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
-// Among all prefixes of that order the shortest that works is the plan, without those it works without.
+// Among all prefixes of that order the shortest that works is the plan, without those it works without. What has not run for the MinRun of its queue
+// stays; where there is no plan for that, the next look is when the first of it has.
 //
 // Plans that are under way count as carried out, what they are for as started, and what is being ended anyway as ended.
 func (p *pass) reclaim(w *workload) {
@@ -45,13 +46,17 @@ func (p *pass) reclaim(w *workload) {
 	switch {
 	case t.fits(): // when the plans under way are carried out
 	default:
-		chosen = t.cheapest(t.inTurn(candidates))
+		open, guarded := t.open(candidates)
+		chosen = t.cheapest(t.inTurn(open))
 		switch {
 		case len(chosen) > 0:
-		case t.fitsWithout(candidates):
+		case t.fitsWithout(open):
 			p.timely = true // the order of what goes changes with time
 		default:
 			w.noPlanAt = p.moves + 1
+		}
+		if len(chosen) == 0 && guarded < p.guarded && t.fitsWithout(candidates) {
+			p.guarded = guarded
 		}
 	}
 	t.putBack(0)

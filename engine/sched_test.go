@@ -19,7 +19,7 @@ import (
 //
 //	node NAME devices=N model=M mem=SIZE [cpu=N] [in=(LEVEL/DOMAIN, …)]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes]
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
 //	policy [window=W] [one-line=yes] [placement=default|best_fit] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
@@ -275,6 +275,7 @@ func (a args) queue() api.QueueSpec {
 			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
 		},
 		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")), Priority: int32(a.number("prio", "0")), HoursSpent: a.text("spent", "") == "yes",
+		MinRun: api.Duration(1000 * a.duration(a.text("min-run", "0s"))),
 	}
 	if text := a.text("order", ""); text != "" {
 		var err error

@@ -29,6 +29,7 @@ type savedEngine struct {
 	Seq       uint64          `json:"seq"`
 	LastCame  Time            `json:"lastCame,omitempty"`
 	Ungrown   bool            `json:"ungrown,omitempty"`
+	Guarded   *Time           `json:"guarded,omitempty"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
 	Uses      []queue.Use     `json:"uses,omitempty"`
@@ -119,6 +120,9 @@ func (e *Engine) state() *savedEngine {
 		Config: e.config, Policy: e.policy, Now: e.now, NextID: e.nextID, Seq: e.seq, LastCame: e.lastCame, Ungrown: e.ungrown,
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
 		Moving: e.moving.save(),
+	}
+	if e.guarded != Never {
+		saved.Guarded = new(e.guarded)
 	}
 	for _, w := range e.byID() {
 		saved.Workloads = append(saved.Workloads, e.save(w))
@@ -236,6 +240,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 		}
 	}
 	e.now, e.nextID, e.seq, e.lastCame, e.ungrown = s.Now, s.NextID, s.Seq, s.LastCame, s.Ungrown
+	if s.Guarded != nil {
+		e.guarded = *s.Guarded
+	}
 	e.queues.Now = int64(s.Now)
 	e.placer.SetSeen(s.Seen)
 	if e.predictor, err = predict.Import(predict.Config{}, s.Learned, s.Wide); err != nil {

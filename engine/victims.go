@@ -19,6 +19,40 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 	return all
 }
 
+// open are those of some candidates that have run for as long as their queues say, and when the first of the others will have; Never: there is none.
+func (t *trial) open(candidates []*workload) (open []*workload, guarded Time) {
+	guarded = Never
+	isGuarded := func(v *workload) bool {
+		until := v.guardedUntil()
+		if until > t.now {
+			guarded = min(guarded, until)
+		}
+		return until > t.now
+	}
+	if slices.ContainsFunc(candidates, isGuarded) {
+		candidates = slices.DeleteFunc(slices.Clone(candidates), isGuarded)
+	}
+	return candidates, guarded
+}
+
+// never is before all times.
+const never = -Never
+
+// guardedUntil is when what stays of a workload has run for as long as its queue says before it is evicted for others.
+func (w *workload) guardedUntil() Time {
+	until := never
+	least := Time(w.queue.MinRun())
+	if least == 0 || w.base != nil {
+		return until
+	}
+	for _, t := range w.tasks {
+		if t.stays() {
+			until = max(until, after(t.since, least))
+		}
+	}
+	return until
+}
+
 // inTurn are those that may be taken back when those before them are gone, in the order in which they go.
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	turns := make([]turn, len(candidates))

@@ -58,6 +58,8 @@ type Why struct {
 	Estimate Time
 	// NextTry is when one that the host refused is tried again; Never: it was not refused.
 	NextTry Time
+	// Guarded is when the first of the work that it wants to have evicted has run for the MinRun of its queue; Never: it waits for no such.
+	Guarded Time
 }
 
 // Why explains a workload. It changes nothing; it costs a walk along the line and over the fleet.
@@ -65,19 +67,19 @@ func (e *Engine) Why(id string) Why {
 	w, ok := e.work[id]
 	if !ok {
 		return Why{
-			Phase: api.Ended, Code: WhyUnknown, Estimate: Never, NextTry: Never,
+			Phase: api.Ended, Code: WhyUnknown, Estimate: Never, NextTry: Never, Guarded: Never,
 			Message: "no such workload waits or runs", Unblock: "check the name",
 		}
 	}
 	if !w.waiting() {
-		why := Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, NextTry: Never, Message: "it has its share and is " + string(e.Phase(id))}
+		why := Why{Phase: e.Phase(id), Code: WhyHolds, Estimate: Never, NextTry: Never, Guarded: Never, Message: "it has its share and is " + string(e.Phase(id))}
 		if w.elastic() {
 			e.whyGrown(w, &why)
 		}
 		return why
 	}
 	p := pass{Engine: e}
-	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never}
+	why := Why{Phase: api.Waiting, Estimate: Never, NextTry: Never, Guarded: Never}
 	why.Place = e.placeInLine(w)
 	verdict, r := mayStart, queue.Refusal{}
 	if w.retryAt <= e.now {
@@ -197,6 +199,8 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		why.Unblock = "running work ending or getting smaller"
 		if w.Patient {
 			why.Unblock += "; it asked that nobody is evicted for it"
+		} else if p.guardedFrom(w, why) {
+			why.Unblock += "; what could be evicted for it is not yet, by the min-run of its queue"
 		} else if w.queue.InQuota(w.demand()) {
 			why.Unblock += "; queue " + w.queue.Name + " is guaranteed as much, but only preemptible work of queues over their quota is taken back, and not enough of what runs is"
 		}
@@ -282,7 +286,25 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 			why.Message += fmt.Sprintf(" (and preemptible work of %s, which its quota does not count)", plain(&queue.Refusal{Resource: r.Resource}, more))
 		}
 		why.Unblock = "work in queue " + name + " ending, or a larger " + kind + " for it"
+		if v == overQuota && r.Limit && !w.Patient && p.guardedFrom(w, why) {
+			why.Unblock += "; what could be evicted for it there is not yet, by the min-run of its queue"
+		}
 	}
+}
+
+// guardedFrom finds out whether a workload would start in the place of others that have not run for the MinRun of their queues, and when
+// the first of them has.
+func (p *pass) guardedFrom(w *workload, why *Why) bool {
+	t := trial{pass: p, w: w}
+	mark := p.fleet.Begin()
+	t.assumePlans()
+	all := t.candidates(entitled(w))
+	if open, guarded := t.open(all); guarded != Never && !t.fitsWithout(open) && t.fitsWithout(all) {
+		why.Guarded = guarded
+	}
+	t.putBack(0)
+	p.fleet.Rollback(mark)
+	return why.Guarded != Never
 }
 
 // demandUnder is a workload's demand on the first device that a bound counts for.

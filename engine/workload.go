@@ -301,6 +301,10 @@ func compare(a, b *workload) int {
 // unpark lets those be tried again, or taken back, whose time has come.
 func (e *Engine) unpark() {
 	e.unspare()
+	if e.guarded <= e.now {
+		e.guarded = Never
+		e.moves++
+	}
 	for c := e.parked.Begin(); c.Valid() && c.Value().retryAt <= e.now; c = e.parked.Begin() {
 		w := c.Value()
 		e.parked.Delete(w)

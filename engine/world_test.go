@@ -214,6 +214,9 @@ func showWhy(why Why) string {
 	if why.Estimate != Never {
 		fmt.Fprintf(&b, "at the latest at %s\n", time.Duration(why.Estimate)*time.Microsecond)
 	}
+	if why.Guarded != Never {
+		fmt.Fprintf(&b, "guarded until %s\n", time.Duration(why.Guarded)*time.Microsecond)
+	}
 	if why.NextTry != Never {
 		fmt.Fprintf(&b, "next try at %s\n", time.Duration(why.NextTry)*time.Microsecond)
 	}

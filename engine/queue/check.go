@@ -49,6 +49,9 @@ func validate(spec api.QueueSpec) error {
 	if spec.LongestRun < 0 {
 		return fmt.Errorf("queue %s: work may run for %s, less than nothing: give more, or 0s for no bound", spec.Name, spec.LongestRun)
 	}
+	if spec.MinRun < 0 {
+		return fmt.Errorf("queue %s: work runs for %s before it is evicted for others, less than nothing: give more, or 0s for at once", spec.Name, spec.MinRun)
+	}
 	all := boundsOf(spec)
 	for i := range all {
 		b := &all[i]

@@ -72,6 +72,14 @@ func (n *Node) Priority() (sum int64) {
 	return sum
 }
 
+// MinRun is how long its work runs before it is evicted for other work, in µs: as long as it says, or the one above it that says longest.
+func (n *Node) MinRun() (longest int64) {
+	for q := n; q != nil; q = q.parent {
+		longest = max(longest, int64(q.spec.MinRun/1000))
+	}
+	return longest
+}
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {

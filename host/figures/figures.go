@@ -46,10 +46,13 @@ func Uses(queue *api.Queue) []Line {
 	return all
 }
 
-// Rules are what else is said of a queue, where something is: how long its work may run, and what is added to its priority.
+// Rules are what else is said of a queue, where something is: how long its work may run, and does before it is evicted for others, and what is added to its priority.
 func Rules(queue *api.QueueSpec) (all []Line) {
 	if queue.LongestRun != 0 {
 		all = append(all, Line{"longest run", [3]string{queue.LongestRun.String(), "", ""}})
+	}
+	if queue.MinRun != 0 {
+		all = append(all, Line{"not evicted before", [3]string{queue.MinRun.String(), "", ""}})
 	}
 	if queue.Priority != 0 || queue.PriorityUntil != nil {
 		all = append(all, Line{"priority", [3]string{Priority(queue), "", ""}})

@@ -187,6 +187,9 @@ func (h *Host) explain(uid string, why *api.Why) {
 	engines := h.engine.Why(uid)
 	h.nameWhy(&engines, why)
 	if w := h.work[uid]; w != nil && engines.Phase == api.Waiting {
+		if at := h.known(engines.Guarded); at != nil {
+			why.Unblock += ", the first of it until " + moment(*at)
+		}
 		h.awaitWindow(w, why)
 		h.explainHours(w, why)
 		h.explainPriority(w, why)

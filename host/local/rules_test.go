@@ -246,6 +246,40 @@ func TestLongestRun(t *testing.T) {
 	refused(t, err, api.CodeInvalid, "no time to run")
 }
 
+// Work runs for the min-run of its queue before it is evicted for others, who are told until when; when that is over, here by a change of the queue, it goes.
+func TestMinRun(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, nil)
+	oneDevice(s)
+	for _, q := range []api.QueueSpec{{Name: "owner", Quota: 1000}, {Name: "guest", Quota: api.Unlimited, MinRun: api.Duration(time.Hour)}} {
+		if _, err := s.SetQueue(ctx, me, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guest, owner := spec("1", "sleep 1000"), spec("1", "sleep 1000")
+	guest.Name, guest.Queue, guest.Preemptible = "guest", "guest", true
+	owner.Name, owner.Queue = "owner", "owner"
+	s.submit(guest)
+	first := s.running("guest").Status.Started
+	s.submit(owner)
+	why, err := s.Why(ctx, "owner")
+	if err != nil || why.Start == nil || why.Start.Latest == nil || why.Start.Latest.Before(first.Add(time.Hour-time.Second)) {
+		t.Fatalf("the other started at %v, and of this one is said %+v, %v", first, why, err)
+	}
+	if want := "evicted for it is not yet, by the min-run of its queue, the first of it until " + moment(*why.Start.Latest); !strings.HasSuffix(why.Unblock, want) {
+		t.Errorf("%q does not end with %q", why.Unblock, want)
+	}
+	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "guest", Quota: api.Unlimited}); err != nil {
+		t.Fatal(err)
+	}
+	s.running("owner")
+	if status := s.ended(guest.Name).Status; status.Outcome != api.Evicted {
+		t.Errorf("the guest ended as %+v", status)
+	}
+	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "guest", Quota: api.Unlimited, MinRun: -1})
+	refused(t, err, api.CodeInvalid, "less than nothing")
+}
+
 // That a window could not begin is told as long as it lasts, and no longer.
 func TestWindowThatCannotBegin(t *testing.T) {
 	ctx := context.Background()

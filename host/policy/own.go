@@ -57,6 +57,8 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		to.Hours = from.Hours
 	case "longest-run":
 		to.LongestRun = from.LongestRun
+	case "min-run":
+		to.MinRun = from.MinRun
 	case "order":
 		to.Order, to.ShortestFirst = from.Order, from.ShortestFirst
 	default:

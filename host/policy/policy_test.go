@@ -241,6 +241,7 @@ func TestErrors(t *testing.T) {
 		head + "queue a quota-cpu=1\n":                        "a.policy:2: quota-cpu=1: there is no amount of cpu",
 		head + "queue a quota@=1\n":                           "a.policy:2: quota@=1: the model is missing",
 		head + "queue a order=best\n":                         "a.policy:2: order=best: ",
+		head + "queue a min-run=-1s\n":                        "a.policy:2: ",
 		head + "queue a weight=0\n":                           "a.policy:2: weight=0: write a whole number from 1",
 		head + "queue a\nqueue a\n":                           "a.policy:3: queue a comes twice before the first window, in line 2 and here",
 		head + "queue a parent=b\n":                           "a.policy:2: parent=b: no line before this one names queue b",
@@ -370,6 +371,22 @@ func TestOwn(t *testing.T) {
 	}
 	if fmt.Sprint(names) != "[/org none org/vision none]" {
 		t.Errorf("new are %v", names)
+	}
+}
+
+// TestMinRun: a window changes it, and what the policy says of it a user cannot set otherwise.
+func TestMinRun(t *testing.T) {
+	p := parsed(t, "aliquot policy 1\nqueue a min-run=10m\nwindow night from=23:00 to=06:00\nqueue a min-run=none\n")
+	own := api.QueueSpec{Name: "a", Quota: api.Unlimited, MinRun: api.Duration(time.Hour)}
+	always, night := p.During(nil, []api.QueueSpec{own}).Queues[0], p.During(p.Windows[0], []api.QueueSpec{own}).Queues[0]
+	if always.MinRun != api.Duration(10*time.Minute) || night.MinRun != 0 {
+		t.Errorf("%s always and %s at night", always.MinRun, night.MinRun)
+	}
+	if kept, err := p.Own(nil, own, always, monday); err != nil || kept.MinRun != own.MinRun {
+		t.Errorf("by itself %+v, %v", kept, err)
+	}
+	if _, err := p.Own(nil, own, own, monday); err == nil || !strings.Contains(err.Error(), "min-run of queue a is what the policy says, 10m") {
+		t.Errorf("%v", err)
 	}
 }
 

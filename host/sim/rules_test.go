@@ -83,6 +83,18 @@ func TestRulesEndLongRuns(t *testing.T) {
 	}
 }
 
+// Under min-run a queue gets back what it is guaranteed when what borrowed it has run for so long.
+func TestRulesKeepYoungWork(t *testing.T) {
+	trace := few(t, "nodes 1", "queue a quota=4", "queue b quota=4", "job a1 at=0 run=100s devices=8 queue=a", "job b1 at=10s run=20s devices=4 queue=b")
+	out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 20:00:00", "queue a min-run=50s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Preemptions != 1 || out.P99JCT != 120 || out.MeanJCT != (120+60)/2.0 { // b1 waits until 50 s
+		t.Errorf("%d preemptions, p99 JCT %g s, mean %g s", out.Preemptions, out.P99JCT, out.MeanJCT)
+	}
+}
+
 // What no window lets start ends the run with a word, though windows come for ever.
 func TestWindowsThatNeverHelp(t *testing.T) {
 	trace := few(t, "nodes 1 devices=2", "job one at=0 run=1h queue=train", "job more at=0 run=1h queue=train")

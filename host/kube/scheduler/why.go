@@ -173,6 +173,9 @@ func (s *Scheduler) why(p *pod) string {
 	if len(counts) > 0 {
 		text += "; " + strings.Join(counts, ", ")
 	}
+	if said.Guarded != engine.Never {
+		said.Unblock += ", the first of it until " + time.UnixMicro(int64(said.Guarded)).UTC().Format("2006-01-02 15:04 MST")
+	}
 	if said.Unblock != "" {
 		text += ". It waits for: " + said.Unblock
 	}

@@ -34,6 +34,7 @@ type QueueSpec struct {
 	Order  string           `json:"order,omitempty"` // "fair+priority:1h+shortest:2", as api.ParseOrder reads it
 
 	LongestRun    api.Duration `json:"longestRun,omitempty"`  // "8h"
+	MinRun        api.Duration `json:"minRun,omitempty"`      // "10m"
 	MaxPriority   *int32       `json:"maxPriority,omitempty"` // nil: that of the queue above it
 	Priority      int32        `json:"priority,omitempty"`
 	PriorityUntil *metav1.Time `json:"priorityUntil,omitempty"`
@@ -125,7 +126,7 @@ func (q *Queue) Engine() (api.QueueSpec, error) {
 	s := q.Spec
 	out := api.QueueSpec{
 		Name: q.Name, Parent: s.Parent, Quota: api.Unlimited, QuotaMemory: s.Quota.Memory, QuotaDevices: s.Quota.Devices, Limit: s.Limit, Weight: s.Weight,
-		Models: s.Models, Priority: s.Priority, PriorityAfter: s.PriorityAfter, LongestRun: s.LongestRun, Hours: s.Hours,
+		Models: s.Models, Priority: s.Priority, PriorityAfter: s.PriorityAfter, LongestRun: s.LongestRun, MinRun: s.MinRun, Hours: s.Hours,
 	}
 	if s.Quota.Compute != nil {
 		out.Quota = *s.Quota.Compute

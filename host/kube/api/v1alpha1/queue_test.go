@@ -15,7 +15,7 @@ import (
 const whole = `{"apiVersion":"aliquot.dev/v1alpha1","kind":"Queue","metadata":{"name":"vision"},"spec":{
 	"parent":"org","quota":{"compute":"4.5","memory":"320Gi","devices":8},"limit":{"compute":"8","memory":"640Gi","devices":16},
 	"weight":{"all":2,"compute":3,"memory":4,"devices":5},"models":[{"model":"H200","quota":{"compute":"2"},"limit":{"memory":"1Ti"}}],
-	"hours":"100/week","order":"priority:1h+shortest:2.5","longestRun":"8h","maxPriority":100000,"priority":-5,"priorityUntil":"2026-12-01T18:00:00+01:00","priorityAfter":7}}`
+	"hours":"100/week","order":"priority:1h+shortest:2.5","longestRun":"8h","minRun":"10m","maxPriority":100000,"priority":-5,"priorityUntil":"2026-12-01T18:00:00+01:00","priorityAfter":7}}`
 
 func queue(t *testing.T, text string) *v1alpha1.Queue {
 	t.Helper()
@@ -39,7 +39,7 @@ func TestQueueEngine(t *testing.T) {
 		Weight: api.QueueWeight{All: 2, Compute: 3, Memory: 4, Devices: 5},
 		Models: []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: new(api.Quota(2000))}, Limit: api.QueueAmounts{Memory: new(api.Bytes(1 << 40))}}},
 		Hours:  api.HoursQuota{Amount: 100_000, Per: api.Week}, Order: api.QueueOrder{OneLine: true, PriorityWorth: api.Duration(time.Hour)}, ShortestFirst: 2500,
-		LongestRun: api.Duration(8 * time.Hour), MaxPriority: 100_000, Priority: -5, PriorityUntil: &until, PriorityAfter: 7,
+		LongestRun: api.Duration(8 * time.Hour), MinRun: api.Duration(10 * time.Minute), MaxPriority: 100_000, Priority: -5, PriorityUntil: &until, PriorityAfter: 7,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
