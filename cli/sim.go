@@ -58,6 +58,7 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 		Example: `  aliquot sim run --trace openb:traces/openb/default --policy default,fgd --seeds 42..51
   aliquot sim run --trace generated:100 -o json
   aliquot sim run --trace muri:traces/muri/trace1.csv --order fifo,srtf,srsf
+  aliquot sim run --trace muri:traces/muri/trace1.csv --order served --interleave --policy even
   aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html
   aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --use 0.9
   aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --own`,
@@ -105,7 +106,7 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		return c.simulateJobs(cmd.Context(), o, seeds[0])
 	}
 	if o.sharing != (simSharing{}) {
-		return nil, usagef("--interference, --duty, --horizon, --own and --use are for traces of jobs, and %s is one of pods: leave them out", o.trace)
+		return nil, usagef("--interference, --duty, --horizon, --own, --interleave and --use are for traces of jobs, and %s is one of pods: leave them out", o.trace)
 	}
 	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
 		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", o.trace)

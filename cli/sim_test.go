@@ -31,6 +31,10 @@ func TestSimJobs(t *testing.T) {
 		return path
 	}
 	fifo, las := file("fifo"), file("las")
+	staged := filepath.Join(folder, "staged.trace")
+	if err := os.WriteFile(staged, []byte("aliquot trace 1\nnodes 1\njob a run=1m stages=0.9/0.1/0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	log, broken := eventLog(t, folder, false), eventLog(t, folder, true)
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "las/default") {
 		t.Errorf("the report is not of the last run: %v", err)
@@ -57,6 +61,9 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "generated-jobs:1", "--duty", html}, ExitFailed, "the name must have duty_cycle in it"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--use", "0.5"}, ExitUsage, "nothing is known of what jobs keep busy"},
 		{[]string{"run", "--trace", "generated-mix:1", "--use", "1.5"}, ExitUsage, "--use 1.5: give a part"},
+		{[]string{"run", "--trace", "generated-mix:1", "--interleave"}, ExitUsage, "is told by their stages alone"},
+		{[]string{"run", "--trace", "generated-jobs:1", "--interleave"}, ExitFailed, "nothing is known of the stages of any of 100 jobs"},
+		{[]string{"run", "--trace", "jobs:" + staged, "--interleave", "--order", "served"}, 0, "served"},
 		{[]string{"run", "--trace", "generated-mix:1", "--use", "0.5", "--own"}, ExitUsage, "leave one of them out"},
 		{[]string{"run", "--trace", "generated-mix:1", "--horizon", "1ms"}, ExitUsage, "a run takes at least 1s"},
 		{[]string{"run", "--trace", "generated:2", "--own"}, ExitUsage, "are for traces of jobs"},

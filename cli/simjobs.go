@@ -35,7 +35,9 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if err != nil {
 		return nil, err
 	}
-	trace = o.sharing.apply(trace, with.Sharing)
+	if trace, err = o.sharing.apply(trace, &with); err != nil {
+		return nil, err
+	}
 	if o.between > 0 {
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}

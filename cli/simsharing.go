@@ -13,7 +13,7 @@ import (
 type simSharing struct {
 	interference, duty string
 	horizon            time.Duration
-	own                bool
+	own, interleave    bool
 	use                float64
 }
 
@@ -24,6 +24,7 @@ func (s *simSharing) flags(cmd *cobra.Command) {
 	s.files(cmd)
 	cmd.Flags().DurationVar(&s.horizon, "horizon", 0, "of jobs: end the run after so long, with what runs and waits then; 0: when all have ended")
 	cmd.Flags().BoolVar(&s.own, "own", false, "of jobs: each has whole devices for itself, whatever it asks for: to compare with")
+	cmd.Flags().BoolVar(&s.interleave, "interleave", false, "of jobs: those whose stages are known (Muri's) share devices, as far as together they need no more than all of host, device and network")
 	cmd.Flags().Float64Var(&s.use, "use", 0, "of jobs: start only what keeps busy, with all on its node, at most this part of its devices, by what each does alone; 0: no limit")
 }
 
@@ -43,6 +44,8 @@ func (s *simSharing) options(trace string, seed uint64) (sim.JobOptions, error) 
 		return with, usagef("--use %g: give a part of the devices, from 0, which is no limit, to 1", s.use)
 	case s.use > 0 && s.own:
 		return with, usagef("--own and --use: a job with whole devices for itself shares them with nobody: leave one of them out")
+	case s.interleave && (s.own || s.use > 0 || s.interference != "" || s.duty != "" || sim.IsMix(trace)):
+		return with, usagef("--interleave: what jobs do beside each other is told by their stages alone: leave out --own, --use, --interference and --duty, and take no generated-mix")
 	case s.interference == "" && s.duty == "" && !sim.IsMix(trace):
 		if s.use > 0 {
 			return with, usagef("--use: without --interference or --duty nothing is known of what jobs keep busy: give one of them")
@@ -77,13 +80,15 @@ func (s *simSharing) read(mix bool, seed uint64) (*sim.Sharing, error) {
 	return of, nil
 }
 
-// apply is the trace as it was asked for.
-func (s *simSharing) apply(t *sim.Trace, of *sim.Sharing) *sim.Trace {
+// apply makes of a trace what was asked for, and of what is known of sharing.
+func (s *simSharing) apply(t *sim.Trace, with *sim.JobOptions) (_ *sim.Trace, err error) {
 	switch {
 	case s.own:
-		return t.OnOwn()
+		return t.OnOwn(), nil
 	case s.use > 0:
-		return t.LimitUse(s.use, of)
+		return t.LimitUse(s.use, with.Sharing), nil
+	case s.interleave:
+		t, with.Sharing, err = t.Interleave()
 	}
-	return t
+	return t, err
 }

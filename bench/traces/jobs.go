@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,10 @@ const plainWithin = 0.05
 var themis = map[string]float64{"trace1": 1_823_000, "trace3": 397_000}
 
 // own is the order of the engine that jobs are measured with: it knows no duration.
-const own = sim.Fair
+const own = sim.Served
+
+// others are the orders that Philly's jobs, and made ones, are measured with beside it.
+var others = []sim.Order{sim.FirstCome, sim.Predicted, sim.Fair, sim.Tiresias, sim.LeastService}
 
 // philly's load is what is asked of its devices, and its goals are those of fairness.
 const (
@@ -35,8 +39,12 @@ const (
 
 // runJobs runs the jobs of a trace in an order and says on standard error how far the whole is.
 func (b *bench) runJobs(t *sim.Trace, name string, order sim.Order) (*sim.JobResult, error) {
-	start := time.Now()
-	r, err := sim.RunJobs(b.ctx, t, sim.JobOptions{Order: order})
+	return b.runJobsWith(t, name, sim.JobOptions{Order: order})
+}
+
+func (b *bench) runJobsWith(t *sim.Trace, name string, o sim.JobOptions) (*sim.JobResult, error) {
+	start, order := time.Now(), o.Order
+	r, err := sim.RunJobs(b.ctx, t, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s under %s: %w", name, order, err)
 	}
@@ -45,14 +53,14 @@ func (b *bench) runJobs(t *sim.Trace, name string, order sim.Order) (*sim.JobRes
 }
 
 // muri measures one of Muri's traces: the orders that know the durations against the plain figures, then the engine's own, to which
-// they are hidden.
+// they are hidden, with jobs that share devices by their stages.
 func (b *bench) muri(trace string) error {
 	t, err := sim.ReadMuri(filepath.Join(b.folder, "muri", trace+".csv"))
 	if err != nil {
 		return err
 	}
 	name := "muri/" + trace
-	for _, order := range []sim.Order{sim.ShortestTime, sim.ShortestService, sim.FirstCome, sim.Predicted, sim.Tiresias, sim.LeastService} {
+	for _, order := range []sim.Order{sim.ShortestTime, sim.ShortestService, sim.FirstCome, sim.Predicted, sim.Fair, sim.Tiresias, sim.LeastService, own} {
 		r, err := b.runJobs(t, name, order)
 		if err != nil {
 			return err
@@ -64,10 +72,19 @@ func (b *bench) muri(trace string) error {
 		}
 		b.Add(m)
 	}
-	r, err := b.runJobs(t, name, own)
+	shared, sharing, err := t.Interleave()
 	if err != nil {
 		return err
 	}
+	placement, err := sim.Policy(sharingPolicy, firstSharingSeed, nil)
+	if err != nil {
+		return err
+	}
+	r, err := b.runJobsWith(shared, name+" interleaved", sim.JobOptions{Order: own, Placement: placement, Sharing: sharing})
+	if err != nil {
+		return err
+	}
+	b.Beside(name+"/at_once", r.Sharing.AtOnce, "jobs")
 	b.Add(report.Metric{
 		Metric: name + "/jct", Value: r.MeanJCT / 1000, Unit: "ks", Goal: fmt.Sprintf("< %g (Themis)", themis[trace]/1000), OK: r.MeanJCT < themis[trace],
 	})
@@ -86,7 +103,7 @@ func (b *bench) philly() error {
 
 // fairness measures how long jobs take and how fair that is, under the engine's own order and beside it others.
 func (b *bench) fairness(t *sim.Trace, name string, goals bool) error {
-	for _, order := range []sim.Order{sim.FirstCome, sim.Predicted, sim.Tiresias, sim.LeastService, own} {
+	for _, order := range append(slices.Clone(others), own) {
 		r, err := b.runJobs(t, name, order)
 		if err != nil {
 			return err

@@ -20,6 +20,8 @@ import (
 type Sharing struct {
 	Interference *Interference // nil: no job slows another beyond what it takes
 	Duty         *Duty         // of the services that jobs follow; nil: none does
+	// Beside is what a job keeps of its speed, in millionths, when one, two and so on are on its device, itself included; more are as the last. Empty: all.
+	Beside []int64
 }
 
 // check says which job follows a service that is not known.
@@ -208,6 +210,9 @@ func (r *jobRun) redivide(d *sharedDevice) {
 // keeps is what a grant keeps of its speed beside those on its device, in millionths, at least 1.
 func (b *besides) keeps(s *sharer) int64 {
 	kept := int64(fullSpeed)
+	if n := len(b.Beside); n > 0 {
+		kept = b.Beside[min(n, len(s.device.sharers))-1]
+	}
 	if b.Interference == nil {
 		return kept
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,10 +61,29 @@ func ReadMuri(path string) (*Trace, error) {
 		}
 		j.User, j.Name = "muri", strings.Clone(r.text("model_name"))
 		j.Submit, j.Duration = engine.Time(n[1])*1000, engine.Time(n[2]*n[3])*1000
+		if j.Stages, err = r.stages(float64(n[3])); err != nil {
+			return err
+		}
 		t.Jobs = append(t.Jobs, j)
 		return nil
 	})
 	return fromZero(t), err
+}
+
+// stages are what part of an iteration of so many ms its stages take, in thousandths, rounded up; where they lie over each other each is all of it at most. A table
+// without their columns says nothing of them.
+func (r row) stages(iteration float64) (s Stages, err error) {
+	if _, ok := r.head["resource_time_0"]; !ok {
+		return s, nil
+	}
+	for i, part := range []*api.Milli{&s.Host, &s.Device, &s.Network} {
+		took, err := r.decimal("resource_time_"+strconv.Itoa(i), 0, maxTime)
+		if err != nil {
+			return s, err
+		}
+		*part = api.Milli(min(1000, math.Ceil(took*1000/iteration)))
+	}
+	return s, nil
 }
 
 // maxTime is the longest time that a trace may have, in µs: about 30 years.

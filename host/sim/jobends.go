@@ -38,7 +38,7 @@ func (r *jobRun) endDue() error {
 	for r.skipStale(); len(r.ends) > 0 && r.ends[0].at <= r.now; r.skipStale() {
 		m := heap.Pop(&r.ends).(ending).member
 		r.release(m)
-		r.wanted -= m.job.Compute()
+		r.wanted -= m.job.Wants()
 		r.end(m)
 		delete(r.byID, m.id)
 		more := m.more

@@ -58,7 +58,7 @@ func (m *member) leftAt(now engine.Time) engine.Time {
 
 // serviceAt is what a job had until now, in seconds × devices.
 func (m *member) serviceAt(now engine.Time) float64 {
-	return float64(m.job.Duration-m.leftAt(now)) * float64(m.job.Compute()) / 1e9
+	return float64(m.job.Duration-m.leftAt(now)) * float64(m.job.Wants()) / 1e9
 }
 
 // jobRun is the state of a run of jobs.
@@ -186,6 +186,11 @@ func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 
 // decide lets the order choose, or the engine know that time has passed.
 func (r *jobRun) decide() error {
+	if r.order == Served {
+		if err := r.lower(); err != nil {
+			return err
+		}
+	}
 	if !r.order.chooses() {
 		if r.engine.Next() > r.now {
 			return nil
@@ -265,7 +270,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 			r.out.TimedOut++
 		}
 	}
-	r.wanted += j.Compute()
+	r.wanted += j.Wants()
 	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy}
 	r.awaitDate(m)
 	if !r.order.chooses() {
@@ -282,7 +287,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 func (r *jobRun) submit(m *member) error {
 	delete(r.byID, m.id)
 	w, was := m.job.Workload, ""
-	w.Priority = m.job.PriorityAt(r.now)
+	w.Priority = r.priority(m)
 	if m.starts++; m.starts > 1 {
 		w.ID += "~" + strconv.Itoa(m.starts)
 		was = m.id

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -146,6 +147,22 @@ func busyPart(text string) (api.Milli, error) {
 		return 0, fmt.Errorf("write a part of a device from 0.001 to 1")
 	}
 	return c.Floor, nil
+}
+
+// stages parses what part of its time a job spends on host, device and network: `0.9/0.02/0.1`.
+func stages(text string) (s Stages, err error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return s, fmt.Errorf("write three parts of its time, of host, device and network, for example 0.9/0.02/0.1")
+	}
+	for i, part := range []*api.Milli{&s.Host, &s.Device, &s.Network} {
+		v, err := strconv.ParseFloat(parts[i], 64)
+		if err != nil || !(v >= 0 && v <= 1) {
+			return s, fmt.Errorf("%q is no part of its time: write a number from 0 to 1", parts[i])
+		}
+		*part = api.Milli(math.Ceil(v * 1000))
+	}
+	return s, nil
 }
 
 // replicas parses how many tasks a job has: `4`, or `2..8` of an elastic one.
@@ -315,6 +332,7 @@ func (p *lineReader) job(name string) {
 	read(p, "preemptible", word, &preemptible)
 	read(p, "busy", busyPart, &j.Busy)
 	read(p, "program", word, &j.Program)
+	read(p, "stages", stages, &j.Stages)
 	read(p, "service", word, &j.Service)
 	j.Resources = named(p.resources())
 	j.Tasks, j.Max, j.Devices, j.Priority, j.PriorityAfter = int(tasks[0]), int(tasks[1]), int(devices), int32(priority), int32(after)

@@ -67,6 +67,8 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s preemptible=maybe":       "write yes or no",
 		"job x run=1s cpu=-1":                  "cpu=-1: write a number of cores",
 		"job x run=1s busy=2":                  "busy=2: write a part of a device",
+		"job x run=1s stages=0.5/0.5":          "stages=0.5/0.5: write three parts of its time",
+		"job x run=1s stages=0.5/0.5/1.5":      "stages=0.5/0.5/1.5: \"1.5\" is no part of its time",
 		"job x run=1s busy=0.5 service=s":      "leave out busy and program",
 		"fail node-00001 at=1s for=1s":         "there is no node node-00001 before this line",
 		"fail node-00000 at=1s":                "the failure of node-00000 has no end",
@@ -161,6 +163,13 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		b.Submit != 500_000 || b.Duration != 5_000_000 || b.Devices != 4 {
 		t.Errorf("Muri's jobs are read as %+v", trace.Jobs)
 	}
+	staged := "job_id,num_gpu,submit_time,iterations,iteration_time,resource_time_0,resource_time_1,resource_time_2\n0,1,0,10,490,446,8,0.5\n1,1,0,10,107,117,68,0\n"
+	if trace, err = OpenJobs("muri:"+write("s.csv", staged), 0.9, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := trace.Jobs[0].Stages, trace.Jobs[1].Stages; a != (Stages{911, 17, 2}) || b != (Stages{1000, 636, 0}) {
+		t.Errorf("the stages of Muri's jobs are read as %v and %v", a, b)
+	}
 	philly := "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 00:01:40,80.0,8,1,b\n2017-10-09 00:00:00,50.5,12,1,a\n"
 	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1, nil)
 	if err != nil {
@@ -173,6 +182,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 	for name, text := range map[string]string{
 		"muri:" + write("m1", muri+"2,0,1,1,1\n"):                                                    "m1:4: job \"2\" wants 0 GPUs",
 		"muri:" + write("m2", muri+"2,1,1,0,1\n"):                                                    "m2:4: job 2 comes at 1 ms and has 0 iterations",
+		"muri:" + write("m3", staged+"2,1,1,1,1,1,x,1\n"):                                            "m3:4: resource_time_1 is \"x\"",
 		"philly:" + write("p1", philly+"9.10.2017,1,1,1,a\n"):                                        "p1:4: timestamp is \"9.10.2017\"",
 		"philly:" + write("p2", philly+"2017-10-09 00:00:00,NaN,1,1,a\n"):                            "p2:4: duration is \"NaN\"",
 		"philly:" + write("p3", philly+"2017-10-09 00:00:00,1,1,1,\n"):                               "p3:4: the job has no cluster",

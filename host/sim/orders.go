@@ -15,7 +15,7 @@ import (
 
 // Order is the order in which the jobs of a trace get devices.
 //
-// The first four are the engine's own: it decides, and nothing that runs is ended for another job unless quotas or priorities say so. The others
+// The first five are the engine's own: it decides, and nothing that runs is ended for another job unless quotas or priorities say so. The others
 // are for comparison, as others published them: the simulator chooses at every coming and end, and wherever the order changes by
 // itself, which jobs run, ends what is not among them and lets the engine place the rest. What is ended so goes on later where it
 // was; neither that nor moving costs anything.
@@ -30,6 +30,9 @@ const (
 	Fair Order = "fair"
 	// Predicted is Backfill with the shortest first, by predictions from the jobs that have ended: see predictedFactor. It knows no duration.
 	Predicted Order = "predicted"
+	// Served is Backfill where a job's priority falls with what it had: by a step at a minute of a device and at each double of that, below one of its own
+	// priority. So what had less goes first, and has the engine evict what had more where it must. It knows no duration.
+	Served Order = "served"
 	// ShortestTime runs those first that have the least time left. It knows the durations.
 	ShortestTime Order = "srtf"
 	// ShortestService runs those first that have the least time × devices left. It knows the durations.
@@ -37,11 +40,11 @@ const (
 	// Tiresias runs those first that had less than an hour of time × devices, then the others; first come among equal ones: discretised
 	// two-dimensional least attained service with two queues (Gu et al., NSDI'19). It knows no duration.
 	Tiresias Order = "tiresias"
-	// LeastService is the same with a boundary at every power of two of device-minutes.
+	// LeastService is the same with a boundary at every power of two of device-minutes, as Served has them.
 	LeastService Order = "las"
 )
 
-var orders = []Order{FirstCome, Backfill, Fair, Predicted, ShortestTime, ShortestService, Tiresias, LeastService}
+var orders = []Order{FirstCome, Backfill, Fair, Predicted, Served, ShortestTime, ShortestService, Tiresias, LeastService}
 
 // Orders are the names of all orders.
 func Orders() []string {
@@ -62,10 +65,10 @@ func ParseOrder(text string) (Order, error) {
 
 // chooses says that the simulator chooses what runs, not the engine.
 func (o Order) chooses() bool {
-	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted}, o)
+	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted, Served}, o)
 }
 
-// tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService does, in seconds × devices.
+// tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService and Served does, in seconds × devices.
 const (
 	tiresiasService = 3600
 	leastService    = 60
@@ -80,7 +83,7 @@ func (o Order) boundary(level int) float64 {
 	switch {
 	case o == Tiresias && level == 0:
 		return tiresiasService
-	case o == LeastService && level < 40:
+	case (o == LeastService || o == Served) && level < 40:
 		return leastService * float64(int64(1)<<level)
 	}
 	return 0
@@ -241,24 +244,30 @@ func (r *jobRun) crossing() engine.Time {
 		return at
 	}
 	for m := range r.running {
-		if b := r.order.boundary(m.level); b > 0 && m.job.Compute() > 0 && m.speed > 0 {
-			after := math.Ceil((b - m.serviceAt(r.now)) * 1e9 / float64(m.job.Compute())) // µs at the speed alone
+		if b := r.order.boundary(m.level); b > 0 && m.job.Wants() > 0 && m.speed > 0 {
+			after := math.Ceil((b - m.serviceAt(r.now)) * 1e9 / float64(m.job.Wants())) // µs at the speed alone
 			at = min(at, r.now+takes(engine.Time(min(maxTime, max(1, after))), m.speed))
 		}
 	}
 	return at
 }
 
-// raise puts those that run on the level of what they had.
-func (r *jobRun) raise() {
+// raise puts those that run on the level of what they had, and says which had been on another, in the order of the trace.
+func (r *jobRun) raise() (raised []*member) {
 	if r.order.boundary(0) == 0 {
-		return
+		return nil
 	}
 	for m := range r.running {
+		was := m.level
 		for b := r.order.boundary(m.level); b > 0 && m.serviceAt(r.now) >= b; b = r.order.boundary(m.level) {
 			m.level++
 		}
+		if m.level > was {
+			raised = append(raised, m)
+		}
 	}
+	slices.SortFunc(raised, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
+	return raised
 }
 
 // runningMembers are the jobs that run, in the order of the trace.

@@ -31,6 +31,8 @@ type Job struct {
 	Program     string    // as an interference lists it; empty: none of those
 	Service     string    // whose duty cycle it follows instead, one of those of a Duty; empty: it always keeps as much busy
 	FirstSample int       // of the duty cycle, at time 0 of the trace; ≥ 0
+	Stages      Stages    // of its iterations
+	Alone       int64     // what it would take with devices of its own, in thousandths of a device; 0: what it takes
 }
 
 // Compute is what the job takes while it runs, in thousandths of a device.
@@ -41,6 +43,14 @@ func (j *Job) Compute() int64 {
 		sum += int64(r.Share.Compute.Floor) * int64(r.Devices) * int64(r.Tasks)
 	}
 	return sum
+}
+
+// Wants is what the job would take if it had its devices for itself, in thousandths of a device.
+func (j *Job) Wants() int64 {
+	if j.Alone > 0 {
+		return j.Alone
+	}
+	return j.Compute()
 }
 
 // Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there
