@@ -38,6 +38,7 @@ type simRun struct {
 	load               float64
 	between, repair    time.Duration
 	sharing            simSharing
+	progress           *bool
 }
 
 func (c *invocation) simRunCommand() *cobra.Command {
@@ -73,6 +74,7 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 	cmd.Flags().DurationVar(&o.between, "failures", 0, "of jobs: each node fails at random, so long after it came back, on average; 0: none does")
 	cmd.Flags().DurationVar(&o.repair, "repair", time.Hour, "of jobs: how long a node that failed is away")
 	o.sharing.flags(cmd)
+	o.progress = progressFlag(cmd)
 	cmd.Flags().StringVar(&o.html, "html", "", "write a report with plots to this file, too")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -116,12 +118,14 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		return nil, err
 	}
 	out := &sim.File{Trace: o.trace}
+	progress := c.progress(*o.progress)
+	defer progress.over()
 	for _, name := range o.policies {
 		policyFor, err := simPolicy(name, t.Pods)
 		if err != nil {
 			return nil, err
 		}
-		series, err := sim.RunSeries(cmd.Context(), t, name, seeds, c.Now, policyFor)
+		series, err := sim.RunSeries(cmd.Context(), t, name, seeds, c.Now, progress.ofSeeds(name), policyFor)
 		if err != nil {
 			return nil, err
 		}

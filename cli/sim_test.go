@@ -3,10 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
@@ -115,4 +118,48 @@ func eventLog(t *testing.T, folder string, broken bool) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Long runs say how far they are where that is asked for or a terminal shows it, and nothing of it is left on a terminal nor among what is printed.
+func TestSimProgress(t *testing.T) {
+	minutes := func() func() time.Time { // a clock that is a minute further at each look
+		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+		return func() time.Time {
+			now = now.Add(time.Minute)
+			return now
+		}
+	}
+	jobs, pods := []string{"sim", "run", "--trace", "generated-jobs:1", "--order", "fifo,served"}, []string{"sim", "run", "--trace", "generated:2", "--policy", "best_fit", "--seeds", "7"}
+	quiet := invoke(t, Program{Now: minutes()}, jobs...)
+	told := invoke(t, Program{Now: minutes()}, append(slices.Clone(jobs), "--progress")...)
+	if quiet.err != "" || told.out != quiet.out || quiet.exit.Status != 0 {
+		t.Errorf("without --progress it says %q; the tables are\n%s\nand\n%s", quiet.err, quiet.out, told.out)
+	}
+	lines := strings.Split(strings.TrimSpace(told.err), "\n")
+	if first := "fifo/default: 50s of the trace, "; !strings.HasPrefix(lines[0], first) || !strings.HasSuffix(lines[0], " events, 0 of 100 jobs have ended (0 %)") {
+		t.Errorf("the first line is %q", lines[0])
+	}
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "served/default: ") || !strings.HasSuffix(last, " events, 100 of 100 jobs have ended (100 %)") {
+		t.Errorf("the last line is %q", last)
+	}
+	if told := invoke(t, Program{Now: minutes()}, append(pods, "--progress")...); !strings.Contains(told.err, "best_fit, seed 7: ") || !strings.HasSuffix(told.err, " pods have come (100 %)\n") {
+		t.Errorf("of pods it says %q", told.err)
+	}
+	people, programs := newTerminal(t)
+	out, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	one := sim.JobOptions{Order: sim.FirstCome}
+	c := &invocation{Program: &Program{Out: out, Err: programs, Env: []string{"NO_COLOR=1"}, Now: minutes()}}
+	progress := c.progress(false)
+	one.Told = progress.of("fifo", jobsDone)
+	one.Told(sim.Progress{At: 90_000_000, Events: 12, Done: 1, All: 4})
+	progress.over()
+	const end = "\r\x1b[Kfifo: 1m30s of the trace, 12 events, 1 of 4 jobs have ended (25 %)\r\x1b[K"
+	shown := make([]byte, len(end))
+	if _, err := io.ReadFull(people, shown); err != nil || string(shown) != end {
+		t.Errorf("a terminal shows %q (%v), want %q", shown, err, end)
+	}
 }

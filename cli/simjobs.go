@@ -42,7 +42,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
 	out := &sim.File{Trace: o.trace}
-	out.Jobs, err = c.runJobs(ctx, trace, with, orders, o.ordered, o.policies, seed, func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
+	out.Jobs, err = c.runJobs(ctx, trace, with, orders, o.ordered, o.policies, seed, c.progress(*o.progress), func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
 	return out, err
 }
 
@@ -57,9 +57,13 @@ func parseOrders(names []string) ([]sim.Order, error) {
 	return orders, nil
 }
 
+// jobsDone is what is said of jobs that are over.
+const jobsDone = "jobs have ended"
+
 // runJobs runs a trace of jobs in each order under each policy. A policy file rules the order itself, so the orders must not have been
 // asked for; start is when the trace begins, and with has what else is the same of all.
-func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.JobOptions, orders []sim.Order, ordered bool, policies []string, seed uint64, start func(*policy.Policy) (time.Time, error)) ([]*sim.JobResult, error) {
+func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.JobOptions, orders []sim.Order, ordered bool, policies []string, seed uint64, progress *simProgress, start func(*policy.Policy) (time.Time, error)) ([]*sim.JobResult, error) {
+	defer progress.over()
 	var all []*sim.JobResult
 	for _, name := range policies {
 		rules, err := c.simRules(name)
@@ -75,12 +79,13 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 				return nil, usagef("--start: %w", err)
 			}
 			one := with
-			one.Order, one.Rules, one.Told = sim.Fair, &sim.Rules{Policy: rules, Start: begin}, c.toldJobs(name)
+			one.Order, one.Rules, one.Told = sim.Fair, &sim.Rules{Policy: rules, Start: begin}, progress.of(name, jobsDone)
 			r, err := sim.RunJobs(ctx, trace, one)
 			if err != nil {
 				return nil, err
 			}
 			r.Policy = name
+			progress.over()
 			if r.TimedOut > 0 {
 				_, _ = fmt.Fprintf(c.Err, "%s: the longest run of a queue ended %s before the end of what it does\n", safe.Line(name), counted(r.TimedOut, "job"))
 			}
@@ -97,7 +102,7 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 		}
 		for _, order := range orders {
 			one := with
-			one.Order, one.Placement, one.Told = order, policy, c.toldJobs(string(order))
+			one.Order, one.Placement, one.Told = order, policy, progress.of(string(order)+"/"+name, jobsDone)
 			r, err := sim.RunJobs(ctx, trace, one)
 			if err != nil {
 				return nil, err
@@ -107,17 +112,6 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 		}
 	}
 	return all, nil
-}
-
-// toldJobs says on standard error, each five seconds, how far a run is.
-func (c *invocation) toldJobs(order string) func(ended, all int) {
-	last := c.Now()
-	return func(ended, all int) {
-		if now := c.Now(); now.Sub(last) >= 5*time.Second {
-			last = now
-			_, _ = fmt.Fprintf(c.Err, "%s: %d of %d jobs have ended\n", order, ended, all)
-		}
-	}
 }
 
 func jobsTable(all []*sim.JobResult) table {

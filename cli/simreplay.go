@@ -33,6 +33,7 @@ when the log ended count as long as they had run. It exits with 1 if this versio
 	cmd.Flags().StringSliceVar(&orders, "order", nil, "run it again in these orders: "+strings.Join(sim.Orders(), ", ")+"; fair is a server's, and taken where only --policy is given")
 	cmd.Flags().StringSliceVar(&policies, "policy", nil, "run it again under these placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file; best_fit where only --order is given")
 	cmd.Flags().StringVar(&html, "html", "", "write a report with plots to this file, too")
+	progress := progressFlag(cmd)
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		again, err := parseOrders(orders)
@@ -51,7 +52,7 @@ when the log ended count as long as they had run. It exits with 1 if this versio
 			if len(policies) == 0 {
 				policies = []string{"best_fit"}
 			}
-			runs, err := c.runJobs(cmd.Context(), log.Trace, sim.JobOptions{}, again, len(orders) > 0, policies, 0, func(*policy.Policy) (time.Time, error) {
+			runs, err := c.runJobs(cmd.Context(), log.Trace, sim.JobOptions{}, again, len(orders) > 0, policies, 0, c.progress(*progress), func(*policy.Policy) (time.Time, error) {
 				return time.UnixMicro(int64(log.Start)), nil
 			})
 			if err != nil {

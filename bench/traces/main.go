@@ -97,7 +97,7 @@ func (b *bench) run() error {
 // series runs one policy and says on standard error how far the whole is.
 func (b *bench) series(o *sim.Openb, list, policy string) (*sim.Series, error) {
 	start := time.Now()
-	s, err := sim.RunSeries(b.ctx, o, policy, b.seeds, nil, func(seed uint64) (*place.Policy, error) { return sim.Policy(policy, seed, o.Pods) })
+	s, err := sim.RunSeries(b.ctx, o, policy, b.seeds, nil, nil, func(seed uint64) (*place.Policy, error) { return sim.Policy(policy, seed, o.Pods) })
 	if err == nil {
 		fmt.Fprintf(os.Stderr, "%s under %s: %.2f at 130 %% (%.1f s)\n", list, policy, s.MeanAt(130), time.Since(start).Seconds())
 	}

@@ -76,7 +76,7 @@ func TestHTML(t *testing.T) {
 		trace.Jobs[i].Queue = "<" + trace.Jobs[i].Queue + "&"
 	}
 	jobs := &File{Trace: "<made>", Jobs: []*JobResult{runJobs(t, trace, FirstCome), runJobs(t, trace, LeastService)}}
-	series, err := RunSeries(t.Context(), Generate(3, 1), "best_fit", []uint64{1, 2}, nil, func(seed uint64) (*place.Policy, error) { return Policy("best_fit", seed, nil) })
+	series, err := RunSeries(t.Context(), Generate(3, 1), "best_fit", []uint64{1, 2}, nil, nil, func(seed uint64) (*place.Policy, error) { return Policy("best_fit", seed, nil) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ type JobOptions struct {
 	Sharing *Sharing
 	// Until ends the run at a time of the trace, with what runs and waits then; 0: it goes on until all have ended.
 	Until engine.Time
-	// Told is called now and then with how many jobs have ended.
-	Told func(ended, all int)
+	// Told is called after each moment at which something was decided; nil: nobody is told.
+	Told func(Progress)
 	// Log keeps every step; nil: none is kept.
 	Log *engine.LogWriter
 }
@@ -81,6 +81,7 @@ type jobRun struct {
 	ends     endings
 	events   []engine.Event // of the trace, that are to come
 	seq      int
+	told     int     // events that the engine was told of
 	wanted   int64   // by all that came and have not ended
 	busy     float64 // contention × µs so far
 	usage    []change
@@ -127,8 +128,8 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		if i, err = r.live(t, i); err != nil {
 			return nil, err
 		}
-		if o.Told != nil && len(r.ended) > 0 {
-			o.Told(len(r.ended), len(t.Jobs))
+		if o.Told != nil {
+			o.Told(Progress{At: r.now, Events: r.told, Done: len(r.ended), All: len(t.Jobs)})
 		}
 	}
 	r.advance(max(r.now, o.Until))
@@ -316,6 +317,7 @@ func (r *jobRun) step(event engine.Event) error {
 	if r.rules != nil {
 		r.rules.hours.Count(r.now, r.engine.Held)
 	}
+	r.told++
 	actions := r.engine.Step(event)
 	if r.log != nil {
 		if err := r.log.Append(event, actions); err != nil {

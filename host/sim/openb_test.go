@@ -122,7 +122,7 @@ func TestSeries(t *testing.T) {
 		var runs [2]*Series
 		for i := range runs {
 			var err error
-			if runs[i], err = RunSeries(context.Background(), o, name, []uint64{1, 2, 3}, nil, policyFor); err != nil {
+			if runs[i], err = RunSeries(context.Background(), o, name, []uint64{1, 2, 3}, nil, nil, policyFor); err != nil {
 				t.Fatal(err)
 			}
 		}

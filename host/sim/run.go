@@ -12,6 +12,14 @@ import (
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
+// Progress is how far a run is.
+type Progress struct {
+	At     engine.Time // of the trace
+	Events int         // that the engine was told of
+	Done   int         // jobs that ended, or of pods those that came
+	All    int         // jobs that the trace has
+}
+
 // Options are how a run goes.
 type Options struct {
 	Config engine.Config
@@ -19,6 +27,8 @@ type Options struct {
 	GiveUp bool
 	// Defragment has work moved while jobs come, and the run is over when the last has come; nil: none is moved. What is moved is elsewhere at once and goes on.
 	Defragment *engine.Defragment
+	// Told is called after each job that came; nil: nobody is told.
+	Told func(Progress)
 	// Clock measures how long deciding takes; nil: not measured.
 	Clock func() time.Time
 }
@@ -79,6 +89,7 @@ type run struct {
 	jobs      map[string]*Job
 	ends      endings
 	seq       int
+	told      int // events that the engine was told of
 	arrived   int64
 	allocated int64
 	ending    map[string]int // by job that runs: seq of its end
@@ -121,6 +132,9 @@ func Run(t *Trace, o Options) (*Result, error) {
 		}
 		if err := r.submit(j); err != nil {
 			return nil, err
+		}
+		if o.Told != nil {
+			o.Told(Progress{At: j.Submit, Events: r.told, Done: i + 1, All: len(t.Jobs)})
 		}
 	}
 	if last > r.half {
@@ -243,6 +257,7 @@ func (r *run) submit(j *Job) error {
 
 // step feeds the engine an event and carries out what it proposes.
 func (r *run) step(event engine.Event) error {
+	r.told++
 	for _, a := range r.engine.Step(event) {
 		switch a := a.(type) {
 		case engine.Place:

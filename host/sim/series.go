@@ -119,8 +119,8 @@ type Mean struct {
 // Arrivals are the percentages of capacity at which a series is looked at.
 var arrivals = []int{50, 80, 100, 130}
 
-// RunSeries runs a trace by FGD's protocol under a policy, which policyFor makes for each seed.
-func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock func() time.Time, policyFor func(uint64) (*place.Policy, error)) (*Series, error) {
+// RunSeries runs a trace by FGD's protocol under a policy, which policyFor makes for each seed. Where told is not nil, it is called after each pod that came.
+func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock func() time.Time, told func(seed uint64, of Progress), policyFor func(uint64) (*place.Policy, error)) (*Series, error) {
 	s := &Series{Policy: name}
 	var decisions int
 	var took time.Duration
@@ -132,7 +132,11 @@ func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock
 		if err != nil {
 			return nil, err
 		}
-		r, err := Run(o.Inflated(seed, 130), Options{Config: engine.Config{Placement: policy}, GiveUp: true, Clock: clock})
+		options := Options{Config: engine.Config{Placement: policy}, GiveUp: true, Clock: clock}
+		if told != nil {
+			options.Told = func(p Progress) { told(seed, p) }
+		}
+		r, err := Run(o.Inflated(seed, 130), options)
 		if err != nil {
 			return nil, err
 		}
