@@ -194,6 +194,7 @@ func TestRefused(t *testing.T) {
 		{`{agent: {simulate: h200x2}, controller: {enabled: false}}`, "set controller.enabled, too"},
 		{`{agent: {simulate: h200x2}, scheduler: {enabled: false}}`, "webhook.scheduler"},
 		{`{agent: {simulate: h200x2}, webhook: {scheduler: "a b"}}`, "webhook.scheduler"},
+		{`{agent: {simulate: h200x2}, scheduler: {also: ["a,b"]}}`, "scheduler.also"},
 		{`monitoring: {runbooks: "here/"}`, "monitoring.runbooks"},
 	} {
 		_, err := chartOf(t).Render(values(t, c.values))

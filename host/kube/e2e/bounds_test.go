@@ -30,7 +30,7 @@ import (
 // What a queue lets its pods do holds when they are made, and what it uses stands in its status, each by its component's own account and as the API server
 // takes it; `kubectl aliquot queue show` prints it. That takes no node but in name: pods need only be bound.
 func TestQueueBounds(t *testing.T) {
-	w := beginCluster(t, "", true)
+	w := beginCluster(t, "", testcluster.Config{Control: true})
 	w.install(map[string]any{
 		"agent": map[string]any{"enabled": false}, "scheduler": map[string]any{"enabled": true, "replicas": 0},
 		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},

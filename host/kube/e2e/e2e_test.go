@@ -74,20 +74,19 @@ func beginWith(t *testing.T, devices string, values map[string]any) *world {
 // beginEmpty starts a cluster in which nothing of Aliquot is yet. Its nodes are to have these simulated devices.
 func beginEmpty(t *testing.T, devices string) *world {
 	t.Helper()
-	w := beginCluster(t, devices, false)
+	w := beginCluster(t, devices, testcluster.Config{})
 	w.loadExamples()
 	return w
 }
 
-// beginCluster starts a cluster, control: without a node, and builds what is to run beside it.
-func beginCluster(t *testing.T, devices string, control bool) *world {
+// beginCluster starts a cluster of a kind and builds what is to run beside it.
+func beginCluster(t *testing.T, devices string, config testcluster.Config) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
-	cluster, err := testcluster.Start(ctx, testcluster.Config{
-		Cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), State: "/var/lib/aliquot-e2e", Control: control,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+	config.Cache, config.State = cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), "/var/lib/aliquot-e2e"
+	config.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	cluster, err := testcluster.Start(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}

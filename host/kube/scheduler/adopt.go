@@ -16,7 +16,7 @@ import (
 // workload, those beyond are one each.
 func (s *Scheduler) found() (works [][]*task) {
 	for _, p := range s.pods {
-		if p.object.Spec.SchedulerName == s.config.Name {
+		if s.serves(p.object) {
 			s.joinGang(p) // its Job is known by now
 		}
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -19,12 +20,18 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 			s.giveBack(p, a, err)
 		default:
 			s.awaitNodes(p, a, err)
+			s.seek(p, a.node)
 		}
 		return
 	}
 	c := s.classOf(p, a)
 	var why error
-	for _, n := range s.byRoom(c) {
+	nodes := s.byRoom(c)
+	if at := slices.IndexFunc(nodes, func(n *node) bool { return n.name == p.object.Status.NominatedNodeName }); at > 0 {
+		its := nodes[at] // others went for it
+		nodes = slices.Insert(slices.Delete(nodes, at, at+1), 0, its)
+	}
+	for _, n := range nodes {
 		_, err := s.admit(p, n.name)
 		if err == nil {
 			s.bindBeside(p, a, n.name)
@@ -35,7 +42,11 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	if why == nil {
 		why = fmt.Errorf("no node takes it: %s", c.barred())
 	}
+	known := c.answer != nil
 	s.awaitNodes(p, a, why)
+	if known {
+		s.seek(p, "")
+	}
 }
 
 // awaitNodes has a pod considered again when it is known anew which nodes it may use.

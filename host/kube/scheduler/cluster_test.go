@@ -152,7 +152,7 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 		c.Fatal(err)
 	}
 	s = New(Config{
-		Client: c.client, Objects: c.objects, Informers: factory, Filters: filters, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
+		Client: c.client, Objects: c.objects, Informers: factory, Filters: filters, Also: c.also, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(c.Context())
 	ended := make(chan error, 1)
@@ -259,6 +259,8 @@ func (c *cluster) busy(s *Scheduler) string {
 	switch {
 	case !s.began || s.classifying:
 		return "it looks for nodes"
+	case s.seeks:
+		return "it looks for room"
 	case s.evictions > 0:
 		return "it evicts pods"
 	}

@@ -12,6 +12,9 @@
 // Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
 // the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
 //
+// Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
+// but none with devices: who gives these back is the engine's choice.
+//
 // The engine's Evict goes out through the eviction API, so that disruption budgets hold, for a whole plan if all of it can be carried out; what holds
 // a claim is free in the books when the claim is. Pods of devices that failed are for the devices' taints. It changes nothing else of a running pod.
 package scheduler
@@ -47,6 +50,8 @@ type Filters interface {
 	Forget(pod *corev1.Pod)
 	// WaitForSync waits until what the informers saw first counts. They were started.
 	WaitForSync(ctx context.Context) error
+	// MakeRoom is where a pod that no node takes would run if others of lower priority went; only says the one node that would do.
+	MakeRoom(ctx context.Context, pod *corev1.Pod, only string) (Room, error)
 	// PreBind does what an assumed pod needs before its binding, as volumes and claims of other drivers. It may take minutes.
 	PreBind(ctx context.Context, pod *corev1.Pod) error
 }
@@ -58,6 +63,13 @@ type Feasible struct {
 	Full  []string          // of these, those that only lack CPU, memory and the like, which running pods have
 }
 
+// Room is a node on which a pod would run if others of lower priority did not.
+type Room struct {
+	Node     string        // empty: there is none
+	Pods     []*corev1.Pod // that are to go; none: nothing is to be done now, as they still end there
+	Breaches int           // how many of them disruption budgets do not let go
+}
+
 // Config is what a scheduler works on.
 type Config struct {
 	Client    kubernetes.Interface
@@ -65,6 +77,7 @@ type Config struct {
 	Informers informers.SharedInformerFactory // of all namespaces; Run starts it
 	Filters   Filters
 	Name      string           // whose pods it places; empty: Name
+	Also      []string         // others whose pods it places, as the stock scheduler's where it runs instead of it
 	Writers   int              // how many workloads are written at once; 0: 64
 	Grace     time.Duration    // that a pod which is evicted has to end at most, if its own is not less; 0: Grace
 	Spare     time.Duration    // how long a workload is left alone that could not be evicted, doubled each time; 0: 10 s

@@ -37,7 +37,7 @@ const systemCritical = 2_000_000_000
 func (s *Scheduler) preemptible(object *corev1.Pod) (bool, error) {
 	says, err := annotation.IsPreemptible(object.Annotations)
 	owner := metav1.GetControllerOfNoCopy(object)
-	return err == nil && says && object.Spec.SchedulerName == s.config.Name && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") &&
+	return err == nil && says && s.serves(object) && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") &&
 		(object.Spec.Priority == nil || *object.Spec.Priority < systemCritical), err
 }
 
@@ -303,7 +303,7 @@ func (s *Scheduler) ending(p *pod) {
 func (s *Scheduler) goOn() {
 	for _, p := range sortedPods(s.pods) {
 		why, is := marked(p.object)
-		if !is || p.leaves() || over(p.object) || p.object.Spec.SchedulerName != s.config.Name {
+		if !is || p.leaves() || over(p.object) || !s.serves(p.object) {
 			continue
 		}
 		broken := false

@@ -201,7 +201,7 @@ func (s *Scheduler) askStart(of string, l *leader) {
 func (s *Scheduler) considerGroup(of string) {
 	var all []*pod
 	for _, p := range s.pods {
-		if group(p.object) == of && p.object.Spec.SchedulerName == s.config.Name {
+		if group(p.object) == of && s.serves(p.object) {
 			all = append(all, p)
 		}
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,11 +79,47 @@ func (f *plain) Check(_ context.Context, pod *corev1.Pod, name string) (string, 
 			return "it has the taint " + taint.Key + ", which the pod does not tolerate", nil
 		}
 	}
-	return f.full(pod, n)
+	return f.full(pod, n, func(*corev1.Pod) bool { return false })
 }
 
-// full is what a node has too little of for a pod.
-func (f *plain) full(pod *corev1.Pod, n *corev1.Node) (string, error) {
+// MakeRoom is the first node on which a pod fits without any of those of lower priority that have no claims, and all of these.
+func (f *plain) MakeRoom(_ context.Context, pod *corev1.Pod, only string) (Room, error) {
+	nodes, err := f.nodes.List(labels.Everything())
+	if err != nil {
+		return Room{}, err
+	}
+	pods, err := f.pods.List(labels.Everything())
+	if err != nil {
+		return Room{}, err
+	}
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, n := range nodes {
+		room := Room{Node: n.Name}
+		if n.Name == pod.Status.NominatedNodeName {
+			for _, o := range pods {
+				if o.Spec.NodeName == n.Name && o.DeletionTimestamp != nil {
+					return room, nil
+				}
+			}
+		}
+		lower := func(o *corev1.Pod) bool {
+			return o.Spec.NodeName == n.Name && !over(o) && priorityOf(o) < priorityOf(pod) && len(o.Spec.ResourceClaims) == 0
+		}
+		for _, o := range pods {
+			if lower(o) {
+				room.Pods = append(room.Pods, o)
+			}
+		}
+		lacks, err := f.full(pod, n, lower)
+		if err != nil || lacks == "" && len(room.Pods) > 0 && (only == "" || only == n.Name) {
+			return room, err
+		}
+	}
+	return Room{}, nil
+}
+
+// full is what a node has too little of for a pod, were it not for some of the others.
+func (f *plain) full(pod *corev1.Pod, n *corev1.Node, without func(*corev1.Pod) bool) (string, error) {
 	pods, err := f.pods.List(labels.Everything())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +136,7 @@ func (f *plain) full(pod *corev1.Pod, n *corev1.Node) (string, error) {
 		return lacks
 	}
 	for _, o := range pods {
-		if o.UID != pod.UID && !over(o) && (o.Spec.NodeName == n.Name || o.Spec.NodeName == "" && f.assumed[o.UID] == n.Name) {
+		if o.UID != pod.UID && !over(o) && !without(o) && (o.Spec.NodeName == n.Name || o.Spec.NodeName == "" && f.assumed[o.UID] == n.Name) {
 			take(requestsOf(o))
 		}
 	}

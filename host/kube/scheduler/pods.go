@@ -32,6 +32,7 @@ type pod struct {
 	reason      string            // why it waits, where the engine does not know
 	counted     bool              // as waiting
 	evicting    bool              // it is being evicted, though the API server may not say so yet
+	seeking     seeking           // of room, beside the engine
 	soon, again bool              // it is among the sayings, the first or the later ones
 	told        string            // why it waits, as it was told last
 }
@@ -52,9 +53,14 @@ func over(object *corev1.Pod) bool {
 	return object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
 }
 
+// serves says whether a pod is, or was, this scheduler's to place.
+func (s *Scheduler) serves(object *corev1.Pod) bool {
+	return object.Spec.SchedulerName == s.config.Name || slices.Contains(s.config.Also, object.Spec.SchedulerName)
+}
+
 // mine says whether a pod is to be placed by this scheduler.
 func (s *Scheduler) mine(p *pod) bool {
-	return s.pods[p.object.UID] == p && p.node() == "" && p.object.Spec.SchedulerName == s.config.Name && p.object.DeletionTimestamp == nil &&
+	return s.pods[p.object.UID] == p && p.node() == "" && s.serves(p.object) && p.object.DeletionTimestamp == nil &&
 		!over(p.object) && len(p.object.Spec.SchedulingGates) == 0
 }
 
@@ -68,7 +74,7 @@ func (s *Scheduler) podSet(object *corev1.Pod) {
 	p.object = object
 	s.index(p)
 	s.lead(object)
-	if object.Spec.SchedulerName == s.config.Name {
+	if s.serves(object) {
 		s.joinGang(p)
 	}
 	s.charge(p)

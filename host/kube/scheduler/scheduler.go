@@ -56,7 +56,9 @@ type Scheduler struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
-	evictions     int // under way
+	seekers       []seeker // pods for which room is to be looked for
+	seeks         bool     // it is, for one
+	evictions     int      // under way
 	tick          *time.Timer
 }
 

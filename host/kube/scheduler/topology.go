@@ -34,7 +34,7 @@ func (s *Scheduler) knowLevels(labels ...string) {
 // knowLevelsOfPods remembers the labels that pods name, before the engine is told of nodes.
 func (s *Scheduler) knowLevelsOfPods() {
 	for _, p := range s.pods {
-		if same, prefer, err := annotation.Topology(p.object.Annotations); err == nil && p.object.Spec.SchedulerName == s.config.Name {
+		if same, prefer, err := annotation.Topology(p.object.Annotations); err == nil && s.serves(p.object) {
 			s.levels = append(s.levels, same, prefer)
 		}
 	}

@@ -33,6 +33,9 @@ type Config struct {
 	// new nodes do not get the taint that a controller would take off again, and namespaces no default account.
 	Control bool
 
+	// NoScheduler leaves the stock scheduler out: pods wait until one under test places them.
+	NoScheduler bool
+
 	// Log gets a line for each thing that is begun; nil: nobody is told.
 	Log *slog.Logger
 }
@@ -44,6 +47,7 @@ const NodeName = "node1"
 type Cluster struct {
 	log      *slog.Logger
 	control  bool
+	alone    bool // without the stock scheduler
 	programs programs
 	state    state
 	lock     *os.File

@@ -31,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, control: config.Control, programs: built, state: s, lock: lock}
+	c := &Cluster{log: log, control: config.Control, alone: config.NoScheduler, programs: built, state: s, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -30,6 +32,12 @@ func (u upstream) Nodes(ctx context.Context, pod *corev1.Pod) (scheduler.Feasibl
 	return scheduler.Feasible(said), err
 }
 
+// MakeRoom is where a pod would run if others of lower priority went.
+func (u upstream) MakeRoom(ctx context.Context, pod *corev1.Pod, only string) (scheduler.Room, error) {
+	room, err := u.Filters.MakeRoom(ctx, pod, only)
+	return scheduler.Room(room), err
+}
+
 // withoutManagers takes from an object who wrote which of its fields, which is a good part of it and nothing to this program. The API server keeps
 // it where an object is written without it.
 func withoutManagers(object any) (any, error) {
@@ -44,6 +52,7 @@ func schedule(ctx context.Context, args []string) error {
 	options := flag.NewFlagSet("aliquot-kube scheduler", flag.ContinueOnError)
 	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
 	name := options.String("name", scheduler.Name, "places the pods whose schedulerName this is")
+	also := options.String("also", "", "other schedulerNames whose pods it places too, with commas between: default-scheduler where no other scheduler runs. Empty: none")
 	writers := options.Int("writers", 64, "how many workloads' claims and bindings are written at once")
 	grace := options.Duration("eviction-grace", scheduler.Grace, "how long a pod that is evicted for another has to end at most, where its own grace period is longer")
 	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
@@ -53,6 +62,10 @@ func schedule(ctx context.Context, args []string) error {
 	namespace := options.String("namespace", cmp.Or(os.Getenv("NAMESPACE"), "aliquot"), "of the Lease; by default $NAMESPACE, else aliquot")
 	identity := options.String("identity", "", "under which it holds the Lease; empty: the machine's name and a part that is its own")
 	if err := parse(options, args); err != nil {
+		return err
+	}
+	names, err := namesOf(*also)
+	if err != nil {
 		return err
 	}
 	if *writers < 1 {
@@ -83,7 +96,7 @@ func schedule(ctx context.Context, args []string) error {
 		return err
 	}
 	settings := scheduler.Config{
-		Client: client, Objects: objects, Informers: factory, Filters: upstream{filters}, Name: *name, Writers: *writers, Grace: *grace, Log: log,
+		Client: client, Objects: objects, Informers: factory, Filters: upstream{filters}, Name: *name, Also: names, Writers: *writers, Grace: *grace, Log: log,
 	}
 	if *record != "" {
 		file, err := os.OpenFile(*record, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -112,4 +125,18 @@ func schedule(ctx context.Context, args []string) error {
 		*identity = machine + "_" + string(uuid.NewUUID())
 	}
 	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log}.Lead(ctx, one.Run)
+}
+
+// namesOf reads names of schedulers.
+func namesOf(list string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+			return nil, fmt.Errorf("--also %q: %q names no scheduler; give names as pods have them, as default-scheduler, with commas between and no spaces", list, name)
+		}
+	}
+	return names, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
@@ -23,6 +24,8 @@ type Filters struct {
 	survey    *chain // answers Nodes
 	judge     *chain // answers Check, holds what is assumed
 	logger    klog.Logger
+
+	preemption *defaultpreemption.DefaultPreemption // of survey, and guarded by its mu
 
 	started func(<-chan struct{}) bool // whether the informers that are used have what there was at their start
 	synced  []toolscache.InformerSynced
@@ -62,7 +65,7 @@ type Feasible struct {
 // there are no nodes. Client serves PreBind alone. What New starts ends with ctx.
 //
 // The informers used are those of pods, nodes, namespaces, persistent volumes and their claims, storage classes, CSI nodes, drivers,
-// capacities and volume attachments, resource claims and slices and device classes: the account needs get, list and watch on them.
+// capacities and volume attachments, resource claims and slices, device classes and disruption budgets: the account needs get, list and watch on them.
 func New(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (*Filters, error) {
 	metrics.Register()
 	logger := klog.FromContext(ctx)
@@ -84,6 +87,9 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 		if *c, err = newChain(ctx, shared); err != nil {
 			return nil, fmt.Errorf("make upstream's filter plugins: %w", err)
 		}
+	}
+	if f.preemption, err = newPreemption(ctx, f.survey); err != nil {
+		return nil, fmt.Errorf("make upstream's choice of evictions: %w", err)
 	}
 	if err := f.watch(factory); err != nil {
 		return nil, fmt.Errorf("watch nodes and pods: %w", err)

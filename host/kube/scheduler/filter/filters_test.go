@@ -130,7 +130,7 @@ func TestWhatIsWatched(t *testing.T) {
 	var want []string
 	for _, resource := range []string{
 		"pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "storageclasses", "csinodes", "csidrivers",
-		"csistoragecapacities", "volumeattachments", "resourceclaims", "resourceslices", "deviceclasses",
+		"csistoragecapacities", "volumeattachments", "resourceclaims", "resourceslices", "deviceclasses", "poddisruptionbudgets",
 	} {
 		want = append(want, "list "+resource, "watch "+resource)
 	}
