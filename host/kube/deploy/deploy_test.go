@@ -129,7 +129,7 @@ func TestRender(t *testing.T) {
 			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4},
 			nil,
 		},
-		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 2, "PrometheusRule": 1, "ConfigMap": 1, "Service": 3, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 5, "NetworkPolicy": 4}, nil},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 3, "PrometheusRule": 1, "ConfigMap": 1, "Service": 4, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 5, "NetworkPolicy": 4}, nil},
 		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 3, "ValidatingAdmissionPolicyBinding": 3}, []string{"DaemonSet", "NetworkPolicy"}},
 		"a namespace of its own": {
 			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}}`,

@@ -64,7 +64,7 @@ func TestMetricsExist(t *testing.T) {
 	if len(exist) < 10 {
 		t.Fatalf("the sources define %v", exist)
 	}
-	for _, file := range []string{"rules/agent.yaml", "rules/scheduler.yaml", "dashboards/aliquot.json"} {
+	for _, file := range []string{"rules/agent.yaml", "rules/scheduler.yaml", "rules/webhook.yaml", "dashboards/aliquot.json"} {
 		raw, err := os.ReadFile(filepath.Join(repository, "deploy", "chart", "files", file))
 		if err != nil {
 			t.Fatal(err)
@@ -127,10 +127,12 @@ func TestRunbooks(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(one.YAML), &rule); err != nil {
 			t.Fatal(err)
 		}
-		for _, alert := range slices.Concat(rule.Spec.Groups[0].Rules, rule.Spec.Groups[1].Rules) {
-			alerts = append(alerts, alert.Alert)
-			if alert.Expr == "" || alert.Labels["severity"] == "" || alert.Annotations["summary"] == "" || alert.Annotations["runbook_url"] != "https://docs.example/books/"+alert.Alert+".md" {
-				t.Errorf("alert %s is %+v", alert.Alert, alert)
+		for _, group := range rule.Spec.Groups {
+			for _, alert := range group.Rules {
+				alerts = append(alerts, alert.Alert)
+				if alert.Expr == "" || alert.Labels["severity"] == "" || alert.Annotations["summary"] == "" || alert.Annotations["runbook_url"] != "https://docs.example/books/"+alert.Alert+".md" {
+					t.Errorf("alert %s is %+v", alert.Alert, alert)
+				}
 			}
 		}
 	}

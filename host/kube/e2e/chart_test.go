@@ -122,7 +122,7 @@ func (w *world) loadKube(name, program, dist string) {
 // everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
 func (w *world) everything() (values map[string]any, agent, scheduler string) {
 	w.Helper()
-	var ports [3]int
+	var ports [4]int
 	for i := range ports {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		w.no(err)
@@ -139,7 +139,7 @@ func (w *world) everything() (values map[string]any, agent, scheduler string) {
 		},
 		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
 		"controller": map[string]any{"replicas": 1, "hostNetwork": true},
-		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2]},
+		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2], "metricsPort": ports[3]},
 	}, fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
 }
 

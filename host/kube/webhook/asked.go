@@ -18,7 +18,7 @@ import (
 func asked(pod *corev1.Pod) (change, bool, error) {
 	ask, err := annotation.Parse(pod.Annotations)
 	if err != nil {
-		return change{}, false, refuse("%v", err)
+		return change{}, false, refuse(badAnnotations, "%v", err)
 	}
 	if ask == nil {
 		return change{}, false, nil
@@ -29,7 +29,7 @@ func asked(pod *corev1.Pod) (change, bool, error) {
 			continue
 		}
 		if claim.ResourceClaimTemplateName == nil || *claim.ResourceClaimTemplateName != made.template {
-			return change{}, false, refuse("the pod asks for a share by annotations and has a claim named %s already, which is the name of theirs; leave the annotations out, or name the claim otherwise", claim.Name)
+			return change{}, false, refuse(badAnnotations, "the pod asks for a share by annotations and has a claim named %s already, which is the name of theirs; leave the annotations out, or name the claim otherwise", claim.Name)
 		}
 		made.hasClaim = true
 	}
@@ -38,7 +38,7 @@ func asked(pod *corev1.Pod) (change, bool, error) {
 	}
 	for _, name := range ask.Containers {
 		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name }) {
-			return change{}, false, refuse("the annotation %s names %q, and the pod has no such container among spec.containers; it has %s", annotation.Containers, name, names(pod.Spec.Containers))
+			return change{}, false, refuse(badAnnotations, "the annotation %s names %q, and the pod has no such container among spec.containers; it has %s", annotation.Containers, name, names(pod.Spec.Containers))
 		}
 	}
 	for i := range pod.Spec.Containers {
@@ -83,7 +83,7 @@ func (d devices) oneWay(annotations bool) error {
 	default:
 		return nil
 	}
-	return refuse("the pod asks for devices by %s and by %s; ask in one of the two ways and leave the other out", first, second)
+	return refuse(badWays, "the pod asks for devices by %s and by %s; ask in one of the two ways and leave the other out", first, second)
 }
 
 // devicesOf says how a pod asks for devices of ours, but by the claim from the template that its annotations name.

@@ -102,10 +102,11 @@ func (w *Webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	if request.Resource.Resource != "pods" || request.SubResource != "" || request.Operation != admissionv1.Create {
 		return &admissionv1.AdmissionResponse{Allowed: true}
 	}
+	begun := time.Now()
 	var pod corev1.Pod
 	err := json.Unmarshal(request.Object.Raw, &pod)
 	if err != nil {
-		err = refuse("the pod cannot be read: %v", err)
+		err = refuse(badPod, "the pod cannot be read: %v", err)
 	}
 	var made change
 	if err == nil {
@@ -115,28 +116,33 @@ func (w *Webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	if err == nil {
 		operations, err = made.patch(request.Object.Raw)
 	}
-	var refused refusal
+	var why refusal
 	name := pod.Name
 	if name == "" {
 		name = pod.GenerateName
 	}
 	switch {
-	case errors.As(err, &refused):
-		w.config.Log.Info("refused", "namespace", request.Namespace, "pod", name, "why", refused)
-		return denied(http.StatusForbidden, metav1.StatusReasonForbidden, string(refused))
+	case errors.As(err, &why):
+		w.config.Log.Info("refused", "namespace", request.Namespace, "pod", name, "why", why.text)
+		w.metrics.took(refused, why.reason, begun)
+		return denied(http.StatusForbidden, metav1.StatusReasonForbidden, why.text)
 	case err != nil:
 		w.config.Log.Warn("not known whether a pod may be", "namespace", request.Namespace, "pod", name, "error", err)
+		w.metrics.took(failed, "", begun)
 		return denied(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf("whether the pod may have devices of Aliquot could not be found out: %v; try again", err))
 	}
 	answer := &admissionv1.AdmissionResponse{Allowed: true, Warnings: made.warnings}
 	if len(operations) == 0 {
+		w.metrics.took(asItIs, "", begun)
 		return answer
 	}
 	if answer.Patch, err = json.Marshal(operations); err != nil {
+		w.metrics.took(failed, "", begun)
 		return denied(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 	}
 	kind := admissionv1.PatchTypeJSONPatch
 	answer.PatchType = &kind
+	w.metrics.took(patched, "", begun)
 	return answer
 }
 

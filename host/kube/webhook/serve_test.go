@@ -14,9 +14,13 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -110,5 +114,29 @@ func TestServe(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// What it answers is counted: by what became of pods, and by why they were refused.
+func TestMetrics(t *testing.T) {
+	w := begin(t)
+	w.ask(pod())
+	w.ask(pod(quarter))
+	w.ask(pod(quarter, on("node1")))
+	w.ask(pod(quarter, limited(wholes, "1")))
+	w.ask(pod(annotated("gpu", "a quarter", "memory", "4Gi")))
+	w.ask(pod(quarter, annotated("queue", "short"), priority(51)))
+	answer, registry := httptest.NewRecorder(), prometheus.NewRegistry()
+	registry.MustRegister(w.webhook.Metrics())
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
+		`aliquot_webhook_reviews_total{result="unchanged"} 1`, `aliquot_webhook_reviews_total{result="changed"} 1`, `aliquot_webhook_reviews_total{result="refused"} 4`,
+		`aliquot_webhook_reviews_total{result="failed"} 0`, `aliquot_webhook_refused_total{reason="node"} 1`, `aliquot_webhook_refused_total{reason="ways"} 1`,
+		`aliquot_webhook_refused_total{reason="annotations"} 1`, `aliquot_webhook_refused_total{reason="queue"} 1`, `aliquot_webhook_refused_total{reason="limits"} 0`,
+		`aliquot_webhook_review_seconds_count 6`,
+	} {
+		if said := answer.Body.String(); !strings.Contains(said, want+"\n") {
+			t.Errorf("the metrics lack %q:\n%s", want, said)
+		}
 	}
 }

@@ -38,7 +38,8 @@ type Config struct {
 
 // Webhook answers for pods that are to be created. Its methods may be called at once.
 type Webhook struct {
-	config Config
+	config  Config
+	metrics *metrics
 }
 
 // New makes one.
@@ -46,7 +47,7 @@ func New(config Config) *Webhook {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Webhook{config: config}
+	return &Webhook{config: config, metrics: newMetrics()}
 }
 
 // change is what is to become of a pod.
@@ -62,11 +63,13 @@ type change struct {
 }
 
 // refusal is why a pod is not to be, in a sentence for its user. Any other error is a failure to find out.
-type refusal string
+type refusal struct{ reason, text string }
 
-func (r refusal) Error() string { return string(r) }
+func (r refusal) Error() string { return r.text }
 
-func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+func refuse(reason, format string, args ...any) error {
+	return refusal{reason, fmt.Sprintf(format, args...)}
+}
 
 // decide says what is to become of a pod, or refuses it.
 func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod) (change, error) {
@@ -91,7 +94,7 @@ func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod)
 		return made, nil
 	}
 	if node := pod.Spec.NodeName; node != "" {
-		return change{}, refuse("the pod asks for devices of Aliquot and names its node itself (spec.nodeName: %s), where no scheduler would give it any; leave nodeName out and choose nodes by nodeSelector or affinity", node)
+		return change{}, refuse(badNode, "the pod asks for devices of Aliquot and names its node itself (spec.nodeName: %s), where no scheduler would give it any; leave nodeName out and choose nodes by nodeSelector or affinity", node)
 	}
 	if err := w.bounded(ctx, namespace, pod, &made); err != nil {
 		return change{}, err
@@ -126,7 +129,7 @@ func (w *Webhook) bounded(ctx context.Context, namespace string, pod *corev1.Pod
 	}
 	var bypass queues.Bypass
 	if errors.As(err, &bypass) {
-		return refuse("%v", bypass)
+		return refuse(badQueue, "%v", bypass)
 	}
 	if seconds, of := bounds.Seconds(queue); err == nil && seconds > 0 && pod.Spec.ActiveDeadlineSeconds == nil {
 		made.deadline = seconds

@@ -17,11 +17,11 @@ const wholes = corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix + annot
 // together.
 func whole(pod *corev1.Pod, class string) (change, error) {
 	if class != annotation.Driver {
-		return change{}, refuse("the pod has a limit of %s%s; a limit is of %s alone: ask for another class by a claim", resourceapi.ResourceDeviceClassPrefix, class, wholes)
+		return change{}, refuse(badLimits, "the pod has a limit of %s%s; a limit is of %s alone: ask for another class by a claim", resourceapi.ResourceDeviceClassPrefix, class, wholes)
 	}
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; has(c) {
-			return change{}, refuse("the init container %s has a limit of %s, which only one of spec.containers may have; ask by a claim instead", c.Name, wholes)
+			return change{}, refuse(badLimits, "the init container %s has a limit of %s, which only one of spec.containers may have; ask by a claim instead", c.Name, wholes)
 		}
 	}
 	changed, at := pod.DeepCopy(), 0
@@ -31,7 +31,7 @@ func whole(pod *corev1.Pod, class string) (change, error) {
 			continue
 		}
 		if at > 0 {
-			return change{}, refuse("the containers %s and %s have a limit of %s each, and one of a pod may have it; ask by a claim for each, or by annotations for both together", changed.Spec.Containers[at-1].Name, c.Name, wholes)
+			return change{}, refuse(badLimits, "the containers %s and %s have a limit of %s each, and one of a pod may have it; ask by a claim for each, or by annotations for both together", changed.Spec.Containers[at-1].Name, c.Name, wholes)
 		}
 		at = i + 1
 	}

@@ -24,6 +24,7 @@ func answerPods(ctx context.Context, args []string) error {
 	listen := options.String("listen", ":8443", "where to answer the API server; also /healthz and /readyz")
 	namespace := options.String("namespace", "aliquot", "where the Secret is")
 	secret := options.String("secret", "aliquot-webhook-tls", "the Secret with its certificate, which `aliquot-kube controller` makes")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus), as :9466; empty: none")
 	scheduler := options.String("scheduler", "aliquot-scheduler", "the scheduler that pods with devices of Aliquot go to; empty: they stay with their own")
 	if err := parse(options, args); err != nil {
 		return err
@@ -53,7 +54,15 @@ func answerPods(ctx context.Context, args []string) error {
 	queues := func(ctx context.Context) ([]*v1alpha1.Queue, *v1alpha1.Policy, error) {
 		return v1alpha1.Tenants(ctx, objects)
 	}
-	return webhook.New(webhook.Config{Client: client, Queues: queues, Scheduler: *scheduler, Log: log}).Serve(ctx, listener, certificate)
+	one := webhook.New(webhook.Config{Client: client, Queues: queues, Scheduler: *scheduler, Log: log})
+	if *metrics != "" {
+		served, err := serveMetrics(*metrics, false, one.Metrics(), log)
+		if err != nil {
+			return err
+		}
+		defer served.Close()
+	}
+	return one.Serve(ctx, listener, certificate)
 }
 
 // parse reads options, and nothing but options.
