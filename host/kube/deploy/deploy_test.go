@@ -3,6 +3,7 @@ package deploy
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,11 +127,11 @@ func TestRender(t *testing.T) {
 		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1}, []string{"ServiceMonitor", "PrometheusRule", "ConfigMap", "Service", "Deployment", "MutatingWebhookConfiguration"}},
 		"annotations, placed by whom they name": {
 			`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {scheduler: ""}}`,
-			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4},
+			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5},
 			nil,
 		},
-		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 3, "PrometheusRule": 1, "ConfigMap": 1, "Service": 4, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 5, "NetworkPolicy": 4}, nil},
-		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 3, "ValidatingAdmissionPolicyBinding": 3}, []string{"DaemonSet", "NetworkPolicy"}},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 3, "PrometheusRule": 1, "ConfigMap": 1, "Service": 4, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 6, "NetworkPolicy": 4}, nil},
+		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4}, []string{"DaemonSet", "NetworkPolicy"}},
 		"a namespace of its own": {
 			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}}`,
 			map[string]int{"DaemonSet": 1, "Deployment": 3},
@@ -163,6 +164,24 @@ func TestRender(t *testing.T) {
 				t.Errorf("%s is made before the namespace", objects[0].Kind)
 			}
 		})
+	}
+}
+
+func TestUninstalled(t *testing.T) {
+	objects := render(t, everything)
+	gone, err := Uninstalled(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range objects {
+		at := slices.IndexFunc(gone, func(other Object) bool { return other == one })
+		if definition := one.Kind == "CustomResourceDefinition"; definition != (at < 0) {
+			t.Errorf("%s %s is number %d of what is uninstalled; definitions alone are kept", one.Kind, one.Name, at)
+		}
+	}
+	place := func(kind string) int { return slices.IndexFunc(gone, func(one Object) bool { return one.Kind == kind }) }
+	if !(place("Deployment") < place("DaemonSet") && place("DaemonSet") < place("ServiceAccount") && place("ServiceAccount") < place("Namespace")) {
+		t.Errorf("what is uninstalled is in the order %v", gone)
 	}
 }
 

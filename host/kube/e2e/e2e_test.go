@@ -62,6 +62,7 @@ func beginWith(t *testing.T, devices string, values map[string]any) *world {
 	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
 		all[component] = map[string]any{"enabled": false}
 	}
+	all["agent"] = map[string]any{"enabled": false, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet()}
 	maps.Copy(all, values)
 	w.install(all)
 	var err error

@@ -1,8 +1,10 @@
 // Command pod is the program of the test cluster's own images: it waits to be told to end, as a sandbox's first process must; or says
-// something and ends (`say WORDS`); or runs a program with nothing in its environment (`cleared PROGRAM ARGUMENTS`).
+// something and ends (`say WORDS`); or runs a program with nothing in its environment (`cleared PROGRAM ARGUMENTS`); or says of each file whether
+// it may be opened for writing, and ends (`opens FILES`).
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,6 +19,16 @@ func main() {
 	case len(args) > 1 && args[0] == "cleared":
 		fmt.Fprintln(os.Stderr, "pod:", args[1], syscall.Exec(args[1], args[1:], nil))
 		os.Exit(127)
+	case len(args) > 0 && args[0] == "opens":
+		for _, name := range args[1:] {
+			says := "opened"
+			file, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				says = errors.Unwrap(err).Error()
+			}
+			_ = file.Close()
+			fmt.Printf("%s: %s\n", name, says)
+		}
 	default:
 		told := make(chan os.Signal, 1)
 		signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)

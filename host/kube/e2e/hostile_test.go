@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// Pods that mean ill, beside one with a share: what the API server refuses, by a policy of ours or by Pod Security, and what those reach that nobody
+// refused. docs/threat-model.md says the same in words.
+func TestHostile(t *testing.T) {
+	w := begin(t, "h200x1")
+	w.secure("restricted")
+	victim := w.sharing(work{name: "victim", compute: 250, memory: "4Gi", user: 1000, command: []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}})
+	confine(victim)
+	w.create(victim) // what has a share needs no more than this level gives
+	w.trains("victim")
+	task := filepath.Join("tasks", string(w.claim("victim").UID))
+
+	link := filepath.Join(t.TempDir(), "link")
+	w.no(os.Symlink(w.run, link))
+	w.pathsRefused(task)
+	w.secure("baseline")
+	w.podSecurity(link)
+	w.secure("")
+	w.reached(link, task)
+	w.ephemeral()
+	w.trains("victim")
+	w.remove("victim")
+	w.empty()
+}
+
+// secure has Pod Security hold the namespace to a level; empty: to none.
+func (w *world) secure(level string) {
+	w.Helper()
+	label := "null"
+	if level != "" {
+		label = fmt.Sprintf("%q", level)
+	}
+	_, err := w.client.CoreV1().Namespaces().Patch(w.ctx, "default", types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":%s}}}`, label), metav1.PatchOptions{})
+	w.no(err)
+	w.eventually("Pod Security holds pods to the level "+level, func() (bool, string) {
+		err := w.tried(w.pod(work{name: "tried"}))
+		if level == "restricted" {
+			return err != nil && strings.Contains(err.Error(), `violates PodSecurity "restricted`), fmt.Sprint(err)
+		}
+		privileged := w.pod(work{name: "tried"})
+		privileged.Spec.HostPID = true
+		return err == nil && (w.tried(privileged) == nil) == (level == ""), fmt.Sprint(err)
+	})
+}
+
+// confine has a pod ask for no more than the level restricted gives.
+func confine(pod *corev1.Pod) {
+	yes, no := true, false
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+		RunAsUser: pod.Spec.Containers[0].SecurityContext.RunAsUser, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// tried says whether a pod would be taken; it is not made.
+func (w *world) tried(pod *corev1.Pod) error {
+	namespace := pod.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	_, err := w.client.CoreV1().Pods(namespace).Create(w.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// withFolder is a pod with a folder of the node, at /node in its container.
+func (w *world) withFolder(one work, folder string) *corev1.Pod {
+	pod := w.pod(one)
+	pod.Spec.Volumes = []corev1.Volume{{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "node", MountPath: "/node"}}
+	return pod
+}
+
+// pathsRefused tries volumes of the agent's folders, which a policy of ours refuses in every namespace but our own.
+func (w *world) pathsRefused(task string) {
+	w.Helper()
+	w.withoutDoubts("aliquot-folders")
+	w.secure("")
+	const ours = "for agents alone"
+	for path, want := range map[string]string{
+		w.run: ours, w.run + "/": ours, filepath.Join(w.run, task): ours, "/." + strings.ReplaceAll(w.run, "/", "//") + "/./sim": ours, w.state: ours,
+		w.Kubelet() + "/plugins/gpu.aliquot.dev": ours, w.run + "-of-another": "", w.Kubelet() + "/plugins": "",
+	} {
+		pod := w.withFolder(work{name: "tried"}, path)
+		w.eventually("a volume of "+path+" is refused, or not: "+want, func() (bool, string) {
+			err := w.tried(pod)
+			return (want == "") == (err == nil) && (err == nil || strings.Contains(err.Error(), want)), fmt.Sprint(err)
+		})
+	}
+	agent := w.withFolder(work{name: "tried"}, w.run)
+	agent.Namespace = "aliquot"
+	w.no(w.tried(agent))
+}
+
+// podSecurity tries what the level baseline refuses.
+func (w *world) podSecurity(link string) {
+	w.Helper()
+	yes := true
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"a folder of the node": func(spec *corev1.PodSpec) { *spec = w.withFolder(work{name: "tried"}, link).Spec },
+		"privileged":           func(spec *corev1.PodSpec) { spec.Containers[0].SecurityContext.Privileged = &yes },
+		"the node's processes": func(spec *corev1.PodSpec) { spec.HostPID = true },
+		"the node's network":   func(spec *corev1.PodSpec) { spec.HostNetwork = true },
+		"the node's IPC":       func(spec *corev1.PodSpec) { spec.HostIPC = true },
+		"a capability": func(spec *corev1.PodSpec) {
+			spec.Containers[0].SecurityContext.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}
+		},
+	} {
+		pod := w.pod(work{name: "tried"})
+		change(&pod.Spec)
+		if err := w.tried(pod); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "baseline`) {
+			w.Errorf("a pod with %s: got %v, want Pod Security to refuse it", name, err)
+		}
+	}
+	privileged := corev1.EphemeralContainerCommon{Name: "privileged", Image: examples, SecurityContext: &corev1.SecurityContext{Privileged: &yes}}
+	if err := w.debug(corev1.EphemeralContainer{EphemeralContainerCommon: privileged}); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "baseline`) {
+		w.Errorf("a privileged ephemeral container: got %v, want Pod Security to refuse it", err)
+	}
+}
+
+// debug puts an ephemeral container into the victim's pod, as `kubectl debug` does.
+func (w *world) debug(one corev1.EphemeralContainer) error {
+	w.Helper()
+	pods := w.client.CoreV1().Pods("default")
+	pod, err := pods.Get(w.ctx, "victim", metav1.GetOptions{})
+	w.no(err)
+	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, one)
+	_, err = pods.UpdateEphemeralContainers(w.ctx, "victim", pod, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// reached tries to open the victim's pages for writing where nobody refuses the pod: by a folder of the node that is reached by a link, and by the
+// victim's process. Other users may not; its own user may write what the tenant itself may; root may write everything.
+func (w *world) reached(link, task string) {
+	w.Helper()
+	victim := slices.Sorted(func(yield func(int) bool) {
+		for pid := range w.pids("victim") {
+			if said, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(said)) == "trainer" && !yield(pid) {
+				return
+			}
+		}
+	})
+	if len(victim) != 1 {
+		w.Fatalf("the victim's programs are %v, want one", victim)
+	}
+	process := fmt.Sprintf("/proc/%d/root/run/aliquot/task", victim[0])
+	const opened, denied = "opened", "permission denied"
+	for _, c := range []struct {
+		name     string
+		user     int64
+		folder   string
+		tel, ctl string
+	}{
+		{"stranger", 2000, filepath.Join("/node", task), denied, denied},
+		{"kin", 1000, filepath.Join("/node", task), opened, denied},
+		{"root", 0, filepath.Join("/node", task), opened, opened},
+		{"stranger-by-process", 2000, process, denied, denied},
+		{"kin-by-process", 1000, process, opened, denied},
+	} {
+		command := []string{"/bin/pod", "opens", filepath.Join(c.folder, "tel"), filepath.Join(c.folder, "ctl")}
+		pod := w.pod(work{name: c.name, user: c.user, command: command})
+		if c.folder == process {
+			pod.Spec.HostPID = true
+		} else {
+			pod = w.withFolder(work{name: c.name, user: c.user, command: command}, link)
+		}
+		w.create(pod)
+		_, err := w.AwaitPod(w.ctx, "default", c.name, corev1.PodSucceeded)
+		w.no(err)
+		said, err := w.PodLog(w.ctx, "default", c.name)
+		w.no(err)
+		if lines := strings.Split(said, "\n"); len(lines) != 3 || !strings.HasSuffix(lines[0], "tel: "+c.tel) || !strings.HasSuffix(lines[1], "ctl: "+c.ctl) {
+			w.Errorf("%s, as user %d, says\n%swant tel: %s, ctl: %s", c.name, c.user, said, c.tel, c.ctl)
+		}
+		w.remove(c.name)
+	}
+}
+
+// ephemeral puts containers into the victim's pod while it runs: they cannot be given its claim, and see no driver. Who looks into the other container's
+// files from there, as its user, finds its own pages and no others'.
+func (w *world) ephemeral() {
+	w.Helper()
+	container := func(name, target string, command ...string) corev1.EphemeralContainer {
+		user := int64(1000)
+		return corev1.EphemeralContainer{TargetContainerName: target, EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: name, Image: examples, Command: command, SecurityContext: &corev1.SecurityContext{RunAsUser: &user},
+		}}
+	}
+	claimed := container("claimed", "", "/bin/smi")
+	claimed.Resources.Claims = []corev1.ResourceClaim{{Name: "share"}}
+	if err := w.debug(claimed); err == nil || !strings.Contains(err.Error(), "resources: Forbidden") {
+		w.Errorf("an ephemeral container with a claim: got %v, want it refused", err)
+	}
+	for _, c := range []struct {
+		container corev1.EphemeralContainer
+		want      []string
+	}{
+		{container("beside", "", "/bin/smi"), []string{"libnvidia-ml.so.1: cannot open shared object file"}},
+		{container("within", "main", "/bin/pod", "opens", "/proc/1/root/run/aliquot/task/tel", "/proc/1/root/run/aliquot/task/ctl"), []string{"tel: opened", "ctl: permission denied"}},
+	} {
+		w.no(w.debug(c.container))
+		name := c.container.Name
+		_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), "victim", "a pod whose ephemeral container "+name+" has ended", func(pod *corev1.Pod) (bool, error) {
+			return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(one corev1.ContainerStatus) bool {
+				return one.Name == name && one.State.Terminated != nil
+			}), nil
+		})
+		w.no(err)
+		said, err := w.client.CoreV1().Pods("default").GetLogs("victim", &corev1.PodLogOptions{Container: name}).DoRaw(w.ctx)
+		w.no(err)
+		for _, want := range c.want {
+			if !strings.Contains(string(said), want) {
+				w.Errorf("the ephemeral container %s says\n%swant %s", name, said, want)
+			}
+		}
+	}
+}
