@@ -31,7 +31,7 @@ func (e *Engine) checkBooks() error {
 			for i := range t.grants {
 				g := &t.grants[i]
 				b := books[g.device]
-				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Memory: b.Memory + g.taken(), Grants: b.Grants + 1}
+				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Busy: b.Busy + g.busy, Memory: b.Memory + g.taken(), Grants: b.Grants + 1}
 				if !slices.Contains(e.held.on(g.device), t) || e.grants[g.UID] != (grantAt{t, i}) {
 					return fmt.Errorf("grant %s is not listed on its device", g.UID)
 				}
@@ -94,6 +94,8 @@ func (e *Engine) checkGrants() error {
 				switch {
 				case uids[g.UID]:
 					return fmt.Errorf("grant %s exists twice", g.UID)
+				case g.busy != 0 && !weighsUse(e.placement()):
+					return fmt.Errorf("grant %s is predicted to use %d, which nobody weighs", g.UID, g.busy)
 				case e.fleet.NodeOf(g.device) != t.node || e.fleet.Device(g.device).UUID != g.Device:
 					return fmt.Errorf("grant %s is not on its task's node", g.UID)
 				case slices.ContainsFunc(t.grants[:k], func(o grant) bool { return o.device == g.device }):

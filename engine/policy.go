@@ -85,6 +85,9 @@ func (e *Engine) policySet(ev PolicySet) bool {
 	}
 	if now := e.placement(); !reflect.DeepEqual(now, was) {
 		e.placer.ChangePolicy(now)
+		if weighsUse(was) != weighsUse(now) {
+			e.rebusy()
+		}
 	}
 	return true
 }

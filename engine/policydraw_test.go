@@ -26,7 +26,9 @@ func (g *generator) policy(at At) PolicySet {
 	}
 	if !g.tame {
 		best, weighed := place.BestFit(), place.Default()
-		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed}).Draw(g.t, "placement")
+		apart := place.Default()
+		apart.Weights[place.Interference] = 300
+		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed, &apart}).Draw(g.t, "placement")
 	}
 	return ev
 }

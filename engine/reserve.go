@@ -297,6 +297,7 @@ func (p *pass) reserveFor(head *workload) *reservation {
 func (e *Engine) lift(t *task) {
 	for i := range t.grants {
 		e.fleet.Adjust(t.grants[i].device, -t.grants[i].compute, -t.grants[i].taken(), -1)
+		e.addBusy(&t.grants[i], -1)
 	}
 	e.fleet.Give(t.node, t.request().Resources)
 }

@@ -21,7 +21,7 @@ import (
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
 //	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
-//	policy [window=W] [one-line=yes] [placement=default|best_fit] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
+//	policy [window=W] [one-line=yes] [placement=default|best_fit|apart] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
@@ -315,6 +315,8 @@ func (a args) policy() Policy {
 		p.Placement = new(place.Default())
 	case "best_fit":
 		p.Placement = new(place.BestFit())
+	case "apart":
+		p.Placement = &place.Policy{Name: name, Weights: place.Weights{place.Interference: 100, place.Remainder: 1}}
 	default:
 		a.d.Fatalf(a.t, "there is no placement %s", name)
 	}

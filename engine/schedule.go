@@ -172,9 +172,9 @@ func (p *pass) holds(w *workload) bool { return w.Patient && p.planned > 0 }
 func (p *pass) request(w *workload) *place.Request {
 	demand := w.demand()
 	if !w.queue.Depends(demand) {
-		return &w.shape.Request
+		return p.requestOfUse(w)
 	}
-	request := w.shape.Request
+	request := *p.requestOfUse(w)
 	request.Avoid = func(d fleet.DeviceID) bool {
 		dev := p.fleet.Device(d)
 		_, no := w.queue.Over(demand.On(dev.Model, dev.Memory))
@@ -257,11 +257,13 @@ func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
 	w.tasks = make([]*task, len(spots))
 	tasks := make([]task, len(spots))
 	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots))}
+	busy := e.busyOf(w)
 	for i, s := range spots {
 		t := &tasks[i]
 		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: make([]grant, len(s.Devices))}
 		for k, d := range s.Devices {
 			t.grants[k] = e.grantOn(w, action.ID, t.number(), k, d)
+			t.grants[k].busy = busy
 		}
 		w.tasks[i] = t
 		e.settle(t)

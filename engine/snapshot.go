@@ -91,6 +91,7 @@ type savedGrant struct {
 	HeldCompute int32 `json:"heldCompute"`
 	HeldMemory  int64 `json:"heldMemory"`
 	Used        int64 `json:"used,omitempty"`
+	Busy        int32 `json:"busy,omitempty"` // predicted use of compute
 }
 
 type savedResize struct {
@@ -161,7 +162,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 			st.Node = e.fleet.NodeName(t.node)
 		}
 		for _, g := range t.grants {
-			st.Grants = append(st.Grants, savedGrant{g.Grant, int32(g.compute), int64(g.memory), int64(g.used)})
+			st.Grants = append(st.Grants, savedGrant{g.Grant, int32(g.compute), int64(g.memory), int64(g.used), int32(g.busy)})
 		}
 		s.Tasks = append(s.Tasks, st)
 	}
@@ -389,10 +390,10 @@ func (e *Engine) loadTask(w *workload, i int, s *savedTask) error {
 	t.node = n
 	for _, g := range s.Grants {
 		d, ok := e.fleet.DeviceOf(g.Device)
-		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 || g.Used < 0 {
+		if !ok || g.HeldCompute < 0 || g.HeldCompute > int32(api.WholeDevice) || g.HeldMemory < 0 || g.Used < 0 || g.Busy < 0 || g.Busy > int32(api.WholeDevice) {
 			return fmt.Errorf("grant %s is on a device %s that is not there, or holds less than nothing", g.UID, g.Device)
 		}
-		held := grant{Grant: g.Grant, device: d, compute: api.Milli(g.HeldCompute), memory: api.Bytes(g.HeldMemory), used: api.Bytes(g.Used)}
+		held := grant{Grant: g.Grant, device: d, compute: api.Milli(g.HeldCompute), busy: api.Milli(g.Busy), memory: api.Bytes(g.HeldMemory), used: api.Bytes(g.Used)}
 		e.fleet.Adjust(d, held.compute, held.taken(), 1)
 		t.grants = append(t.grants, held)
 	}

@@ -226,7 +226,7 @@ func (e *Engine) adoptTask(t *task, p Placing) {
 	for _, g := range p.Grants {
 		d, _ := e.fleet.AdoptDevice(p.Node, g.Device) // checkAdopt saw to it that it can be
 		e.fleet.Adjust(d, g.Compute.Floor, g.Floor, 1)
-		t.grants = append(t.grants, grant{Grant: g, device: d, compute: g.Compute.Floor, memory: g.Floor})
+		t.grants = append(t.grants, grant{Grant: g, device: d, compute: g.Compute.Floor, busy: e.busyOf(t.w), memory: g.Floor})
 	}
 	t.node, _ = e.fleet.Node(p.Node)
 	e.fleet.Take(t.node, t.request().Resources)

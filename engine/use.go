@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
@@ -50,4 +51,53 @@ func (e *Engine) learnUse(w *workload) {
 // PredictUse tells what a workload uses of each of its devices, live or to be submitted, by what has ended; false: too little is known.
 func (e *Engine) PredictUse(w *Workload) (predict.Expected, bool) {
 	return e.uses.Predict(PredictedBy(w), int64(e.now))
+}
+
+// weighsUse says that a policy of placement weighs what work is predicted to use.
+func weighsUse(p *place.Policy) bool { return p != nil && p.Weights[place.Interference] != 0 }
+
+// busyStep is in what steps predicted use is told apart where places are scored: finer ones would make more kinds of requests of the same work.
+const busyStep = api.WholeDevice / 10
+
+// busyOf is what a workload is predicted to use of the compute of each device, to the nearest step; of one of which too little is known its floor. 0 where
+// nobody weighs that.
+func (e *Engine) busyOf(w *workload) api.Milli {
+	if !weighsUse(e.placement()) {
+		return 0
+	}
+	busy := w.Share.Compute.Floor
+	if said, ok := e.uses.Predict(w.predictedBy(), int64(e.now)); ok {
+		busy = min(api.Milli(said.Compute.Median), w.Share.Compute.Ceiling) //nolint:gosec // at most a whole device
+	}
+	return (busy + busyStep/2) / busyStep * busyStep
+}
+
+// requestOfUse is a workload's request with what it is predicted to use.
+func (e *Engine) requestOfUse(w *workload) *place.Request {
+	if busy := e.busyOf(w); busy != 0 {
+		return w.shape.Using(busy)
+	}
+	return &w.shape.Request
+}
+
+// addBusy books what a grant is predicted to use of its device, or books it back.
+func (e *Engine) addBusy(g *grant, sign api.Milli) {
+	if g.busy != 0 {
+		e.fleet.AddBusy(g.device, sign*g.busy)
+	}
+}
+
+// rebusy predicts anew what everything that runs uses, after a policy began to weigh that, or ended.
+func (e *Engine) rebusy() {
+	for _, w := range e.byID() {
+		busy := e.busyOf(w)
+		for _, t := range w.tasks {
+			for i := range t.grants {
+				g := &t.grants[i]
+				e.addBusy(g, -1)
+				g.busy = busy
+				e.addBusy(g, 1)
+			}
+		}
+	}
 }

@@ -102,6 +102,7 @@ type grant struct {
 	device  fleet.DeviceID
 	model   string // of the device, as it is booked in the queue
 	compute api.Milli
+	busy    api.Milli // that it is predicted to use, by the policy that weighs that; else 0
 	memory  api.Bytes // for its floor
 	used    api.Bytes // what it holds, as last said
 }
@@ -359,6 +360,7 @@ func (e *Engine) giveBack(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
+		e.addBusy(g, -1)
 		t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), -1)
 	}
 	e.fleet.Give(t.node, t.request().Resources)
@@ -371,6 +373,7 @@ func (e *Engine) settle(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		g.model = e.fleet.ModelOf(g.device)
+		e.addBusy(g, 1)
 		t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), 1)
 	}
 	e.list(t)

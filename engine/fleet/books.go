@@ -63,10 +63,20 @@ func (f *Fleet) Adjust(d DeviceID, compute api.Milli, memory api.Bytes, grants i
 	if f.depth > 0 {
 		f.undo = append(f.undo, image{device: d, book: before})
 	}
-	f.write(d, Book{before.Compute + compute, before.Memory + memory, before.Grants + grants})
+	f.write(d, Book{before.Compute + compute, before.Busy, before.Memory + memory, before.Grants + grants})
 	if compute < 0 || memory < 0 || grants < 0 {
 		f.given()
 	}
+}
+
+// AddBusy changes what the grants on a device are predicted to use by so much, up or down. Nothing fits because of it that did not before.
+func (f *Fleet) AddBusy(d DeviceID, busy api.Milli) {
+	book := f.devices[d].book
+	if f.depth > 0 {
+		f.undo = append(f.undo, image{device: d, book: book})
+	}
+	book.Busy += busy
+	f.write(d, book)
 }
 
 // Take takes these amounts of a node's resources.

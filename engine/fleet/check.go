@@ -45,7 +45,7 @@ func (f *Fleet) CheckIndex() error {
 			continue
 		}
 		book := dev.book
-		if book.Compute < 0 || book.Memory < 0 || book.Grants < 0 {
+		if book.Compute < 0 || book.Busy < 0 || book.Memory < 0 || book.Grants < 0 {
 			return fmt.Errorf("device %s: less than nothing is taken: %+v", dev.UUID, book)
 		}
 		want := f.Placeable(d) && book.Compute <= api.WholeDevice && book.Memory <= dev.Memory

@@ -49,9 +49,10 @@ type Amount struct {
 	Amount   int64
 }
 
-// Book is what is taken of a device: floors, and the number of grants.
+// Book is what is taken of a device: floors, and the number of grants. Busy is what they are predicted to use, which takes nothing.
 type Book struct {
 	Compute api.Milli
+	Busy    api.Milli
 	Memory  api.Bytes
 	Grants  int32
 }

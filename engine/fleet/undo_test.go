@@ -91,8 +91,9 @@ func TestUndo(t *testing.T) {
 					marks, dumps, saved = marks[:last], dumps[:last], saved[:last]
 				}
 			case 3, 4:
-				g := Book{api.Milli(rapid.IntRange(0, 600).Draw(t, "compute")), api.Bytes(rapid.IntRange(0, 6).Draw(t, "memory")) * gi, 1}
+				g := Book{api.Milli(rapid.IntRange(0, 600).Draw(t, "compute")), api.Milli(rapid.IntRange(0, 2).Draw(t, "busy")), api.Bytes(rapid.IntRange(0, 6).Draw(t, "memory")) * gi, 1}
 				f.Adjust(d, g.Compute, g.Memory, 1)
+				f.AddBusy(d, g.Busy)
 				f.Take(f.NodeOf(d), []Amount{{f.Resource("cpu"), 3}})
 				grants[d] = append(grants[d], g)
 			default:
@@ -100,6 +101,7 @@ func TestUndo(t *testing.T) {
 					g := grants[d][k-1]
 					grants[d] = grants[d][:k-1]
 					f.Adjust(d, -g.Compute, -g.Memory, -1)
+					f.AddBusy(d, -g.Busy)
 					f.Give(f.NodeOf(d), []Amount{{f.Resource("cpu"), 3}})
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
@@ -236,6 +237,9 @@ func (s *scored) cacheOf(r *Request) *cache {
 		return r.cache
 	}
 	key := keyOf(r)
+	if r.Busy != 0 {
+		key += " using " + strconv.Itoa(int(r.Busy))
+	}
 	if r.Fence != nil {
 		key += " within " + r.Fence.Name
 	}

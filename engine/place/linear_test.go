@@ -75,6 +75,9 @@ func plainly(p *Placer, r *Request, v *view, at []int) int64 {
 			score -= 1000 * int64(w[Untouched])
 		}
 	}
+	for _, i := range at {
+		score -= int64(w[Interference]) * max(0, int64(p.fleet.BookOf(v.units[i].device).Busy+r.Busy)-1000)
+	}
 	decrease := v.frag - after.frag
 	score += int64(w[Fragmentation])*(decrease>>12) + int64(w[FragmentationStep])*step(&s.steps, decrease)
 	left := v.total - int64(r.Compute)*int64(r.Devices)
@@ -162,6 +165,7 @@ func TestFastIsLinear(t *testing.T) {
 			case what < 3 && len(running) > 0:
 				i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
 				p.Give(running[i].r, running[i].s)
+				p.uses(running[i].r, running[i].s, -1)
 				running = slices.Delete(running, i, i+1)
 				continue
 			case what == 3:
@@ -188,7 +192,7 @@ func TestFastIsLinear(t *testing.T) {
 			}
 			r := rapid.SampledFrom(requests).Draw(t, "request")
 			p.Saw(r)
-			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence}
+			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
 			want, ok := linear(f, &policy, p.Seen(), &bare)
 			got, found := p.Place(r)
 			if ok != found || found && (want.Node != got[0].Node || !slices.Equal(want.Devices, got[0].Devices)) {
@@ -196,6 +200,7 @@ func TestFastIsLinear(t *testing.T) {
 			}
 			if found {
 				running = append(running, placed{r, got[0]})
+				p.uses(r, got[0], 1)
 			}
 		}
 	})
@@ -216,7 +221,7 @@ func TestMoreKindsThanAreKept(t *testing.T) {
 	p.UsePolicy(&policy)
 	requests := make([]*Request, 2*maxCaches)
 	for i := range requests {
-		requests[i] = &Request{Compute: api.Milli(1 + i%900), Memory: api.Amount{Bytes: api.Bytes(i%37) << 24}, Devices: 1, Tasks: 1}
+		requests[i] = &Request{Compute: api.Milli(1 + i%900), Memory: api.Amount{Bytes: api.Bytes(i%37) << 24}, Devices: 1, Tasks: 1, Busy: api.Milli(i % 2 * 400)}
 	}
 	var running []Spot
 	var of []*Request
@@ -257,5 +262,45 @@ func TestLessThanNothingFree(t *testing.T) {
 	p.Saw(r)
 	if _, ok := p.Place(r); !ok {
 		t.Error("it does not fit")
+	}
+}
+
+// Tasks that are placed together count for each other, in one role and between roles, and what they are predicted to use is booked by nobody when it is
+// over.
+func TestTasksThatAreBusyTogether(t *testing.T) {
+	policy := Policy{Name: "apart", Weights: Weights{Interference: 10, Remainder: 1}}
+	for name, r := range map[string]*Request{
+		"tasks":   {Compute: 100, Devices: 1, Tasks: 3, Busy: 600},
+		"domain":  {Compute: 100, Devices: 1, Tasks: 3, Busy: 600, Same: "rack"},
+		"devices": {Compute: 100, Devices: 3, Tasks: 1, Busy: 600},
+		"roles":   (Request{Compute: 100, Devices: 1, Tasks: 2, Roles: []Request{{Compute: 100, Devices: 1, Tasks: 2}, {Compute: 50, Devices: 1, Tasks: 1}}}).Using(600),
+	} {
+		f := fleet.New()
+		var devices []fleet.Device
+		for k := range 4 {
+			devices = append(devices, fleet.Device{UUID: fmt.Sprint("n-", k), Index: k, Model: "a", Memory: 8 * gi, Health: api.Healthy})
+		}
+		if _, err := f.SetNode("n", devices, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.SetDomains("n", []fleet.Domain{{Level: "rack", Name: "r"}})
+		f.AddBusy(f.DevicesOf(0)[1], 500)
+		p := New(f)
+		p.UsePolicy(&policy)
+		spots, ok := p.Place(r)
+		on := map[fleet.DeviceID]int{}
+		for _, s := range spots {
+			for _, d := range s.Devices {
+				on[d]++
+			}
+		}
+		if !ok || len(on) != 3 || on[f.DevicesOf(0)[1]] > 0 && name != "devices" { // of several devices those are taken that have least left
+			t.Errorf("%s: placed at %v, so many on each device: %v", name, spots, on)
+		}
+		for i, d := range f.DevicesOf(0) {
+			if got, want := f.BookOf(d).Busy, []api.Milli{0, 500, 0, 0}[i]; got != want {
+				t.Errorf("%s: device %d is booked with use of %d, want %d", name, i, got, want)
+			}
+		}
 	}
 }

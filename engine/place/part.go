@@ -11,6 +11,7 @@ import (
 type part struct {
 	index    int   // among all
 	compute  int16 // in milli
+	busy     int16 // predicted use, in milli
 	anywhere bool  // any device with the compute serves
 	light    bool  // it wants no memory
 	model    string
@@ -22,6 +23,7 @@ type part struct {
 // partKey is what makes two parts the same. Fences of one name rule out the same.
 type partKey struct {
 	compute api.Milli
+	busy    api.Milli
 	memory  api.Amount
 	model   string
 	fenced  bool
@@ -36,7 +38,7 @@ type ofGroup struct {
 
 // partOf finds or makes the part of a request.
 func (s *scored) partOf(r *Request) *part {
-	key := partKey{compute: r.Compute, memory: r.Memory, model: r.Model}
+	key := partKey{compute: r.Compute, busy: r.Busy, memory: r.Memory, model: r.Model}
 	if r.Fence != nil {
 		key.fenced, key.fence = true, r.Fence.Name
 	}
@@ -46,7 +48,7 @@ func (s *scored) partOf(r *Request) *part {
 			s.forgetParts()
 		}
 		p = &part{
-			index: len(s.partList), compute: int16(r.Compute), light: r.Memory.IsZero(), anywhere: r.Memory.IsZero() && r.Model == "" && r.Fence == nil,
+			index: len(s.partList), compute: int16(r.Compute), busy: int16(r.Busy), light: r.Memory.IsZero(), anywhere: r.Memory.IsZero() && r.Model == "" && r.Fence == nil,
 			model: r.Model, of: r.Memory, fence: r.Fence,
 		}
 		s.parts[key] = p
@@ -108,7 +110,7 @@ func (s *scored) pick(p *part, v *view, tab table, before, node int64) (best int
 		if int64(u.free) == whole && left < whole {
 			wholes--
 		}
-		score := s.quantised(node + s.onDevice(v.profile, u, left, tab, before+tab.served(wholes)) + s.ofWholes(wholes))
+		score := s.quantised(node + s.onDevice(p, v.profile, u, left, tab, before+tab.served(wholes)) + s.ofWholes(wholes))
 		if at == none || score > best {
 			best, at = score, i
 		}
@@ -118,9 +120,9 @@ func (s *scored) pick(p *part, v *view, tab table, before, node int64) (best int
 
 // onDevice is what a device scores, of which so much is left, but for what its node has left. The table is that of the node once the request is
 // on it; other is by how much its fragmentation falls for other reasons.
-func (s *scored) onDevice(profile int32, u *unit, left int64, tab table, other int64) int64 {
+func (s *scored) onDevice(p *part, profile int32, u *unit, left int64, tab table, other int64) int64 {
 	q, gain, f := s.terrain.profiles[profile], tab.gain(), int64(u.free)
-	return s.ofDevice(q, f, left) + s.ofChange(other+(f-left)*one-f*gain[u.rank]+left*gain[q.rank[left]])
+	return s.ofDevice(q, f, left) + s.ofUse(p, u) + s.ofChange(other+(f-left)*one-f*gain[u.rank]+left*gain[q.rank[left]])
 }
 
 // tries says that a device with compute enough serves, and is not like one before it that does.

@@ -25,6 +25,7 @@ type Request struct {
 	Tasks     int
 	Same      string                    // the level of the topology within one domain of which all tasks must be; empty: none
 	Prefer    string                    // and within one domain of which they are where that can be
+	Busy      api.Milli                 // that a task is predicted to use of each device, for the feature Interference
 	Resources []fleet.Amount            // of the node, per task
 	Avoid     func(fleet.DeviceID) bool // rules devices out that are too much for its queue now; nil: none
 	Fence     *Fence                    // rules devices out of pools that are not for it; nil: none
@@ -47,6 +48,17 @@ type Fence struct {
 // Within is a request with another fence.
 func (r Request) Within(f *Fence) *Request {
 	r.Fence, r.cache = f, nil
+	return &r
+}
+
+// Using is a request that is predicted to use so much of each device.
+func (r Request) Using(busy api.Milli) *Request {
+	r.Busy, r.cache = busy, nil
+	if r.Roles = slices.Clone(r.Roles); len(r.Roles) > 0 {
+		for i := range r.Roles {
+			r.Roles[i] = *r.Roles[i].Using(busy)
+		}
+	}
 	return &r
 }
 
@@ -86,8 +98,20 @@ func New(f *fleet.Fleet) *Placer {
 	return &Placer{fleet: f, count: map[fleet.NodeID][]fleet.DeviceID{}}
 }
 
-// Place finds a spot for every task and takes it, or says that there is none and takes nothing. It finds one if there is one.
+// Place finds a spot for every task and takes it, or says that there is none and takes nothing. It finds one if there is one. What the tasks are
+// predicted to use counts for each other, and is not booked when it is over.
 func (p *Placer) Place(r *Request) ([]Spot, bool) {
+	spots, ok := p.place(r)
+	if ok && r.Busy != 0 {
+		for i, s := range spots {
+			p.uses(r.Of(i), s, -1)
+		}
+	}
+	return spots, ok
+}
+
+// place is Place with what the tasks are predicted to use booked.
+func (p *Placer) place(r *Request) ([]Spot, bool) {
 	if r.Same != "" {
 		return p.together(r, r.Same)
 	}
@@ -113,6 +137,7 @@ func (p *Placer) Place(r *Request) ([]Spot, bool) {
 			break
 		}
 		p.take(r, spot, 1)
+		p.uses(r, spot, 1)
 		spots = append(spots, spot)
 	}
 	if len(spots) == r.Tasks {
@@ -123,7 +148,11 @@ func (p *Placer) Place(r *Request) ([]Spot, bool) {
 	if r.Tasks == 1 || r.Devices == 1 || r.Compute > api.WholeDevice/2 {
 		return nil, false // one at a time is then complete: whatever is chosen for a task, the next loses no more than that
 	}
-	return p.spread(r)
+	spots, ok := p.spread(r)
+	for _, s := range spots {
+		p.uses(r, s, 1)
+	}
+	return spots, ok
 }
 
 // Take books a spot.
@@ -140,6 +169,16 @@ func (p *Placer) take(r *Request, s Spot, sign int32) {
 		p.fleet.Take(s.Node, r.Resources)
 	} else {
 		p.fleet.Give(s.Node, r.Resources)
+	}
+}
+
+// uses books what a task is predicted to use on its spot, or books it back.
+func (p *Placer) uses(r *Request, s Spot, sign api.Milli) {
+	if r.Busy == 0 {
+		return
+	}
+	for _, d := range s.Devices {
+		p.fleet.AddBusy(d, sign*r.Busy)
 	}
 }
 

@@ -50,13 +50,15 @@ const (
 	HastyOutlook
 	// DistantOutlook is Outlook if the device may choose among the next four dozen that come.
 	DistantOutlook
+	// Interference is what all on the chosen devices are predicted to use, with what comes, beyond what the devices have, in milli, negated.
+	Interference
 
 	featureCount
 )
 
 var featureNames = [featureCount]string{
 	"fragmentation_step", "fragmentation", "remainder", "exact", "untouched", "outlook", "patient_outlook", "node_devices",
-	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole", "hasty_outlook", "distant_outlook",
+	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole", "hasty_outlook", "distant_outlook", "interference",
 }
 
 // String is the feature's name in a policy.

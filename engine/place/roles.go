@@ -98,7 +98,7 @@ func (p *Placer) inOrder(r *Request, sorted, order []int) ([]Spot, int) {
 	found := make([][]Spot, len(order))
 	mark := p.fleet.Begin()
 	for k, i := range order {
-		spots, ok := p.Place(r.role(sorted[i]))
+		spots, ok := p.place(r.role(sorted[i]))
 		if !ok {
 			p.fleet.Rollback(mark)
 			return nil, k

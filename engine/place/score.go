@@ -31,6 +31,15 @@ func (s *scored) ofDevice(p *profile, before, left int64) int64 {
 	return score + p.worth[before] - p.worth[left]
 }
 
+// ofUse is the part that rests on what is predicted to be used of one device.
+func (s *scored) ofUse(p *part, u *unit) int64 {
+	weight := int64(s.policy.Weights[Interference])
+	if weight == 0 {
+		return 0
+	}
+	return -weight * max(0, int64(u.busy)+int64(p.busy)-whole)
+}
+
 // ofChange is the part that rests on the node's fragmentation.
 func (s *scored) ofChange(decrease int64) int64 {
 	w := &s.policy.Weights

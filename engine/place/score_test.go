@@ -46,6 +46,7 @@ func drawRequest(t *rapid.T, f *fleet.Fleet) *Request {
 		Memory:  api.Amount{Bytes: api.Bytes(rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "memory")) * gi},
 		Model:   rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "model"),
 		Devices: rapid.IntRange(1, 2).Draw(t, "per task"),
+		Busy:    api.Milli(rapid.SampledFrom([]int{0, 0, 300, 700}).Draw(t, "busy")),
 	}
 	if c := rapid.IntRange(0, 4).Draw(t, "cpu"); c > 0 {
 		r.Resources = []fleet.Amount{{Resource: f.Resource("cpu"), Amount: int64(c)}}
@@ -85,6 +86,7 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 			if len(running) > 0 && rapid.IntRange(0, 3).Draw(t, "end") == 0 {
 				for _, s := range running[0].spots {
 					p.Give(running[0].r, s)
+					p.uses(running[0].r, s, -1)
 				}
 				running = running[1:]
 				continue
@@ -94,7 +96,7 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 			fresh := New(f)
 			fresh.UsePolicy(&policy)
 			fresh.SetSeen(p.Seen())
-			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources, Fence: r.Fence}
+			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
 			mark := f.Begin()
 			want, ok := fresh.Place(&copied)
 			f.Rollback(mark)
@@ -104,6 +106,9 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 			}
 			if found {
 				running = append(running, placed{r, got})
+				for _, s := range got {
+					p.uses(r, s, 1)
+				}
 			}
 		}
 	})

@@ -20,6 +20,7 @@ type stateKey struct {
 	group   int32
 	table   int32
 	compute int16 // free, in milli
+	busy    int16
 }
 
 const maxStates = 2048 // that are kept
@@ -29,7 +30,7 @@ func (s *scored) stateOf(v *view, u *unit) *state {
 	if u.state != nil && u.state.epoch == s.epoch {
 		return u.state
 	}
-	key := stateKey{memory: u.memory, group: u.group, table: v.table, compute: u.compute}
+	key := stateKey{memory: u.memory, group: u.group, table: v.table, compute: u.compute, busy: u.busy}
 	if int64(u.free) == whole {
 		key.wholes = v.whole
 	}
@@ -61,9 +62,9 @@ func (s *scored) scoreIn(st *state, p *part) int64 {
 	}
 	tab, left := s.terrain.tableAt(st.profile, st.table), s.leftOf(p, u)
 	if int64(u.free) == whole && left < whole { // the node has one wholly free device less
-		return s.onDevice(st.profile, u, left, tab, tab.served(st.wholes-1)-tab.served(st.wholes)) + int64(s.policy.Weights[Whole])
+		return s.onDevice(p, st.profile, u, left, tab, tab.served(st.wholes-1)-tab.served(st.wholes)) + int64(s.policy.Weights[Whole])
 	}
-	return s.onDevice(st.profile, u, left, tab, 0)
+	return s.onDevice(p, st.profile, u, left, tab, 0)
 }
 
 // ofWholes is the part of the score that rests on how many wholly free devices a node has.

@@ -18,7 +18,7 @@ func (p *Placer) together(r *Request, level string) ([]Spot, bool) {
 	rooms = slices.DeleteFunc(rooms, func(o fleet.Room) bool { return o.Tasks < r.Tasks })
 	slices.SortFunc(rooms, fleet.Room.Least)
 	for _, o := range rooms {
-		if spots, ok := p.Place(p.inDomain(r, level, o.Domain)); ok {
+		if spots, ok := p.place(p.inDomain(r, level, o.Domain)); ok {
 			return spots, true
 		}
 	}

@@ -13,6 +13,7 @@ type unit struct {
 	state   *state // nil: not looked up yet
 	compute int16  // free, in milli
 	free    int16  // the lesser of compute and memory free, in milli
+	busy    int16  // what is on it is predicted to use so much, in milli, or more than mostBusy; 0 where the policy does not weigh that
 	rank    uint8  // of free in the node's profile
 	twin    twin
 }
@@ -22,7 +23,7 @@ type twin uint8
 
 const (
 	noTwin twin = iota
-	alike       // in what it has free and in compute: it scores the same
+	alike       // in what it has free, in compute and in use: it scores the same
 	twins       // in memory and group, too: where neither is fenced off, both or none serve
 )
 
@@ -78,6 +79,7 @@ func (s *scored) renew(v *view) {
 	rank := &t.profiles[v.profile].rank
 	v.version = f.Version(n)
 	v.total, v.whole, v.most = 0, 0, -1
+	weighs := s.policy.Weights[Interference] != 0
 	for i := range v.units {
 		u := &v.units[i]
 		compute, memory := f.Free(u.device)
@@ -87,6 +89,9 @@ func (s *scored) renew(v *view) {
 		}
 		u.free = int16(min(max(0, int64(compute)), thousandths(memory, f.Memory(u.device), false)))
 		u.rank = rank[u.free]
+		if weighs {
+			u.busy = int16(min(mostBusy, f.BookOf(u.device).Busy))
+		}
 		u.twin, u.state = noTwin, nil
 		for k := 0; k < i && u.twin != twins; k++ {
 			if o := &v.units[k]; !u.alike(o) {
@@ -112,8 +117,13 @@ func (s *scored) renew(v *view) {
 	v.frag = v.total*one - kept(v.units, t.tableAt(v.profile, v.table), v.whole)
 }
 
-// alike says that two devices have as much free and compute.
-func (u *unit) alike(o *unit) bool { return u.free == o.free && u.compute == o.compute }
+// mostBusy is the most predicted use that is told apart, in milli.
+const mostBusy = 32_000
+
+// alike says that two devices have as much free and compute, and that as much is predicted to be used of them.
+func (u *unit) alike(o *unit) bool {
+	return u.free == o.free && u.compute == o.compute && u.busy == o.busy
+}
 
 // kept is what of a node's free devices popular kinds could use, weighed by their shares: its fragmentation is all that is free
 // less this.

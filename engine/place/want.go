@@ -145,7 +145,7 @@ func (s *scored) together(w *want, v *view) int64 {
 	frag := total*one - kept(s.rest, tab, wholes)
 	var score int64
 	for _, i := range s.fits {
-		score += s.ofDevice(p, int64(v.units[i].free), int64(s.rest[i].free))
+		score += s.ofDevice(p, int64(v.units[i].free), int64(s.rest[i].free)) + s.ofUse(w.part, &v.units[i])
 	}
 	return score + s.ofChange(v.frag-frag) + s.ofWholes(wholes) + s.ofNode(w, v)
 }

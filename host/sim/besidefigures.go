@@ -46,13 +46,16 @@ const missedBy = 50
 
 // settle sums up what a device did until now.
 func (b *besides) settle(d *sharedDevice, now engine.Time) {
-	time := float64(now - d.since)
+	passed := now - d.since
+	time := float64(passed)
 	d.since = now
 	if time == 0 {
 		return
 	}
 	sums := &b.sums
 	for _, s := range d.sharers {
+		s.member.used += passed * engine.Time(s.got) / engine.Time(api.WholeDevice)
+		s.member.held += passed
 		sums.useful += time * float64(s.useful)
 		sums.got += time * float64(s.got*(fullSpeed/1000))
 		sums.running += time / float64(len(s.member.sharers))

@@ -48,8 +48,9 @@ func (r *jobRun) endDue() error {
 				return err
 			}
 		}
+		used := r.usedBy(m)
 		for task := range m.job.AllTasks() {
-			if err := r.step(engine.Ended{At: engine.At{At: r.now}, ID: m.id, Task: task}); err != nil {
+			if err := r.step(engine.Ended{At: engine.At{At: r.now}, ID: m.id, Task: task, Used: used}); err != nil {
 				return err
 			}
 		}

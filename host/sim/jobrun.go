@@ -47,6 +47,8 @@ type member struct {
 	sharers []*sharer
 	// Of its floors, in µs × millionths of a device: what it wanted, and what of that it lacked.
 	wanted, lacked float64
+	// Since it started last, over its devices: what it had of their time, and the time.
+	used, held engine.Time
 }
 
 func (m *member) leftAt(now engine.Time) engine.Time {
@@ -351,7 +353,7 @@ func (r *jobRun) start(a engine.Place) error {
 	if m.running {
 		return r.grow(m, a)
 	}
-	m.running, m.since, m.speed = true, r.now, fullSpeed
+	m.running, m.since, m.speed, m.used, m.held = true, r.now, fullSpeed, 0, 0
 	r.running[m] = true
 	if m.started < 0 {
 		m.started = r.now
@@ -390,7 +392,7 @@ func (r *jobRun) evict(a engine.Evict) error {
 	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
 		return err
 	}
-	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task}); err != nil {
+	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task, Used: r.usedBy(m)}); err != nil {
 		return err
 	}
 	if first && !r.stopping && r.engine.Known(a.Workload) {

@@ -48,7 +48,10 @@ func PredictJobs(name string, t *Trace, of *Sharing, config predict.Config) (*Pr
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	use := &usePredictions{of: of, uses: predict.NewUses(config)}
+	use := &usePredictions{uses: predict.NewUses(config)}
+	if of != nil {
+		use.of = *of
+	}
 	guesses := guessAll(t, config, use)
 	if len(guesses) == 0 {
 		return nil, errors.New("the trace has no job that came after enough others had ended: give one that is longer")

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -127,5 +128,33 @@ func TestMeanOfAService(t *testing.T) {
 		if got := duty.meanOf(0, c.first, c.from, c.to); int64(got) != sum/samples {
 			t.Errorf("%+v: %d, want %d", c, got, sum/samples)
 		}
+	}
+}
+
+// What jobs got of devices that they share is what the engine learns that they use.
+func TestRunsTeachUse(t *testing.T) {
+	lines := []string{"aliquot trace 1", "nodes 1 devices=1"}
+	for i := range 10 {
+		lines = append(lines, fmt.Sprintf("job j%d at=%ds run=50s gpu=0.5..1 busy=0.6 user=ann name=train", i, i/2*1000))
+	}
+	trace, err := scanLines("shared", strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	writer, err := engine.NewLogWriter(&log, engine.New(engine.Config{}).Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RunJobs(t.Context(), trace, JobOptions{Order: Backfill, Sharing: &Sharing{}, Log: writer}); err != nil {
+		t.Fatal(err)
+	}
+	replayed, err := engine.Replay(&log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := replayed.Engine.PredictUse(&trace.Jobs[0].Workload)
+	if !ok || got.Compute.Median != 500 || got.Compute.Samples != 10 {
+		t.Errorf("two that want 0.6 and get half are predicted to use %+v %v", got, ok)
 	}
 }

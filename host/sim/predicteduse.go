@@ -20,28 +20,35 @@ type UsePredictor struct {
 }
 
 // use is what a job uses of each of its devices where it is alone, as far as that is known: without a program or service nothing is of memory.
-func (s *Sharing) use(j *Job) (used predict.Use, ok bool) {
-	if s == nil {
-		s = &Sharing{}
-	}
-	if j.Service != "" {
+func (s *Sharing) use(j *Job) (predict.Use, bool) {
+	used := predict.Use{Memory: int64(s.memory(j))}
+	switch {
+	case j.Service != "":
 		if s.Duty == nil || s.Duty.index(j.Service) < 0 {
 			return predict.Use{}, false
 		}
-		at := s.Duty.index(j.Service)
-		return predict.Use{Compute: int64(s.Duty.meanOf(at, j.FirstSample, j.Submit, j.Submit+j.Duration)), Memory: int64(s.Duty.Services[at].Memory)}, true
+		used.Compute = int64(s.Duty.meanOf(s.Duty.index(j.Service), j.FirstSample, j.Submit, j.Submit+j.Duration))
+	case j.Busy == 0 && (s.Interference == nil || s.Interference.index(j.Program) < 0):
+		return predict.Use{}, false
+	default:
+		used.Compute = int64(s.alone(j))
+	}
+	return used, true
+}
+
+// memory is the most that a job holds on a device, as its program or service was seen to; 0: not known.
+func (s *Sharing) memory(j *Job) api.Bytes {
+	if s.Duty != nil && j.Service != "" {
+		if at := s.Duty.index(j.Service); at >= 0 {
+			return s.Duty.Services[at].Memory
+		}
 	}
 	if s.Interference != nil {
 		if at := s.Interference.index(j.Program); at >= 0 {
-			used.Memory = int64(s.Interference.programs[at].Memory)
-			ok = true
+			return s.Interference.programs[at].Memory
 		}
 	}
-	if !ok && j.Busy == 0 {
-		return predict.Use{}, false
-	}
-	used.Compute = int64(s.alone(j))
-	return used, true
+	return 0
 }
 
 // meanOf is what a service keeps busy on average between two times, over its samples from that at the first to that at the last.
@@ -68,7 +75,7 @@ type useGuess struct {
 
 // usePredictions predict what jobs use, one after the other.
 type usePredictions struct {
-	of      *Sharing
+	of      Sharing
 	uses    *predict.Uses
 	guesses []useGuess
 }
