@@ -125,6 +125,22 @@ func (e *Engine) Predict(w *Workload) (predict.Quantiles, bool) {
 	return e.predictor.Predict(PredictedBy(w), above, int64(e.now))
 }
 
+// likelyLimit is a time limit that would let a workload end before the first in line starts at the latest, and that nine in ten of the same user's work of
+// that shape did not run for, in µs and whole minutes; 0: none is known, or it has one that short. It is told and no more: backfill goes by limits that are
+// given, not by predictions.
+func (p *pass) likelyLimit(w *workload) Time {
+	q, ok := p.Predict(&w.Workload)
+	if !ok || q.Like > predict.SameShape {
+		return 0
+	}
+	const minute = 60_000_000
+	limit := (Time(q.High)/minute + 1) * minute
+	if after(p.now, limit) > p.reserve.at || w.TimeLimit > 0 && w.TimeLimit <= limit {
+		return 0
+	}
+	return limit
+}
+
 // endings say what ends next in a forecast.
 type endings interface {
 	next() (*task, Time) // nil, Never: nothing does

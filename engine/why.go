@@ -166,6 +166,9 @@ func (p *pass) look(w *workload) (verdict, queue.Refusal) {
 	return noRoom, r
 }
 
+// nothingFree is why a workload waits behind the first in line that would wait without that one, too.
+const nothingFree = "not enough is free, and another is first in line"
+
 func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 	asks := asksOf(&w.Workload)
 	if v == impossible && p.mayBorrow(w) {
@@ -225,7 +228,7 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		why.Code = WhyBehind
 		why.Ahead = []string{p.head.ID}
 		p.counts(w, true, why)
-		why.Message = "not enough is free, and another is first in line"
+		why.Message = nothingFree
 		if slices.ContainsFunc(why.Counts, func(c api.WhyCount) bool { return c.Code == CountKept }) {
 			why.Message = "there is room for it, but kept for the one first in line"
 		}
@@ -235,6 +238,8 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		}
 		if !p.reserve.known {
 			why.Unblock = "the first in line starting; when is not known, since work without a time limit is in its way"
+		} else if limit := p.likelyLimit(w); limit > 0 && why.Message != nothingFree {
+			why.Unblock += fmt.Sprintf("; %s would be, and most work of its user that is like it ran for less", api.Duration(limit)*1000)
 		}
 	case mayStart:
 		why.Code = WhyRefused
