@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,11 @@ func TestScenarios(t *testing.T) {
 		w := newWorld(t, Config{})
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
-			return w.command(t, d)
+			out, err := w.command(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
 		})
 		if _, err := Replay(bytes.NewReader(w.log.Bytes())); err != nil {
 			t.Fatalf("the log of this scenario does not replay: %v", err)
@@ -50,71 +55,107 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-func (w *world) command(t *testing.T, d *datadriven.TestData) string {
-	a := args{t, d}
-	switch d.Cmd {
+// command carries out one command and says what comes of it. What it cannot read is an error that says where and why; nothing has happened then.
+func (w *world) command(d *datadriven.TestData) (out string, err error) {
+	defer func() {
+		switch is := recover().(type) {
+		case nil:
+		case misread:
+			out, err = "", fmt.Errorf("%s: %s: %s", d.Pos, d.Cmd, string(is))
+		default:
+			panic(is)
+		}
+	}()
+	return w.answer(newArgs(d)), nil
+}
+
+func (w *world) answer(a args) string {
+	switch a.d.Cmd {
 	case "settle":
+		a.done()
 		return orNothing(show(w.settle()))
 	case "finish":
-		return orNothing(show(w.finishUsed(a.word(0), a.used())))
+		id, used := a.word(0), a.used()
+		a.done()
+		return orNothing(show(w.finishUsed(id, used)))
 	case "advance":
-		return orNothing(show(w.advance(Time(a.duration(a.word(0))))))
+		by := Time(a.duration(a.word(0)))
+		a.done()
+		if by < 0 || by > longest {
+			a.fail("write a time from 0s to ten years")
+		}
+		return orNothing(show(w.advance(by)))
 	case "restore":
+		a.done()
 		restored, err := Restore(w.engine.Snapshot())
 		if err != nil {
-			d.Fatalf(t, "%v", err)
+			a.fail("%v", err)
 		}
 		w.engine = restored
 		w.begin()
 		return "ok"
 	case "replay":
+		a.done()
 		replayed, err := Replay(bytes.NewReader(w.log.Bytes()))
 		if err != nil {
-			d.Fatalf(t, "%v", err)
+			a.fail("%v", err)
 		}
 		w.engine = replayed.Engine
 		return fmt.Sprintf("%d steps", replayed.Steps)
 	case "why":
-		return showWhy(w.engine.Why(a.word(0)))
+		id := a.word(0)
+		a.done()
+		return showWhy(w.engine.Why(id))
 	case "books":
+		a.done()
 		return showBooks(w.engine)
 	case "line":
+		a.done()
 		return orNothing(strings.Join(w.engine.Waiting(), " "))
 	case "queues":
+		a.done()
 		var b strings.Builder
 		for _, q := range w.engine.Queues() {
 			fmt.Fprintf(&b, "%s: quota %s, holds %s, %d running, %d waiting\n", q.Name, q.Quota, q.Held, q.Running, q.Waiting)
 		}
 		return b.String()
 	case "moved":
+		a.done()
 		var b strings.Builder
 		for _, m := range w.engine.Moved() {
 			fmt.Fprintf(&b, "%s: %s, so that %s (plan %d)\n", time.Duration(m.At)*time.Microsecond, m.Workload, m.Frees, m.Plan)
 		}
 		return orNothing(b.String())
 	case "shares":
+		a.done()
 		var b strings.Builder
 		for _, q := range w.engine.Queues() {
 			fmt.Fprintf(&b, "%s: holds %s, due %s, borrowed %s, at risk %s, lent %s\n", q.Name, useText(q.Use), useText(q.Fair), useText(q.Borrowed), useText(q.AtRisk), useText(q.Lent))
 		}
 		return b.String()
 	case "use":
-		said, ok := w.engine.PredictUse(new(a.workload()))
+		of := a.workload()
+		a.done()
+		said, ok := w.engine.PredictUse(&of)
 		if !ok {
 			return "too little is known"
 		}
 		return fmt.Sprintf("%s (%s to %s) of each device and %s (%s to %s), as %s", api.Milli(said.Compute.Median), api.Milli(said.Compute.Low), api.Milli(said.Compute.High),
 			api.Bytes(said.Memory.Median), api.Bytes(said.Memory.Low), api.Bytes(said.Memory.High), said.Compute.Like)
 	case "check":
-		if err := w.engine.Check(a.workload()); err != nil {
+		of := a.workload()
+		a.done()
+		if err := w.engine.Check(of); err != nil {
 			return err.Error()
 		}
-		if err := w.engine.CheckQuota(a.workload()); err != nil {
+		if err := w.engine.CheckQuota(of); err != nil {
 			return err.Error()
 		}
 		return "could run"
 	}
-	return orNothing(show(w.step(w.event(a))))
+	event := w.event(a)
+	a.done()
+	return orNothing(show(w.step(event)))
 }
 
 func useText(u api.QueueUse) string {
@@ -173,60 +214,98 @@ func (w *world) event(a args) Event {
 	case "usage":
 		ev := Usage{At: w.at()}
 		for _, arg := range a.d.CmdArgs {
-			ev.Grants = append(ev.Grants, GrantUsage{arg.Key, parsed(a, api.ParseBytes, arg.Vals[0])})
+			ev.Grants = append(ev.Grants, GrantUsage{arg.Key, parsed(a, api.ParseBytes, a.text(arg.Key, ""))})
 		}
 		return ev
 	case "ended":
 		return Ended{w.at(), a.word(0), a.number("task", "0"), a.used()}
 	}
-	a.d.Fatalf(a.t, "unknown command %s", a.d.Cmd)
+	a.fail("there is no such command: see docs/scenarios.md")
 	return nil
 }
 
+// longest is how far a scenario advances at once.
+const longest = Time(10 * 365 * 24 * 3600 * 1_000_000)
+
+// mostDevices is how many devices a node of a scenario has at the most.
+const mostDevices = 4096
+
+// misread is why a command cannot be read.
+type misread string
+
 // args reads the arguments of a command.
 type args struct {
-	t *testing.T
-	d *datadriven.TestData
+	d    *datadriven.TestData
+	read []bool // by argument
+}
+
+func newArgs(d *datadriven.TestData) args { return args{d, make([]bool, len(d.CmdArgs))} }
+
+// fail gives the command up.
+func (a args) fail(format string, of ...any) { panic(misread(fmt.Sprintf(format, of...))) }
+
+// done gives the command up if it has an argument that nobody read.
+func (a args) done() {
+	for i, arg := range a.d.CmdArgs {
+		switch {
+		case a.read[i]:
+		case len(arg.Vals) > 0:
+			a.fail("it has no %s= here: see docs/scenarios.md", arg.Key)
+		default:
+			a.fail("%q is one word too many", arg.Key)
+		}
+	}
+}
+
+// find is the argument of a key, nil if there is none.
+func (a args) find(key string) (found *datadriven.CmdArg) {
+	for i := range a.d.CmdArgs {
+		if arg := &a.d.CmdArgs[i]; arg.Key == key && len(arg.Vals) > 0 {
+			if found != nil {
+				a.fail("%s= comes twice: write it once", key)
+			}
+			found, a.read[i] = arg, true
+		}
+	}
+	return found
 }
 
 // word is the argument at place i that is not key=value.
 func (a args) word(i int) string {
 	if i >= len(a.d.CmdArgs) || len(a.d.CmdArgs[i].Vals) > 0 {
-		a.d.Fatalf(a.t, "argument %d is missing", i)
+		a.fail("word %d is missing: see docs/scenarios.md", i+1)
 	}
+	a.read[i] = true
 	return a.d.CmdArgs[i].Key
 }
 
 func (a args) text(key, otherwise string) string {
-	for _, arg := range a.d.CmdArgs {
-		if arg.Key == key {
-			return strings.Join(arg.Vals, ", ")
-		}
+	if arg := a.find(key); arg != nil {
+		return strings.Join(arg.Vals, ", ")
 	}
 	return otherwise
 }
 
 func (a args) list(key string) []string {
-	for _, arg := range a.d.CmdArgs {
-		if arg.Key == key {
-			return arg.Vals
-		}
+	if arg := a.find(key); arg != nil {
+		return arg.Vals
 	}
 	return nil
 }
 
 func (a args) number(key, otherwise string) int {
-	var n int
-	if _, err := fmt.Sscan(a.text(key, otherwise), &n); err != nil {
-		a.d.Fatalf(a.t, "%s: %v", key, err)
+	text := a.text(key, otherwise)
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		a.fail("%s: write a whole number of at most 2147483647", strings.TrimPrefix(key+"="+text, "="))
 	}
-	return n
+	return int(n)
 }
 
 func (a args) duration(text string) int64 {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		a.d.Fatalf(a.t, "%v", err)
+		a.fail("%q is no time: write for example 90s or 2h", text)
 	}
 	return d.Microseconds()
 }
@@ -234,20 +313,26 @@ func (a args) duration(text string) int64 {
 func parsed[T any](a args, parse func(string) (T, error), text string) T {
 	v, err := parse(text)
 	if err != nil {
-		a.d.Fatalf(a.t, "%v", err)
+		a.fail("%v", err)
 	}
 	return v
 }
 
 func (a args) node(at At) NodeSet {
 	ev := NodeSet{At: at, Node: a.word(0)}
-	if n := a.number("devices", "0"); n > 0 {
+	switch n := a.number("devices", "0"); {
+	case n > mostDevices:
+		a.fail("devices=%d: write at most %d", n, mostDevices)
+	case n > 0:
 		ev.Devices = devices(ev.Node, n, a.text("model", "h100"), parsed(a, api.ParseBytes, a.text("mem", "80Gi")))
 	}
 	for i, line := range strings.Split(a.d.Input, "\n") {
 		f := strings.Fields(line)
-		if len(f) < 3 {
+		if len(f) == 0 {
 			continue
+		}
+		if len(f) < 3 {
+			a.fail("%q is no device: write UUID MODEL SIZE [HEALTH]", line)
 		}
 		d := Device{UUID: f[0], Index: i, Model: f[1], Memory: parsed(a, api.ParseBytes, f[2]), Health: api.Healthy}
 		if len(f) > 3 {
@@ -266,10 +351,10 @@ func (a args) node(at At) NodeSet {
 }
 
 func (a args) queue() api.QueueSpec {
-	quota := a.amounts("quota", a.d.CmdArgs)
+	quota := a.amounts("quota")
 	q := api.QueueSpec{
 		Name: a.word(0), Parent: a.text("parent", ""), Quota: api.Unlimited, QuotaMemory: quota.Memory, QuotaDevices: quota.Devices,
-		Limit: a.amounts("limit", a.d.CmdArgs),
+		Limit: a.amounts("limit"),
 		Weight: api.QueueWeight{
 			All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")),
 			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
@@ -280,23 +365,19 @@ func (a args) queue() api.QueueSpec {
 	if text := a.text("order", ""); text != "" {
 		var err error
 		if q.Order, q.ShortestFirst, err = api.ParseOrder(text); err != nil {
-			a.d.Fatalf(a.t, "%v", err)
+			a.fail("%v", err)
 		}
 	}
 	if quota.Compute != nil {
 		q.Quota = *quota.Compute
 	}
 	for _, line := range strings.Split(a.d.Input, "\n") {
-		f := strings.Fields(line)
-		if len(f) == 0 {
+		if len(strings.Fields(line)) == 0 {
 			continue
 		}
-		var args []datadriven.CmdArg
-		for _, text := range f[1:] {
-			key, value, _ := strings.Cut(text, "=")
-			args = append(args, datadriven.CmdArg{Key: key, Vals: []string{value}})
-		}
-		q.Models = append(q.Models, api.QueueModel{Model: f[0], Quota: a.amounts("quota", args), Limit: a.amounts("limit", args)})
+		of := a.line("queue " + line)
+		q.Models = append(q.Models, api.QueueModel{Model: of.word(0), Quota: of.amounts("quota"), Limit: of.amounts("limit")})
+		of.done()
 	}
 	return q
 }
@@ -318,23 +399,20 @@ func (a args) policy() Policy {
 	case "apart":
 		p.Placement = &place.Policy{Name: name, Weights: place.Weights{place.Interference: 100, place.Remainder: 1}}
 	default:
-		a.d.Fatalf(a.t, "there is no placement %s", name)
+		a.fail("there is no placement %s", name)
 	}
 	for _, line := range strings.Split(a.d.Input, "\n") {
 		if len(strings.Fields(line)) == 0 {
 			continue
 		}
-		_, words, err := datadriven.ParseLine("queue " + line)
-		if err != nil {
-			a.d.Fatalf(a.t, "%v", err)
-		}
-		of := args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}
-		if of.word(0) == "pool" {
-			of.d.CmdArgs = words[1:]
-			p.Pools = append(p.Pools, of.pool())
+		if of := a.line("queue " + line); of.word(0) != "pool" {
+			p.Queues = append(p.Queues, of.queue())
+			of.done()
 			continue
 		}
-		p.Queues = append(p.Queues, of.queue())
+		of := a.line(line)
+		p.Pools = append(p.Pools, of.pool())
+		of.done()
 	}
 	return p
 }
@@ -350,24 +428,26 @@ func (a args) pool() Pool {
 	return p
 }
 
-func (a args) amounts(kind string, args []datadriven.CmdArg) (all api.QueueAmounts) {
-	for _, arg := range args {
-		switch arg.Key {
-		case kind:
-			v := parsed(a, api.ParseQuota, arg.Vals[0])
-			all.Compute = &v
-		case kind + "-mem":
-			v := parsed(a, api.ParseBytes, arg.Vals[0])
-			all.Memory = &v
-		case kind + "-shares":
-			var v int64
-			if _, err := fmt.Sscan(arg.Vals[0], &v); err != nil {
-				a.d.Fatalf(a.t, "%s: %v", arg.Key, err)
-			}
-			all.Devices = &v
-		}
+func (a args) amounts(kind string) (all api.QueueAmounts) {
+	if text := a.text(kind, ""); text != "" {
+		all.Compute = new(parsed(a, api.ParseQuota, text))
+	}
+	if text := a.text(kind+"-mem", ""); text != "" {
+		all.Memory = new(parsed(a, api.ParseBytes, text))
+	}
+	if a.text(kind+"-shares", "") != "" {
+		all.Devices = new(int64(a.number(kind+"-shares", "")))
 	}
 	return all
+}
+
+// line reads a line of input as a command.
+func (a args) line(text string) args {
+	cmd, words, err := datadriven.ParseLine(text)
+	if err != nil {
+		a.fail("%v", err)
+	}
+	return newArgs(&datadriven.TestData{Pos: a.d.Pos, Cmd: cmd, CmdArgs: words})
 }
 
 func (a args) workload() Workload {
@@ -388,11 +468,12 @@ func (a args) workload() Workload {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
-		_, words, err := datadriven.ParseLine(line)
-		if err != nil || len(words) == 0 || !strings.HasPrefix(line, "role ") {
-			a.d.Fatalf(a.t, "%q is no role: role NAME and the arguments of its tasks", line)
+		of := a.line(line)
+		if of.d.Cmd != "role" {
+			a.fail("%q is no role: role NAME and the arguments of its tasks", line)
 		}
-		one := args{a.t, &datadriven.TestData{Pos: a.d.Pos, CmdArgs: words}}.workload()
+		one := of.workload()
+		of.done()
 		w.Roles = append(w.Roles, Role{Name: one.ID, Tasks: one.Tasks, Devices: one.Devices, Share: one.Share, Model: one.Model, Resources: one.Resources, Feasibility: one.Feasibility})
 	}
 	return w
@@ -408,13 +489,14 @@ func (a args) used() *Used {
 
 func (a args) change(w *world) Change {
 	ev := Change{At: w.at(), ID: a.word(0)}
-	if old, ok := w.engine.Workload(ev.ID); ok && (a.text("gpu", "") != "" || a.text("mem", "") != "") {
+	gpu, mem := a.text("gpu", ""), a.text("mem", "")
+	if old, ok := w.engine.Workload(ev.ID); ok && gpu+mem != "" {
 		share := old.Share
-		if text := a.text("gpu", ""); text != "" {
-			share.Compute = parsed(a, api.ParseCompute, text)
+		if gpu != "" {
+			share.Compute = parsed(a, api.ParseCompute, gpu)
 		}
-		if text := a.text("mem", ""); text != "" {
-			share.Memory = parsed(a, api.ParseMemory, text)
+		if mem != "" {
+			share.Memory = parsed(a, api.ParseMemory, mem)
 		}
 		ev.Share = &share
 	}
