@@ -46,6 +46,7 @@ type cluster struct {
 	unprepared int64                    // how often what a pod needs before its binding cannot be had
 	broken     []string                 // what must never be
 	memory     int64                    // of each device
+	classed    bool                     // pods that are alike are known to be, by their labels, too
 	also       []string                 // more schedulers whose pods are placed
 	now        func() time.Time         // by which schedulers go; nil: the machine's clock
 	spare      time.Duration            // how long schedulers leave alone what they could not evict

@@ -147,6 +147,7 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 	factory := informers.NewSharedInformerFactory(c.client, 0)
 	filters := newPlain(factory)
 	filters.failing.Store(c.unprepared)
+	filters.classed = c.classed
 	record, err := os.CreateTemp(c.TempDir(), "record")
 	if err != nil {
 		c.Fatal(err)

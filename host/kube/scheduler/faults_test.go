@@ -92,7 +92,7 @@ func (c *cluster) gang(name string, size int, compute int64, changes ...func(*co
 func (c *cluster) member(name string, i, size int, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	c.Helper()
 	c.pod(fmt.Sprint(name, "-", i), compute, append(changes, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Labels = map[string]string{GangLabel: name, GangMinLabel: fmt.Sprint(size)}
+		pod.Labels = map[string]string{GangLabel: name, GangMinLabel: fmt.Sprint(size), "number": fmt.Sprint(i)}
 	})...)
 }
 

@@ -132,6 +132,23 @@ func TestGangRoles(t *testing.T) {
 	c.sound(s)
 }
 
+// Pods of a gang that differ by their labels alone, as those that an owner counts do, are of one role.
+func TestGangOfNumbers(t *testing.T) {
+	c := newCluster(t)
+	c.classed = true
+	c.node("a", 1)
+	s, _ := c.run()
+	c.pod("before", 500)
+	c.runs("before")
+	for i := range 4 {
+		c.member("four", i, 4, 200)
+	}
+	c.says("four-3", "4 tasks at once, each of 0.20 of a device")
+	c.remove("before")
+	c.runs("four-0", "four-1", "four-2", "four-3")
+	c.sound(s)
+}
+
 // What keeps pods from being one gang is said to them.
 func TestNoGang(t *testing.T) {
 	c := newCluster(t)

@@ -25,6 +25,7 @@ type plain struct {
 	assumed map[types.UID]string // nodes by pods
 
 	failing atomic.Int64 // how often PreBind is to fail yet
+	classed bool         // pods with the same labels and node selector are of one class
 }
 
 // newPlain returns them for a cluster.
@@ -33,8 +34,13 @@ func newPlain(factory informers.SharedInformerFactory) *plain {
 	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}}
 }
 
-// Class says that no pod is known to be like another.
-func (f *plain) Class(*corev1.Pod) string { return "" }
+// Class says that no pod is known to be like another, unless pods are classed by their labels, too, as upstream's signature does.
+func (f *plain) Class(pod *corev1.Pod) string {
+	if !f.classed {
+		return ""
+	}
+	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector)
+}
 
 // Nodes are those that would take the pod now.
 func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {

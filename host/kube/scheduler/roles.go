@@ -24,11 +24,14 @@ type role struct {
 func alone(p *pod, a *ask) []*role { return []*role{{members: []*pod{p}, asks: []*ask{a}}} }
 
 // rolesOf are the pods of a gang by what they ask for, those of which there are most first: workers before their launcher. Pods that may run on
-// other nodes are apart, too, as far as the engine takes so many roles.
+// other nodes are apart, too, as far as the engine takes so many roles; but not for their labels alone, which are numbers where an owner counts its
+// pods: where those matter, the chosen node has the last word.
 func (s *Scheduler) rolesOf(members []*pod, asks []*ask) ([]*role, error) {
 	nodes := make([]string, len(members))
 	for i, p := range members {
-		nodes[i] = s.config.Filters.Class(p.object)
+		unlabelled := *p.object
+		unlabelled.Labels = nil
+		nodes[i] = s.config.Filters.Class(&unlabelled)
 	}
 	fine := func(a, b int) bool {
 		return asks[a].alike(asks[b]) && nodes[a] == nodes[b] && (nodes[a] != "" || sameNodesWanted(&members[a].object.Spec, &members[b].object.Spec))
