@@ -133,8 +133,8 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return a.found(c)
 	case ours < len(requests):
 		return fmt.Errorf("it asks for devices of %s and of another driver, or of a class that is not there; ask for them in claims apart", driver.Name)
-	case len(c.object.Spec.Devices.Constraints) > 0 && ours > 1:
-		return fmt.Errorf("it has constraints between its requests, which this scheduler does not know; leave them out, or leave the pod to the cluster's own scheduler")
+	case len(c.object.Spec.Devices.Constraints) > 0 && (ours > 1 || requests[0].Exactly.Count > 1):
+		return fmt.Errorf("it has constraints between its devices, which this scheduler does not know; leave them out, or leave the pod to the cluster's own scheduler")
 	}
 	a.open = append(a.open, c)
 	for i := range c.object.Spec.Devices.Requests {

@@ -292,6 +292,11 @@ func TestRefusedAsks(t *testing.T) {
 			second.Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("1")
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, *second)
 		}, "another share than the request before it"},
+		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+			same := resourceapi.FullyQualifiedName(driver.Name + "/numaNode")
+			claim.Spec.Devices.Requests[0].Exactly.Count = 2
+			claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &same}}
+		}, "constraints between its devices"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.OwnerReferences = nil }, "was not created for Pod"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.ResourceClaimStatuses = nil }, "was not made yet"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {

@@ -60,9 +60,14 @@ func (l *lookout) Filter(_ *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodeInfo, exten
 
 func newStock(t *testing.T, objects ...runtime.Object) *stock {
 	t.Helper()
-	client := fake.NewClientset(objects...)
+	return stockOf(t, fake.NewClientset(objects...))
+}
+
+// stockOf is upstream's scheduler of a cluster.
+func stockOf(t *testing.T, client *fake.Clientset) *stock {
+	t.Helper()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
