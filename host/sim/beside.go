@@ -45,9 +45,12 @@ func (s *Sharing) alone(j *Job) api.Milli {
 	return api.WholeDevice
 }
 
-// usedBy is what a job used of each of its devices since it started last; nil where devices are not shared.
+// usedBy is what a job used of each of its devices since it started last; where devices are not shared, what it used in its record; nil: not known.
 func (r *jobRun) usedBy(m *member) *engine.Used {
-	if r.beside == nil || m.held == 0 {
+	if r.beside == nil {
+		return m.job.Used
+	}
+	if m.held == 0 {
 		return nil
 	}
 	return &engine.Used{Compute: api.Milli(min(engine.Time(api.WholeDevice), (m.used*engine.Time(api.WholeDevice)+m.held/2)/m.held)), Memory: r.beside.memory(m.job)} //nolint:gosec // at most a whole device

@@ -203,6 +203,9 @@ func (l *listener) hear(event engine.Event) {
 		}
 	case engine.Ended:
 		if h := l.known[e.ID]; h != nil && e.Task < h.job.AllTasks() {
+			if e.Used != nil {
+				h.job.Used = e.Used
+			}
 			l.over(e.ID)
 		}
 	case engine.Cancel:

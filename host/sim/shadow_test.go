@@ -263,3 +263,36 @@ func TestRecordOfAFolder(t *testing.T) {
 		t.Errorf("of %d workloads it changes %v", len(s.found), s.out.Changes)
 	}
 }
+
+// What was used in a record is learned of by the second engine, too, whether a job goes on with the record or by itself, and by a run of the
+// record's jobs.
+func TestWhatWasUsedGoesOn(t *testing.T) {
+	trace := few(t, "nodes 1 devices=2", "job a at=0 run=100s queue=a user=ann name=train", "job b at=10s run=50s queue=a user=ann name=train",
+		"job c at=20s run=50s queue=a user=ann name=train", "job d at=30s run=50s queue=a user=ann name=train")
+	for i := range trace.Jobs {
+		trace.Jobs[i].Used = &engine.Used{Compute: 300, Memory: 1 << 30}
+	}
+	record := recordOf(t, trace, "queue a")
+	s := shadowed(t, record, "queue a limit=1", "placement interference=10 remainder=1")
+	parted := 0
+	for _, j := range s.found {
+		if !j.together {
+			parted++
+		}
+	}
+	s.alone(1 << 40) // until what goes on by itself has ended
+	said, ok := s.mine.PredictUse(&trace.Jobs[0].Workload)
+	if !ok || said.Compute.Samples != 4 || said.Compute.Median != 300 || said.Memory.Median != 1<<30 || parted == 0 {
+		t.Errorf("with %d jobs that go on by themselves it is predicted to use %+v %v", parted, said, ok)
+	}
+	path, _ := recorded(t, trace, Backfill)
+	again, err := ReadLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range again.Trace.Jobs {
+		if j.Used == nil || *j.Used != *trace.Jobs[0].Used {
+			t.Errorf("job %s has used %+v by its record", j.ID, j.Used)
+		}
+	}
+}

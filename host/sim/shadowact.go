@@ -149,7 +149,7 @@ func (s *shadowing) runs(j *shadowJob) {
 			}
 			s.ofRun(j, since+long, func() {
 				if t.live {
-					s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i}, nil)
+					s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i, Used: s.past.usedBy(j, i)}, nil)
 				}
 			})
 		}
@@ -201,7 +201,7 @@ func (s *shadowing) evict(a engine.Evict, live engine.ActionID) {
 	s.ofRun(j, s.now, func() { s.step(engine.Done{At: s.at(), ID: a.ID}, nil) })
 	s.ofRun(j, s.now, func() {
 		if j.tasks[a.Task].live {
-			s.step(engine.Ended{At: s.at(), ID: a.Workload, Task: a.Task}, nil)
+			s.step(engine.Ended{At: s.at(), ID: a.Workload, Task: a.Task, Used: s.past.usedBy(j, a.Task)}, nil)
 		}
 	})
 }
@@ -211,7 +211,7 @@ func (s *shadowing) ends(j *shadowJob) {
 	for i := range j.tasks {
 		s.ofRun(j, s.now, func() {
 			if j.tasks[i].live {
-				s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i}, nil)
+				s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i, Used: s.past.usedBy(j, i)}, nil)
 			}
 		})
 	}

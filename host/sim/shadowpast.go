@@ -9,8 +9,9 @@ import (
 // past is what a record tells of how long its workloads ran, and which of them are others that were evicted and came again.
 type past struct {
 	ran  map[string]map[int]engine.Time // by workload and task: from its start to its end, where it ended by itself
-	heir map[string]string              // of each workload that came again: as what
-	was  map[string]string              // and the other way round
+	used map[string]map[int]*engine.Used
+	heir map[string]string // of each workload that came again: as what
+	was  map[string]string // and the other way round
 }
 
 // comesAgain is how long after its end what was evicted is in line again, at the latest.
@@ -29,7 +30,7 @@ type liveRun struct {
 // pastOf goes through a record. An evicted workload that is over, and one that is said to be it or, where nothing is said, comes within comesAgain and
 // differs in nothing but its name and priority, are taken for one and the same.
 func pastOf(steps []recordedStep, state *logSnapshot) *past {
-	p := &past{ran: map[string]map[int]engine.Time{}, heir: map[string]string{}, was: map[string]string{}}
+	p := &past{ran: map[string]map[int]engine.Time{}, used: map[string]map[int]*engine.Used{}, heir: map[string]string{}, was: map[string]string{}}
 	known := map[string]*liveRun{}
 	for i := range state.Workloads {
 		w := &state.Workloads[i]
@@ -99,6 +100,12 @@ func pastOf(steps []recordedStep, state *logSnapshot) *past {
 
 // ended notes how long a task ran that ended by itself. It says whether that is the first end of an evicted workload's.
 func (p *past) ended(r *liveRun, e engine.Ended) bool {
+	if e.Used != nil {
+		if p.used[e.ID] == nil {
+			p.used[e.ID] = map[int]*engine.Used{}
+		}
+		p.used[e.ID][e.Task] = e.Used
+	}
 	since, ran := r.started[e.Task]
 	delete(r.started, e.Task)
 	switch {
@@ -141,14 +148,29 @@ func (p *past) length(j *shadowJob, task int) engine.Time {
 	if j.work.TimeLimit > 0 {
 		long = j.work.TimeLimit
 	}
-	id := j.liveID
-	for p.heir[id] != "" {
-		id = p.heir[id]
-	}
-	for ; id != ""; id = p.was[id] {
+	for id := p.last(j); id != ""; id = p.was[id] {
 		if ran, ok := p.ran[id][task]; ok {
 			return ran
 		}
 	}
 	return long
+}
+
+// usedBy is what a task of a workload used in the last of its runs of which that is known; nil: of none.
+func (p *past) usedBy(j *shadowJob, task int) *engine.Used {
+	for id := p.last(j); id != ""; id = p.was[id] {
+		if used, ok := p.used[id][task]; ok {
+			return used
+		}
+	}
+	return nil
+}
+
+// last is the name under which a workload came for the last time.
+func (p *past) last(j *shadowJob) string {
+	id := j.liveID
+	for p.heir[id] != "" {
+		id = p.heir[id]
+	}
+	return id
 }

@@ -31,8 +31,10 @@ type Job struct {
 	Program     string    // as an interference lists it; empty: none of those
 	Service     string    // whose duty cycle it follows instead, one of those of a Duty; empty: it always keeps as much busy
 	FirstSample int       // of the duty cycle, at time 0 of the trace; ≥ 0
-	Stages      Stages    // of its iterations
-	Alone       int64     // what it would take with devices of its own, in thousandths of a device; 0: what it takes
+
+	Used   *engine.Used // of each device, in a record of it; nil: that says nothing. Where devices are shared the run itself says it
+	Stages Stages       // of its iterations
+	Alone  int64        // what it would take with devices of its own, in thousandths of a device; 0: what it takes
 }
 
 // Compute is what the job takes while it runs, in thousandths of a device.
