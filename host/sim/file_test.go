@@ -100,7 +100,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("the report of %s has what it must not have", f.Trace)
 		}
 		drawings := strings.Count(page, "<svg")
-		if want := 3*min(1, len(f.Jobs)) + len(f.Jobs) + len(f.Series); drawings != want {
+		if want := 4*min(1, len(f.Jobs)) + len(f.Jobs) + 2*len(f.Series); drawings != want {
 			t.Errorf("the report of %s has %d drawings, want %d", f.Trace, drawings, want)
 		}
 		for part := range strings.SplitSeq(page, "<svg") {

@@ -108,6 +108,13 @@ func (f *File) seriesHTML(b *strings.Builder) {
 	}
 	b.WriteString("<h2>Allocated</h2><p class=\"note\">Of all devices, mean over the seeds, as workloads come.</p>\n")
 	b.WriteString(drawCurves("Allocated as workloads come", x, percentAxis("allocated, %"), curves, false))
+	var free []curve
+	for _, s := range f.Series {
+		if len(s.Fragmented) > 0 {
+			free = append(free, curve{name: s.Policy, x: curves[len(free)].x, y: s.Fragmented})
+		}
+	}
+	drawFragments(b, "Fragmentation as workloads come", x, free, false)
 }
 
 func (f *File) jobsHTML(b *strings.Builder) {
@@ -127,6 +134,7 @@ func (f *File) jobsHTML(b *strings.Builder) {
 	}
 	b.WriteString("<h2>Allocation over time</h2><p class=\"note\">Of all devices, the mean of each of up to 200 steps.</p>\n")
 	b.WriteString(drawCurves("Allocation over time", timeAxis(span), percentAxis("allocated, %"), allocated, true))
+	drawFragments(b, "Fragmentation over time", timeAxis(span), f.fragmented(), true)
 	b.WriteString("\n<h2>Waits</h2><p class=\"note\">How many of the jobs had started for the first time after so long. The axis of time is logarithmic.</p>\n")
 	b.WriteString(drawCurves("Waits of jobs", waitAxis(longest), percentAxis("jobs, %"), waits, false))
 	b.WriteString("\n<h2>Fairness</h2><p class=\"note\">How many of the jobs took at most so many times as long as with their part of the devices.</p>\n")

@@ -33,6 +33,7 @@ type JobResult struct {
 	Moves       int     `json:"moves"`              // how often one was placed elsewhere and went on at once
 	Makespan    float64 `json:"makespan"`           // from the first coming to the last end
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
+	Fragmented  float64 `json:"fragmented"`         // percent of all devices, the mean over the makespan: free, and of no use to work like that of the trace; of a recorded run it is not known
 
 	// Sharing is of a run whose jobs share devices; nil: every job ran as if it were alone.
 	Sharing *SharingResult `json:"sharing,omitempty"`
@@ -44,9 +45,11 @@ type JobResult struct {
 type JobPlots struct {
 	Step      float64   `json:"stepSeconds"` // of Allocated and Tenants
 	Allocated []float64 `json:"allocated"`   // percent of capacity, the mean of each step
-	Waits     []float64 `json:"waits"`       // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
-	Fairness  []float64 `json:"fairness"`    // the same of their finish-time fairness
-	Tenants   []Tenant  `json:"tenants"`     // by name
+	// Fragmented is what was free of devices and of no use to work like that of the trace, in percent of capacity, the mean of each step; nil: not known.
+	Fragmented []float64 `json:"fragmented,omitempty"`
+	Waits      []float64 `json:"waits"`    // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
+	Fairness   []float64 `json:"fairness"` // the same of their finish-time fairness
+	Tenants    []Tenant  `json:"tenants"`  // by name
 }
 
 // Tenant is what a queue of the trace used.
@@ -123,12 +126,16 @@ func (r *jobRun) plot(first engine.Time) {
 	plots := &r.out.Plots
 	plots.Step = seconds(step)
 	plots.Allocated = accumulate(all, step, span, r.capacity)
-	for _, p := range plots.Allocated {
-		r.out.Utilisation += p
-	}
 	length := float64(span) / float64(step) // the last step may be shorter
-	r.out.Utilisation -= plots.Allocated[steps-1] * (float64(steps) - length)
-	r.out.Utilisation /= length
+	r.out.Utilisation = meanOfSteps(plots.Allocated, length)
+	if r.pieces != nil {
+		free := make([]float64, steps)
+		for _, c := range r.pieces.changes {
+			addFrom(free, max(0, c.at-first), step, float64(c.amount))
+		}
+		plots.Fragmented = accumulate(free, step, span, r.capacity*1000)
+		r.out.Fragmented = meanOfSteps(plots.Fragmented, length)
+	}
 	r.out.Makespan = seconds(span)
 	for _, name := range tenantNames(used) {
 		t := Tenant{Name: name, Allocated: accumulate(used[name], step, span, r.capacity)}
@@ -141,6 +148,15 @@ func (r *jobRun) plot(first engine.Time) {
 		t.MeanJCT /= float64(max(1, t.Jobs))
 		plots.Tenants = append(plots.Tenants, t)
 	}
+}
+
+// meanOfSteps is the mean of a series over so many steps, of which the last may be a part.
+func meanOfSteps(series []float64, length float64) float64 {
+	var sum float64
+	for _, v := range series {
+		sum += v
+	}
+	return (sum - series[len(series)-1]*(float64(len(series))-length)) / length
 }
 
 // inSteps notes changes in a series of steps for each tenant: what a change adds, it adds to all that follows.

@@ -83,9 +83,10 @@ type jobRun struct {
 	ends     endings
 	events   []engine.Event // of the trace, that are to come
 	seq      int
-	told     int     // events that the engine was told of
-	wanted   int64   // by all that came and have not ended
-	busy     float64 // contention × µs so far
+	pieces   *fragments // nil: of a recorded run it is not known
+	told     int        // events that the engine was told of
+	wanted   int64      // by all that came and have not ended
+	busy     float64    // contention × µs so far
 	usage    []change
 	ended    []finished
 	out      JobResult
@@ -167,7 +168,7 @@ func (r *jobRun) live(t *Trace, i int) (int, error) {
 // newJobRun is a run at its beginning, with all that is known before the first job.
 func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
-	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity()}
+	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity(), pieces: newFragments(t)}
 	if o.Rules != nil {
 		if o.Order != Fair {
 			return nil, fmt.Errorf("a policy file rules the order of jobs itself: run it under the order %s, not %s", Fair, o.Order)
@@ -320,6 +321,7 @@ func (r *jobRun) step(event engine.Event) error {
 		r.rules.hours.Count(r.now, r.engine.Held)
 	}
 	r.told++
+	r.pieces.event(event)
 	actions := r.engine.Step(event)
 	if r.log != nil {
 		if err := r.log.Append(event, actions); err != nil {
@@ -330,6 +332,9 @@ func (r *jobRun) step(event engine.Event) error {
 		var err error
 		switch a := a.(type) {
 		case engine.Place:
+			if m := r.byID[a.Workload]; m != nil {
+				r.pieces.place(m.job, a, r.now)
+			}
 			err = r.start(a)
 		case engine.Evict:
 			err = r.evict(a)

@@ -27,6 +27,8 @@ type Options struct {
 	GiveUp bool
 	// Defragment has work moved while jobs come, and the run is over when the last has come; nil: none is moved. What is moved is elsewhere at once and goes on.
 	Defragment *engine.Defragment
+	// Fragments has the run say what is free and of no use, too.
+	Fragments bool
 	// Told is called after each job that came; nil: nobody is told.
 	Told func(Progress)
 	// Clock measures how long deciding takes; nil: not measured.
@@ -42,6 +44,8 @@ type Result struct {
 	Capacity int64 `json:"capacity"` // thousandths of a device
 	// Curve is what was allocated (percent of capacity) when so many percent of capacity had arrived: entry i is for i percent.
 	Curve []float64 `json:"curve"`
+	// Fragmented is what was free then and of no use to jobs like those of the trace; nil: not looked at.
+	Fragmented []float64 `json:"fragmented,omitempty"`
 	// Held is the mean of what was allocated (percent of capacity) over the second half of the time in which jobs came.
 	Held     float64       `json:"held"`
 	Moves    int           `json:"moves"`
@@ -55,6 +59,14 @@ func (r *Result) At(percent int) float64 {
 		return 0
 	}
 	return r.Curve[min(percent, len(r.Curve)-1)]
+}
+
+// fragmentedAt is what was of no use when percent of capacity had arrived, or at the end if less arrived in all.
+func (r *Result) fragmentedAt(percent int) float64 {
+	if len(r.Fragmented) == 0 {
+		return 0
+	}
+	return r.Fragmented[min(percent, len(r.Fragmented)-1)]
 }
 
 // ending is a job's end to come.
@@ -89,7 +101,8 @@ type run struct {
 	jobs      map[string]*Job
 	ends      endings
 	seq       int
-	told      int // events that the engine was told of
+	pieces    *fragments // nil: not looked at
+	told      int        // events that the engine was told of
 	arrived   int64
 	allocated int64
 	ending    map[string]int // by job that runs: seq of its end
@@ -103,6 +116,9 @@ type run struct {
 func Run(t *Trace, o Options) (*Result, error) {
 	r := &run{Options: o, engine: engine.New(o.Config), jobs: make(map[string]*Job, len(t.Jobs)), ending: map[string]int{}}
 	r.out.Capacity = t.Capacity()
+	if o.Fragments {
+		r.pieces = newFragments(t)
+	}
 	r.out.Jobs = len(t.Jobs)
 	for _, n := range t.Nodes {
 		if err := r.step(n); err != nil {
@@ -251,6 +267,9 @@ func (r *run) submit(j *Job) error {
 	}
 	for int64(len(r.out.Curve))*r.out.Capacity <= r.arrived*100 {
 		r.out.Curve = append(r.out.Curve, float64(r.allocated)*100/float64(r.out.Capacity))
+		if r.pieces != nil {
+			r.out.Fragmented = append(r.out.Fragmented, r.pieces.percent(r.out.Capacity))
+		}
 	}
 	return nil
 }
@@ -258,9 +277,13 @@ func (r *run) submit(j *Job) error {
 // step feeds the engine an event and carries out what it proposes.
 func (r *run) step(event engine.Event) error {
 	r.told++
+	r.pieces.event(event)
 	for _, a := range r.engine.Step(event) {
 		switch a := a.(type) {
 		case engine.Place:
+			if j := r.jobs[a.Workload]; j != nil {
+				r.pieces.place(j, a, event.When())
+			}
 			if err := r.start(event.When(), a); err != nil {
 				return err
 			}

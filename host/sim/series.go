@@ -98,6 +98,8 @@ type Series struct {
 	Speed  float64   `json:"decisionsPerSecond,omitempty"`
 	// Curve is what was allocated when so many percent of capacity had arrived, the mean over the seeds.
 	Curve []float64 `json:"curve"`
+	// Fragmented is what was free then and of no use to pods like those of the list, the mean over the seeds.
+	Fragmented []float64 `json:"fragmented,omitempty"`
 }
 
 // SeedRun is one run of a series.
@@ -132,7 +134,7 @@ func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock
 		if err != nil {
 			return nil, err
 		}
-		options := Options{Config: engine.Config{Placement: policy}, GiveUp: true, Clock: clock}
+		options := Options{Config: engine.Config{Placement: policy}, GiveUp: true, Fragments: true, Clock: clock}
 		if told != nil {
 			options.Told = func(p Progress) { told(seed, p) }
 		}
@@ -147,9 +149,11 @@ func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock
 		s.Runs = append(s.Runs, one)
 		if s.Curve == nil {
 			s.Curve = make([]float64, arrivals[len(arrivals)-1]+1)
+			s.Fragmented = make([]float64, len(s.Curve))
 		}
 		for percent := range s.Curve {
 			s.Curve[percent] += r.At(percent) / float64(len(seeds))
+			s.Fragmented[percent] += r.fragmentedAt(percent) / float64(len(seeds))
 		}
 		decisions += r.Jobs
 		took += r.Deciding
