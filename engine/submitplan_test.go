@@ -450,5 +450,8 @@ func drawPolicy(t *rapid.T) *place.Policy {
 		return nil
 	}
 	policy := place.Default()
+	if rapid.Bool().Draw(t, "weighs use") {
+		policy.Weights[place.Interference] = 300
+	}
 	return &policy
 }
