@@ -220,10 +220,11 @@ func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 
 // sameDevices tries one cluster until the third claim has to wait.
 func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
-	c := newDeviceCluster(t, deviceNodes(r)...)
+	there := deviceNodes(r)
+	c := newDeviceCluster(t, there...)
 	var running []string
-	for i := 0; i < 40 && waited < 3; i++ {
-		if len(running) > 4 && r.IntN(5) == 0 {
+	for i := 0; i < 60 && waited < 3; i++ {
+		if len(running) > 4 && r.IntN(3) == 0 {
 			at := r.IntN(len(running))
 			c.remove(running[at])
 			running = slices.Delete(running, at, at+1)
@@ -249,6 +250,7 @@ func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 		case !slices.Contains(want, on):
 			t.Fatalf("%s was placed on %s, the stock scheduler would on %v: %+v", p.Name, on, want, claim.Spec.Devices.Requests[0].Exactly)
 		default:
+			c.sound(there, p.Name)
 			placed++
 			running = append(running, p.Name)
 		}
@@ -256,10 +258,55 @@ func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 	return placed, waited
 }
 
+// sound checks that no device is handed out beyond what it has, and that a pod has got distinct ones that take new work.
+func (c *deviceCluster) sound(there []runtime.Object, name string) {
+	c.Helper()
+	stored, err := c.client.Tracker().List(claimsResource, resourceapi.SchemeGroupVersion.WithKind("ResourceClaim"), "")
+	if err != nil {
+		c.Fatal(err)
+	}
+	given, own := map[string]map[resourceapi.QualifiedName]resource.Quantity{}, map[string]bool{}
+	for _, claim := range stored.(*resourceapi.ResourceClaimList).Items {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			if given[result.Device] == nil {
+				given[result.Device] = map[resourceapi.QualifiedName]resource.Quantity{}
+			}
+			for capacity, consumed := range result.ConsumedCapacity {
+				sum := given[result.Device][capacity]
+				sum.Add(consumed)
+				given[result.Device][capacity] = sum
+			}
+			if claim.Name == name && own[result.Device] {
+				c.Errorf("%s has device %s twice", name, result.Device)
+			}
+			own[result.Device] = own[result.Device] || claim.Name == name
+		}
+	}
+	for _, object := range there {
+		slice, is := object.(*resourceapi.ResourceSlice)
+		if !is {
+			continue
+		}
+		for _, device := range slice.Spec.Devices {
+			if own[device.Name] && len(device.Taints) > 0 {
+				c.Errorf("%s was given device %s, which takes nothing new", name, device.Name)
+			}
+			for capacity, sum := range given[device.Name] {
+				if has := device.Capacity[capacity].Value; sum.Cmp(has) > 0 {
+					c.Errorf("of device %s %s of %s is handed out, and it has %s", device.Name, &sum, capacity, &has)
+				}
+			}
+		}
+	}
+}
+
 // deviceNodes are nodes with devices, alike on each, of which few take nothing new, and our device class.
 func deviceNodes(r *rand.Rand) []runtime.Object {
 	made := objects(deviceClass(driver.Name, driver.Name, ""))
-	for i := range 2 + r.IntN(3) {
+	for i := range 3 + r.IntN(4) {
 		name := fmt.Sprintf("n%d", i)
 		made = append(made, machine(name))
 		model, memory := one(r, "H200", "A10"), one[api.Bytes](r, 24, 80)<<30
@@ -267,7 +314,7 @@ func deviceNodes(r *rand.Rand) []runtime.Object {
 			Driver: driver.Name, NodeName: &name, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
 		}}
 		slice.Name = name + "-gpus"
-		for k := range 1 + r.IntN(3) {
+		for k := range 1 + r.IntN(4) {
 			health := api.Healthy
 			if r.IntN(8) == 0 {
 				health = api.Draining
