@@ -179,7 +179,9 @@ func TestUninstalled(t *testing.T) {
 			t.Errorf("%s %s is number %d of what is uninstalled; definitions alone are kept", one.Kind, one.Name, at)
 		}
 	}
-	place := func(kind string) int { return slices.IndexFunc(gone, func(one Object) bool { return one.Kind == kind }) }
+	place := func(kind string) int {
+		return slices.IndexFunc(gone, func(one Object) bool { return one.Kind == kind })
+	}
 	if !(place("Deployment") < place("DaemonSet") && place("DaemonSet") < place("ServiceAccount") && place("ServiceAccount") < place("Namespace")) {
 		t.Errorf("what is uninstalled is in the order %v", gone)
 	}
