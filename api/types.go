@@ -70,15 +70,17 @@ type WorkloadSpec struct {
 	Share     Share       `json:"share"`
 	Devices   int         `json:"devices,omitempty"` // distinct devices, each with Share; default 1
 	// Replicas is how many processes of it run, each with Share on Devices, and between what bounds it grows and shrinks.
-	Replicas  Replicas          `json:"replicas,omitzero"`
-	Model     string            `json:"model,omitempty"`     // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
-	TimeLimit Duration          `json:"timeLimit,omitempty"` // of running time; 0: none
-	CPU       Milli             `json:"cpu,omitempty"`       // limit in thousandths of a core; 0: none
-	Memory    Bytes             `json:"hostMemory,omitempty"`
-	Command   []string          `json:"command"`
-	Dir       string            `json:"dir"`
-	Env       map[string]string `json:"env,omitempty"`    // kept until it has ended
-	Attach    bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
+	Replicas  Replicas `json:"replicas,omitzero"`
+	Model     string   `json:"model,omitempty"`     // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
+	TimeLimit Duration `json:"timeLimit,omitempty"` // of running time; 0: none
+	// RestartTime is what it takes from its start until it goes on where it was; 0: not known, taken to be a minute. What would be lost by evicting it counts that.
+	RestartTime Duration          `json:"restartTime,omitempty"`
+	CPU         Milli             `json:"cpu,omitempty"` // limit in thousandths of a core; 0: none
+	Memory      Bytes             `json:"hostMemory,omitempty"`
+	Command     []string          `json:"command"`
+	Dir         string            `json:"dir"`
+	Env         map[string]string `json:"env,omitempty"`    // kept until it has ended
+	Attach      bool              `json:"attach,omitempty"` // the program's standard streams are the client's own (`aliquot run`)
 	// Exact is in JSON alone: what of Command, Dir and Env is not UTF-8. It is filled in and read by the methods for JSON.
 	Exact *Exact `json:"exact,omitempty"`
 }
@@ -141,12 +143,14 @@ type WorkloadStatus struct {
 	Submitted time.Time  `json:"submitted"`
 	Requeued  int        `json:"requeued,omitempty"` // how often it was evicted and put back into the line before
 	Started   *time.Time `json:"started,omitempty"`
-	Ended     *time.Time `json:"ended,omitempty"`
-	Grants    []Grant    `json:"grants,omitempty"`
-	PID       int        `json:"pid,omitempty"`
-	LogPath   string     `json:"logPath,omitempty"`
-	Notes     []string   `json:"notes,omitempty"` // enforcement off, limits that the machine does not allow
-	Usage     []Usage    `json:"usage,omitempty"` // of each grant, now; once it has ended, in all
+	// Checkpoint is when it last said that what it has done is saved; nil: it did not.
+	Checkpoint *time.Time `json:"checkpoint,omitempty"`
+	Ended      *time.Time `json:"ended,omitempty"`
+	Grants     []Grant    `json:"grants,omitempty"`
+	PID        int        `json:"pid,omitempty"`
+	LogPath    string     `json:"logPath,omitempty"`
+	Notes      []string   `json:"notes,omitempty"` // enforcement off, limits that the machine does not allow
+	Usage      []Usage    `json:"usage,omitempty"` // of each grant, now; once it has ended, in all
 	// PriorityOver says that Spec.PriorityUntil has come: Spec.PriorityAfter counts.
 	PriorityOver bool `json:"priorityOver,omitempty"`
 	// Replica is which one it is, of a workload of several; nil: there is one, or none was placed.

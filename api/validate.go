@@ -140,6 +140,8 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("the time limit %s is negative; give for example 2h, or leave it out for none", s.TimeLimit)
 	case s.TimeLimit > 0 && s.TimeLimit < LeastTimeLimit:
 		return Invalid("a time limit of %s is less than any program takes to start (%s); give for example 2h, or leave it out for none", s.TimeLimit, LeastTimeLimit)
+	case s.RestartTime < 0:
+		return Invalid("the restart time %s is negative; give what it takes to go on after a start, for example 5m, or leave it out for a minute", s.RestartTime)
 	case s.CPU < 0:
 		return Invalid("the CPU limit %s is negative; give a number of cores, or leave it out for none", s.CPU)
 	case s.Memory < 0:

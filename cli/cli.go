@@ -206,7 +206,7 @@ func (c *invocation) root() *cobra.Command {
 		&cobra.Group{ID: groupServer, Title: "Server:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		groupWork:   {c.runCommand(), c.submitCommand(), c.planCommand(), c.stopCommand(), c.waitCommand(), c.resizeCommand(), c.queueCommand(), c.policyCommand()},
+		groupWork:   {c.runCommand(), c.submitCommand(), c.planCommand(), c.stopCommand(), c.waitCommand(), c.resizeCommand(), c.checkpointCommand(), c.queueCommand(), c.policyCommand()},
 		groupSee:    {c.devicesCommand(), c.psCommand(), c.adviseCommand(), c.showCommand(), c.whyCommand(), c.logsCommand(), c.topCommand(), c.simCommand()},
 		groupServer: {c.upCommand(), c.downCommand(), c.doctorCommand()},
 		"":          {c.versionCommand(), c.completionCommand(root), c.debugCommand(), c.superviseCommand()},

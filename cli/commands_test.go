@@ -265,6 +265,15 @@ func TestStopResizeQueue(t *testing.T) {
 	if got := f.command("resize", "train", "--gpu", "0.25..0.60"); got.out != "train has 0.25..0.60 of compute and 4Gi..8Gi of memory\n" {
 		t.Errorf("resize: %q %q", got.out, got.err)
 	}
+	if got := f.command("checkpoint", "train"); got.out != "train saved what it has done\n" || !f.called("POST /v1/workloads/train/checkpoint") {
+		t.Errorf("checkpoint: %q %q", got.out, got.err)
+	}
+	if got := f.command("checkpoint"); got.exit.Status != ExitUsage || !strings.Contains(got.err, "needs the name of a workload, for it does not run in one") {
+		t.Errorf("checkpoint of nothing: %v %q", got.exit, got.err)
+	}
+	if got := f.command("checkpoint", "train", "night"); got.exit.Status != ExitUsage || !strings.Contains(got.err, "one too many") {
+		t.Errorf("checkpoint of two: %v %q", got.exit, got.err)
+	}
 	if got := f.command("stop", "train", "none", "night", "--grace", "3s"); got.exit.Status != ExitFailed ||
 		got.out != "train stopped\nnight stopped\n" || !strings.Contains(got.err, "no workload none") {
 		t.Errorf("stop: %v %q %q", got.exit, got.out, got.err)

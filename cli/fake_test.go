@@ -250,6 +250,7 @@ func (f *fakeServer) routes() http.Handler {
 	handle("POST /v1/workloads/{name}/stop", f.stop)
 	handle("POST /v1/workloads/{name}/signal", f.signal)
 	handle("POST /v1/workloads/{name}/resize", f.resize)
+	handle("POST /v1/workloads/{name}/checkpoint", f.checkpoint)
 	mux.HandleFunc("GET /v1/workloads/{name}/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, f.log) })
 	mux.HandleFunc("GET /v1/events", f.stream)
 	return mux
@@ -333,6 +334,14 @@ func (f *fakeServer) resize(r *http.Request) (any, *api.Error) {
 	}
 	if change.Weight != nil {
 		work.Spec.Share.Weight = *change.Weight
+	}
+	return *work, nil
+}
+
+func (f *fakeServer) checkpoint(r *http.Request) (any, *api.Error) {
+	work := f.find(r.PathValue("name"))
+	if work == nil {
+		return nil, &api.Error{Code: "not_found", Message: "there is no workload " + r.PathValue("name")}
 	}
 	return *work, nil
 }

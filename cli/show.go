@@ -67,9 +67,15 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 	}
 	out.add("Model", spec.Model)
 	out.add("Limits", limits(spec))
+	if spec.RestartTime > 0 {
+		out.add("Restart time", age(time.Duration(spec.RestartTime)))
+	}
 	out.add("Submitted", c.moment(status.Submitted))
 	if status.Started != nil {
 		out.add("Started", c.moment(*status.Started))
+	}
+	if status.Checkpoint != nil {
+		out.add("Checkpoint", c.moment(*status.Checkpoint))
 	}
 	if status.Ended != nil {
 		out.add("Ended", c.moment(*status.Ended))

@@ -18,6 +18,7 @@ import (
 // workloadFlags are the flags that `run` and `submit` share.
 type workloadFlags struct {
 	gpu, memory, timeLimit, cpu, hostMemory string
+	restartTime                             string
 	name, model, queue, class               string
 	devices                                 int
 	replicas                                string
@@ -44,6 +45,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.BoolVar(&f.preemptible, "preemptible", false, "it may hold what others are guaranteed and do not use; it is ended when they want it, or when work of a higher priority in its queue does")
 	flags.StringVar(&f.onReclaim, "on-reclaim", "", "stop: above its memory floor it may also use idle floors of others; it is ended when they want them (default: only memory that nobody has reserved)")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
+	flags.StringVar(&f.restartTime, "restart-time", "", "what it takes after a start until it goes on where it was, 5m: counted as lost where it would be evicted (default: a minute)")
 	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
 	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
 
@@ -98,6 +100,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		{"--mem", f.memory, &out.Share.Memory},
 		{"--replicas", f.replicas, &out.Replicas},
 		{"--time-limit", f.timeLimit, &out.TimeLimit},
+		{"--restart-time", f.restartTime, &out.RestartTime},
 		{"--host-memory", f.hostMemory, &out.Memory},
 	} {
 		if err := parse(one.flag, one.text, one.into); err != nil {
@@ -142,6 +145,7 @@ func (f *workloadFlags) empty() error {
 		{"class", f.class, "batch, or leave it out for training"},
 		{"priority-until", f.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
 		{"time-limit", f.timeLimit, "2h30m, or leave it out for no limit"},
+		{"restart-time", f.restartTime, "5m, or leave it out for a minute"},
 		{"cpu", f.cpu, "2 or 0.5, or leave it out for no limit"},
 		{"host-memory", f.hostMemory, "8Gi, or leave it out for no limit"},
 	} {

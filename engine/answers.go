@@ -65,6 +65,23 @@ func (e *Engine) started(ev Started) bool {
 	return true
 }
 
+// checkpoint notes until when a workload's work is saved. That makes what it would lose less, and no plan possible that was not.
+func (e *Engine) checkpoint(ev Checkpoint) bool {
+	w, ok := e.work[ev.ID]
+	switch {
+	case !ok:
+		return e.reject(ev.ID, "not_found", "workload %s saved its work, but there is no such workload", ev.ID)
+	case w.waiting():
+		return e.reject(ev.ID, "conflict", "workload %s saved its work, but it waits: say so while it runs", ev.ID)
+	case ev.Ago < 0 || ev.Ago > maxPast:
+		return e.reject(ev.ID, "invalid", "workload %s cannot have saved its work %d µs ago: give 0 to %d", ev.ID, ev.Ago, maxPast)
+	}
+	if at := e.now - ev.Ago; w.rarely().saved == nil || at > *w.rarely().saved {
+		w.setRarely(func(r *rare) { r.saved = &at })
+	}
+	return false
+}
+
 func (e *Engine) ended(ev Ended) bool {
 	t := e.liveTask(ev.ID, ev.Task, "ended")
 	if t == nil {

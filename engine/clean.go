@@ -61,6 +61,9 @@ func clean(event Event) Event {
 	case Ended:
 		ev.ID = text(ev.ID)
 		return ev
+	case Checkpoint:
+		ev.ID = text(ev.ID)
+		return ev
 	case Usage:
 		ev.Grants = cleaned(ev.Grants, func(g GrantUsage) GrantUsage { return GrantUsage{text(g.UID), g.Memory} })
 		return ev

@@ -38,6 +38,8 @@ func eventKind(event Event) string {
 		return "started"
 	case Ended:
 		return "ended"
+	case Checkpoint:
+		return "checkpoint"
 	case Usage:
 		return "usage"
 	case Feasibility:
@@ -189,6 +191,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Started](t)
 	case "ended":
 		return event[Ended](t)
+	case "checkpoint":
+		return event[Checkpoint](t)
 	case "usage":
 		return event[Usage](t)
 	case "feasibility":

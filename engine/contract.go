@@ -86,19 +86,20 @@ type Workload struct {
 	Queue       string     `json:"queue"`
 	Class       api.Class  `json:"class"`
 	Priority    int32      `json:"priority"`
-	Tasks       int        `json:"tasks"`         // ≥ 1
-	Max         int        `json:"max,omitempty"` // replicas in all, at least Tasks; 0: Tasks
-	Devices     int        `json:"devices"`       // per task, distinct, on one node; ≥ 1
-	Share       api.Share  `json:"share"`         // of each device
+	Preemptible bool       `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
+	Requeue     bool       `json:"requeue,omitempty"`     // its host submits it again once it was evicted, so that it may be moved
+	Patient     bool       `json:"patient,omitempty"`     // nobody is evicted for it, and so it holds nobody back: it starts when it fits
+	Tasks       int        `json:"tasks"`                 // ≥ 1
+	Max         int        `json:"max,omitempty"`         // replicas in all, at least Tasks; 0: Tasks
+	Devices     int        `json:"devices"`               // per task, distinct, on one node; ≥ 1
+	Share       api.Share  `json:"share"`                 // of each device
 	Model       string     `json:"model,omitempty"`
 	Resources   []Resource `json:"resources,omitempty"`   // of the node, per task
 	Same        string     `json:"same,omitempty"`        // level of the topology: all tasks and replicas are within one domain of it
 	Prefer      string     `json:"prefer,omitempty"`      // level: they are where that can be, as far as they start together
 	Feasibility string     `json:"feasibility,omitempty"` // class; empty: every node
 	TimeLimit   Time       `json:"timeLimit,omitempty"`   // µs of running; 0: not known
-	Preemptible bool       `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
-	Requeue     bool       `json:"requeue,omitempty"`     // its host submits it again once it was evicted, so that it may be moved
-	Patient     bool       `json:"patient,omitempty"`     // nobody is evicted for it, and so it holds nobody back: it starts when it fits
+	Restart     Time       `json:"restart,omitempty"`     // µs that it takes from its start until it goes on where it was; 0: a minute
 	Roles       []Role     `json:"roles,omitempty"`       // further tasks, that ask for something else
 }
 
@@ -146,6 +147,13 @@ type Ended struct {
 type Used struct {
 	Compute api.Milli `json:"compute"` // the mean over the time and the devices; 0 to the whole device
 	Memory  api.Bytes `json:"memory"`  // the most that it held at once of one of them; 0 to 2^50
+}
+
+// Checkpoint says that what a running workload has done, all its tasks together, is saved: ended now, it would lose what it did since.
+type Checkpoint struct {
+	At
+	ID  string `json:"id"`
+	Ago Time   `json:"ago,omitempty"` // µs since it was as it is saved; 0 to 2^60
 }
 
 // Usage says how much memory grants hold now: what their processes may hold without asking, whatever they use of it. The books

@@ -91,12 +91,16 @@ func (d *duel) reclaimEvent() Event {
 	d.w.now += Time(g.int("wait", 0, 3)) * 7_000_000
 	at := d.w.at()
 	open := d.w.engine.Unanswered()
-	switch kind := g.int("kind", 0, 9); {
+	switch kind := g.int("kind", 0, 10); {
 	case kind < 4 && len(open) > 0:
 		return Done{at, rapid.SampledFrom(open).Draw(d.T, "action").Action()}
 	case kind < 6:
 		if tasks := g.holding(); len(tasks) > 0 {
 			return rapid.SampledFrom(tasks).Draw(d.T, "task")
+		}
+	case kind == 10:
+		if ev := g.checkpoint(at); ev.ID != "" {
+			return ev
 		}
 	case kind == 6:
 		owner := g.submit()

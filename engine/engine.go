@@ -146,7 +146,7 @@ func (e *Engine) Step(event Event) []Action {
 		if e.settled && e.Next() > e.now {
 			return nil
 		}
-	case Submit:
+	case Submit, Checkpoint:
 		e.settled = false
 	case QueueSet, PolicySet, NodeSet, Change, Adopt:
 		e.tight = true
@@ -218,6 +218,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.started(ev)
 	case Ended:
 		return e.ended(ev)
+	case Checkpoint:
+		return e.checkpoint(ev)
 	case Usage:
 		return e.usage(ev)
 	case Done:

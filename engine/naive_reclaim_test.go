@@ -313,9 +313,17 @@ func (n *naive) holdsMore(queue, model string) bool {
 
 // loss is what is lost when a workload is ended.
 func (n *naive) loss(v *naiveWork) (sum int64) {
+	restart := v.Restart
+	if restart == 0 {
+		restart = 60 * second
+	}
 	for _, t := range v.tasks {
 		if !t.over {
-			sum += int64(n.now-t.since+60_000_000) / 1000 * max(1, int64(v.asks(t).Share.Compute.Floor)*int64(len(t.devices)))
+			since := t.since
+			if v.saved != nil && *v.saved > since {
+				since = *v.saved
+			}
+			sum += int64(n.now-since+restart) / 1000 * max(1, int64(v.asks(t).Share.Compute.Floor)*int64(len(t.devices)))
 		}
 	}
 	return sum

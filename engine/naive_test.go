@@ -50,6 +50,7 @@ type naiveWork struct {
 	base      *naiveWork // of a replica above the first ones
 	first     int        // its number
 	final     bool       // it grows no more
+	saved     *Time      // what it had done by then is
 }
 
 type naiveTask struct {
@@ -143,6 +144,11 @@ func (n *naive) step(event Event) string {
 		t.since = n.now
 	case Ended:
 		n.ended(ev)
+	case Checkpoint:
+		might = false
+		if w, at := n.find(ev.ID), n.now-ev.Ago; w.saved == nil || at > *w.saved {
+			w.saved = &at
+		}
 	case Usage:
 		might = false
 		for _, u := range ev.Grants {

@@ -76,7 +76,7 @@ func (g *generator) submit() Submit {
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
 		Model: g.pick("model", "", "", "big", "small"), Feasibility: g.pick("class", "", "", "zone"),
 		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
-		User: g.pick("user", "", "ann", "bob"), Patient: g.int("patient", 0, 7) == 0,
+		User: g.pick("user", "", "ann", "bob"), Restart: Time(g.int("restart", 0, 3)/2) * 20 * second, Patient: g.int("patient", 0, 7) == 0,
 	}
 	if g.int("several", 0, 3) == 0 {
 		w.Tasks, w.Devices = g.int("tasks", 1, 3), g.int("devices", 1, 3)
@@ -224,7 +224,7 @@ func (g *generator) event() Event {
 		g.world.now += 30 * 60 * second
 	}
 	at := g.world.at()
-	switch kind := g.int("kind", 0, 22); {
+	switch kind := g.int("kind", 0, 23); {
 	case kind == 0:
 		return g.node()
 	case kind == 1:
@@ -267,6 +267,10 @@ func (g *generator) event() Event {
 		}
 	case kind == 15 && !g.tame:
 		return g.adopt(at)
+	case kind == 23:
+		if ev := g.checkpoint(at); ev.ID != "" {
+			return ev
+		}
 	case kind == 22:
 		if !g.tame {
 			return g.past(at)
@@ -307,6 +311,18 @@ func (g *generator) past(at At) Learn {
 	}
 	slices.SortStableFunc(ev.Past, func(a, b Past) int { return cmp.Compare(b.Ago, a.Ago) })
 	return ev
+}
+
+// checkpoint is of one that was placed; without an ID where there is none.
+func (g *generator) checkpoint(at At) Checkpoint {
+	ids := g.known()
+	if g.tame {
+		ids = slices.DeleteFunc(ids, func(id string) bool { return g.world.engine.work[id].waiting() })
+	}
+	if len(ids) == 0 {
+		return Checkpoint{}
+	}
+	return Checkpoint{at, rapid.SampledFrom(ids).Draw(g.t, "id"), Time(g.int("ago", 0, 3)) * 10 * second}
 }
 
 // usage is of one or two grants, now and then of one that is not there or of an amount that cannot be.

@@ -15,7 +15,7 @@ const (
 	EvictPreempt = "preempt" // by which work of a higher priority in the same queue goes first
 )
 
-// restart is what starting again is taken to cost, in µs of running.
+// restart is what starting again is taken to cost where nothing is said of that, in µs of running.
 const restart = 60_000_000
 
 // maxPruned is up to how many victims are tried one by one whether a plan works without them. Larger plans keep all that hold
@@ -25,7 +25,7 @@ const maxPruned = 64
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
 // then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
 // anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
-// in this order, of low priority where that counts in its line, cheap to lose (what it ran for, weighed by its compute, and a minute for starting again), and young.
+// in this order, of low priority where that counts in its line, cheap to lose (what it did since its last checkpoint, or its start, weighed by its compute, and what starting again takes), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without. What has not run for the MinRun of its queue
 // stays; where there is no plan for that, the next look is when the first of it has.
 //

@@ -26,12 +26,13 @@ import (
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
-//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [max=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [cpu=N] [class=C] [preempt=yes]
+//	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [max=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [restart=TIME] [cpu=N] [class=C] [preempt=yes]
 //	      [user=U] [name=N] [of=CLASS (training)] [requeue=yes] [patient=yes] [was=ID] [same=LEVEL] [prefer=LEVEL]
 //	      and its roles one a line of input: role NAME [tasks=N] [gpu=SHARE] [mem=SHARE] [weight=N] [devices=N] [model=M] [cpu=N] [class=C]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N] [used=PART] [peak=SIZE]
+//	checkpoint ID [ago=TIME]   what ID has done is saved
 //	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended
 //	finish ID [used=PART] [peak=SIZE]   all tasks of ID end, each of which used so much of its devices
@@ -211,6 +212,8 @@ func (w *world) event(a args) Event {
 		return Refused{w.at(), ActionID(a.number("", a.word(0))), a.text("node", ""), a.text("reason", "it failed"), Time(a.duration(a.text("retry", "0s")))}
 	case "started":
 		return Started{w.at(), a.word(0), a.number("task", "0")}
+	case "checkpoint":
+		return Checkpoint{w.at(), a.word(0), Time(a.duration(a.text("ago", "0s")))}
 	case "usage":
 		ev := Usage{At: w.at()}
 		for _, arg := range a.d.CmdArgs {
@@ -455,7 +458,7 @@ func (a args) workload() Workload {
 		ID: a.word(0), User: a.text("user", ""), Name: a.text("name", ""), Queue: a.text("queue", ""), Class: api.Class(a.text("of", string(api.Training))), Priority: int32(a.number("prio", "0")),
 		Tasks: a.number("tasks", "1"), Max: a.number("max", "0"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
-		TimeLimit: Time(a.duration(a.text("limit", "0"))), Preemptible: a.text("preempt", "") == "yes", Requeue: a.text("requeue", "") == "yes", Patient: a.text("patient", "") == "yes",
+		TimeLimit: Time(a.duration(a.text("limit", "0"))), Restart: Time(a.duration(a.text("restart", "0"))), Preemptible: a.text("preempt", "") == "yes", Requeue: a.text("requeue", "") == "yes", Patient: a.text("patient", "") == "yes",
 		Same: a.text("same", ""), Prefer: a.text("prefer", ""),
 	}
 	if m := a.text("mem", ""); m != "" {

@@ -63,6 +63,7 @@ type savedWorkload struct {
 	Stays     Time               `json:"stays,omitempty"`
 	Said      *predict.Quantiles `json:"said,omitempty"` // of how long it runs, when it began
 	To        []string           `json:"to,omitempty"`
+	Saved     *Time              `json:"saved,omitempty"`
 	Used      *savedUse          `json:"used,omitempty"`
 }
 
@@ -148,7 +149,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 		s.Of, s.First = w.base.ID, int(w.first)
 	}
 	r := w.rarely()
-	s.Stays, s.To, s.Until = r.stays, r.to, r.sparedUntil
+	s.Stays, s.To, s.Until, s.Saved = r.stays, r.to, r.sparedUntil, r.saved
 	if r.used != (savedUse{}) {
 		s.Used = &r.used
 	}
@@ -281,8 +282,8 @@ func (e *Engine) load(s *savedWorkload) error {
 		e.joinPlan(w.plan).w = w
 		e.planned++
 	}
-	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil {
-		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Saved != nil {
+		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, saved: s.Saved}
 	}
 	if s.Used != nil {
 		if w.rare.used = *s.Used; !w.rare.used.valid() {

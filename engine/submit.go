@@ -32,6 +32,8 @@ func validate(w *Workload) error {
 		return fmt.Errorf("workload %q has a NUL character in its ID: give it one without", w.ID)
 	case w.Devices < 1 || w.Devices > MaxDevices:
 		return fmt.Errorf("workload %s wants %d devices a task: a task has 1 to %d", w.ID, w.Devices, MaxDevices)
+	case w.Restart < 0 || w.Restart > maxPast:
+		return fmt.Errorf("workload %s takes %d µs to go on after its start: give 0 to %d", w.ID, w.Restart, maxPast)
 	case w.TimeLimit < 0:
 		return fmt.Errorf("workload %s has a time limit of %d µs: give a positive one, or 0 for none", w.ID, w.TimeLimit)
 	}

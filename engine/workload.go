@@ -53,12 +53,13 @@ type task struct {
 	evicting bool // its end was asked for
 }
 
-// rare is what is kept of the few workloads that were moved and came back, that the host refused to end for now, or of which some tasks are over and others
-// not.
+// rare is what is kept of the few workloads that were moved and came back, that the host refused to end for now, that saved what they have done, or of
+// which some tasks are over and others not.
 type rare struct {
 	stays       Time     // it is not moved again before
 	to          []string // devices that it had room on when it was moved
 	sparedUntil Time     // nobody takes it back before; 0: the host did not refuse to end it
+	saved       *Time    // what it had done by then is saved; nil: nothing is
 	used        savedUse // of the tasks that are over, as far as that is known
 }
 

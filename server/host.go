@@ -39,6 +39,8 @@ type Host interface {
 	// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL.
 	Stop(ctx context.Context, who Caller, name string, grace api.Duration) (api.Workload, error)
 	Signal(ctx context.Context, who Caller, name string, sig syscall.Signal) error
+	// Checkpoint notes that a workload has just saved what it has done: ended for others from now on, it would lose only what it does after this.
+	Checkpoint(ctx context.Context, who Caller, name string) (api.Workload, error)
 	// Logs copies what the task printed, as far as it is asked for.
 	Logs(ctx context.Context, who Caller, name string, part LogPart, to io.Writer) error
 

@@ -34,7 +34,8 @@ func TestOpenAPIDescribesEveryPath(t *testing.T) {
 	want := map[string][]string{
 		"/v1/info": {"get"}, "/v1/devices": {"get"}, "/v1/workloads": {"get", "post"}, "/v1/plan": {"post"}, "/v1/workloads/{name}": {"get"},
 		"/v1/workloads/{name}/why": {"get"}, "/v1/workloads/{name}/logs": {"get"}, "/v1/workloads/{name}/stop": {"post"},
-		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"}, "/v1/queues": {"get"},
+		"/v1/workloads/{name}/signal": {"post"}, "/v1/workloads/{name}/resize": {"post"},
+		"/v1/workloads/{name}/checkpoint": {"post"}, "/v1/queues": {"get"},
 		"/v1/queues/{name}": {"delete", "put"}, "/v1/policy": {"delete", "get", "put"}, "/v1/events": {"get"}, "/v1/record": {"get"},
 	}
 	if have := described(t); !maps.EqualFunc(have, want, slices.Equal) {

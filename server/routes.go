@@ -148,6 +148,9 @@ func (r *routes) workloads(service huma.API) {
 		}
 		return nil, refusal(err)
 	})
+	operation(service, http.MethodPost, "/v1/workloads/{name}/checkpoint", "checkpoint", "Say that a workload has just saved what it has done", 0, func(ctx context.Context, in *Named) (*Body[api.Workload], error) {
+		return answerWork(r.host.Checkpoint(ctx, callerOf(ctx), in.Name))
+	})
 	operation(service, http.MethodPost, "/v1/workloads/{name}/resize", "resize", "Give a workload another share, in place", 0, func(ctx context.Context, in *struct {
 		Named
 		Body ShareChange

@@ -96,6 +96,11 @@ func (f *fakeHost) Resize(_ context.Context, _ Caller, name string, change Share
 	return f.work, f.fail
 }
 
+func (f *fakeHost) Checkpoint(_ context.Context, _ Caller, name string) (api.Workload, error) {
+	f.note("checkpoint %s", name)
+	return f.work, f.fail
+}
+
 func (f *fakeHost) Stop(_ context.Context, _ Caller, name string, grace api.Duration) (api.Workload, error) {
 	f.note("stop %s %s", name, grace)
 	return f.work, f.fail
@@ -274,6 +279,7 @@ func TestEachCallReachesTheHost(t *testing.T) {
 		{"POST", "/v1/workloads/night/signal", `{"signal":"SIGUSR1"}`, "signal night 10"},
 		{"POST", "/v1/workloads/night/signal", `{"signal":"usr2"}`, "signal night 12"},
 		{"POST", "/v1/workloads/night/resize", `{"gpu":"0.25..0.60"}`, "resize night"},
+		{"POST", "/v1/workloads/night/checkpoint", "", "checkpoint night"},
 		{"POST", "/v1/plan", `{"name":"night"}`, "plan night by user-0"},
 		{"DELETE", "/v1/queues/vision", "", "remove vision"},
 	} {
@@ -374,6 +380,7 @@ func TestEnvironmentIsHidden(t *testing.T) {
 		{"GET", "/v1/workloads/night", "", true, false},
 		{"POST", "/v1/workloads/night/stop", `{}`, false, false},
 		{"POST", "/v1/workloads/night/resize", `{"gpu":"0.25"}`, false, false},
+		{"POST", "/v1/workloads/night/checkpoint", "", false, false},
 	} {
 		for user, shown := range map[int]bool{os.Geteuid(): test.own, 4242: test.others} {
 			s.host.work = api.Workload{UserID: uint32(user), Spec: api.WorkloadSpec{Name: "night", Env: env}}

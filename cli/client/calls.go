@@ -86,6 +86,12 @@ func (c *Client) Signal(ctx context.Context, name, signal string) error {
 	return c.call(ctx, http.MethodPost, workloadPath(name, "/signal"), in, nil)
 }
 
+// Checkpoint says that a workload has just saved what it has done.
+func (c *Client) Checkpoint(ctx context.Context, name string) (api.Workload, error) {
+	var out api.Workload
+	return out, c.call(ctx, http.MethodPost, workloadPath(name, "/checkpoint"), nil, &out)
+}
+
 // ShareChange is a new share for a workload; nil leaves as it is.
 type ShareChange = server.ShareChange
 

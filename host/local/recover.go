@@ -222,7 +222,9 @@ func (h *Host) reenter(w *work, exit *supervise.Exit) {
 		// Its queue may be gone, for one: what runs, runs, but someone must know.
 		h.Log.Error("a running workload could not be entered in the books", "workload", w.now.UID, "error", rejected.Reason)
 		h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
+		return
 	}
+	h.retellCheckpoint(w)
 }
 
 // evictFromLost ends a workload that runs on a device which is no longer there.

@@ -259,6 +259,12 @@ func (h *Host) adoptGang(all []*work) (never []*work) {
 				h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
 			}
 		}
+		return never
+	}
+	for _, w := range all {
+		if w.adopted {
+			h.retellCheckpoint(w)
+		}
 	}
 	return never
 }

@@ -150,7 +150,7 @@ func engineWorkload(w *work) engine.Workload {
 	return engine.Workload{
 		ID: w.gang(), User: w.now.User, Name: advice.Kind(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
 		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
-		Share: spec.Share, Model: spec.Model, TimeLimit: engine.Time(time.Duration(spec.TimeLimit).Microseconds()),
+		Share: spec.Share, Model: spec.Model, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
 		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(),
 	}
 }

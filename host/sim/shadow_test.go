@@ -296,3 +296,64 @@ func TestWhatWasUsedGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// A checkpoint is told where the workload runs, and not where it waits: what is cheap to lose goes first in both.
+func TestShadowOfCheckpoints(t *testing.T) {
+	record := func(policy string) *Record {
+		var text bytes.Buffer
+		e := engine.New(engine.Config{})
+		log, err := engine.NewLogWriter(&text, e.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := engine.Time(0)
+		var step func(event engine.Event)
+		step = func(event engine.Event) {
+			actions := e.Step(event)
+			if err := log.Append(event, actions); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range actions {
+				at := engine.At{At: now}
+				step(engine.Done{At: at, ID: a.Action()})
+				switch a := a.(type) {
+				case engine.Place:
+					step(engine.Started{At: at, ID: a.Workload})
+				case engine.Evict:
+					step(engine.Ended{At: at, ID: a.Workload})
+				}
+			}
+		}
+		r := &ruling{Rules: &Rules{Policy: candidate(t, policy), Start: time.UnixMicro(0).UTC()}}
+		step(r.turn(0))
+		step(engine.NodeSet{Node: "n", Devices: []engine.Device{{UUID: "a", Model: "m", Memory: 1, Health: api.Healthy}, {UUID: "b", Index: 1, Model: "m", Memory: 1, Health: api.Healthy}}})
+		whole := api.Share{Compute: api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}}
+		for _, w := range []engine.Workload{{ID: "one", Preemptible: true}, {ID: "two", Preemptible: true}, {ID: "own", Queue: "own"}} {
+			if now += 60_000_000; w.ID == "own" {
+				step(engine.Checkpoint{At: engine.At{At: now}, ID: "one"})
+				step(engine.Checkpoint{At: engine.At{At: now}, ID: "two", Ago: 50_000_000})
+			}
+			w.Tasks, w.Devices, w.Share = 1, 1, whole
+			step(engine.Submit{At: engine.At{At: now}, Workload: w})
+		}
+		out, err := ReadRecord("record", text.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for policy, want := range map[string]string{
+		"queue own quota=1": "",
+		"queue default limit=1\nqueue own quota=1": "one evictions: 60s on n/a, 1 evictions; 60s on n/a, 0 evictions\n" +
+			"two not_started: 120s on n/b, 0 evictions; never\nown elsewhere: 180s on n/a, 0 evictions; 180s on n/b, 0 evictions",
+	} {
+		out := shadowed(t, record("queue own quota=1"), strings.Split(policy, "\n")...).out
+		var got []string
+		for _, c := range out.Changes {
+			got = append(got, shadowText(c))
+		}
+		if strings.Join(got, "\n") != want || out.Refused != 0 || out.Live.Evictions != 1 {
+			t.Errorf("under %q %d are refused, %d evicted on the server; it differs in\n%s\nwant\n%s", policy, out.Refused, out.Live.Evictions, strings.Join(got, "\n"), want)
+		}
+	}
+}

@@ -81,6 +81,10 @@ func (s *shadowing) translate(event engine.Event) engine.Event {
 		j := s.byLive[e.ID]
 		e.ID = j.mineID
 		return unless(!s.mine.Known(e.ID), e)
+	case engine.Checkpoint:
+		j := s.byLive[e.ID]
+		e.ID = j.mineID
+		return unless(len(j.tasks) == 0 || j.ended(), e)
 	case engine.Cancel:
 		return s.cancelled(e)
 	case engine.Started:
