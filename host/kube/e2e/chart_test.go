@@ -156,10 +156,7 @@ func (w *world) asksPlugin() {
 	w.no(err)
 	kubeconfig, err := w.KubeconfigOf(w.ctx, "default", "user")
 	w.no(err)
-	program := filepath.Join(w.Folder(), "kubectl-aliquot")
-	if said, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/kubectl-aliquot").CombinedOutput(); err != nil {
-		w.Fatalf("build kubectl-aliquot: %v\n%s", err, said)
-	}
+	program := w.built("kubectl-aliquot")
 	for _, c := range []struct {
 		args  []string
 		want  []string

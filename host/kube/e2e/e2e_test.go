@@ -31,6 +31,9 @@ import (
 // root is the repository's.
 var root = filepath.Join("..", "..", "..")
 
+// cache is where what the cluster is built of is kept, and what is built of it here: go links a program that is there and current not again.
+var cache = cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube"))
+
 // examples is the image of the example programs.
 const examples = images.ExamplesName
 
@@ -85,7 +88,7 @@ func beginCluster(t *testing.T, devices string, config testcluster.Config) *worl
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
-	config.Cache, config.State = cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), "/var/lib/aliquot-e2e"
+	config.Cache, config.State = cache, "/var/lib/aliquot-e2e"
 	config.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	cluster, err := testcluster.Start(ctx, config)
 	if err != nil {
@@ -101,13 +104,21 @@ func beginCluster(t *testing.T, devices string, config testcluster.Config) *worl
 	})
 	w := &world{
 		T: t, Cluster: cluster, ctx: ctx, client: cluster.Client(), devices: devices,
-		program: filepath.Join(cluster.Folder(), "aliquot-kube"), run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
+		run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", w.program, "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, said)
-	}
+	w.program = w.built("aliquot-kube")
 	return w
+}
+
+// built is a program of this module, by its name.
+func (w *world) built(name string) string {
+	w.Helper()
+	program, err := filepath.Abs(filepath.Join(cache, name))
+	w.no(err)
+	if said, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
+		w.Fatalf("build %s: %v\n%s", name, err, said)
+	}
+	return program
 }
 
 // install makes what users install, with these values of the chart.
@@ -169,7 +180,7 @@ func (w *world) loadExamples() {
 	w.Helper()
 	image, err := images.Examples(filepath.Join(root, "build", "examples"), filepath.Join(root, "native", "dist"))
 	w.no(err)
-	image.Files["/bin/pod"] = filepath.Join(cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), "pod")
+	image.Files["/bin/pod"] = filepath.Join(cache, "pod")
 	w.no(w.Load(w.ctx, image))
 }
 
