@@ -19,7 +19,7 @@ func clean(event Event) Event {
 	case NodeSet:
 		ev.Node = text(ev.Node)
 		ev.Devices = cleaned(ev.Devices, func(d Device) Device {
-			d.UUID, d.Model, d.Reason = text(d.UUID), text(d.Model), text(d.Reason)
+			d.UUID, d.Model, d.Reason, d.Link, d.NUMA = text(d.UUID), text(d.Model), text(d.Reason), text(d.Link), text(d.NUMA)
 			d.Health = api.DeviceHealth(text(string(d.Health)))
 			return d
 		})

@@ -37,6 +37,9 @@ type Device struct {
 	Memory api.Bytes        `json:"memory"` // that may be granted
 	Health api.DeviceHealth `json:"health"`
 	Reason string           `json:"reason,omitempty"` // why it is not healthy
+	Traits fleet.Traits     `json:"traits,omitzero"`  // what it can do, costs and draws, as far as known
+	Link   string           `json:"link,omitempty"`   // devices of a node with the same are linked with each other; empty: with none
+	NUMA   string           `json:"numa,omitempty"`   // the memory node that it is at; empty: not known
 }
 
 // NodeSet adds a node or replaces what is known of it. Grants on devices that remain stay; grants on devices that are gone are

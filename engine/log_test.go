@@ -213,7 +213,7 @@ func TestEventsReadBack(t *testing.T) {
 	grant := Grant{"w.0.0", "d", share.Compute, gi, 2 * gi, 5}
 	placing := []Placing{{1, "n", []Grant{grant}}}
 	for _, ev := range []Event{
-		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why"}}, []Resource{{"cpu", 3}}, []fleet.Domain{{Level: "rack", Name: "r1"}}},
+		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why", fleet.Traits{Capability: 90, Bandwidth: 3350, Cost: 100, Idle: 70, Peak: 700}, "l", "0"}}, []Resource{{"cpu", 3}}, []fleet.Domain{{Level: "rack", Name: "r1"}}},
 		NodeGone{at, "n"},
 		DeviceHealth{at, "n", "d", api.Down, "XID 79"},
 		Checkpoint{at, "w", 3},

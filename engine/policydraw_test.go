@@ -25,10 +25,14 @@ func (g *generator) policy(at At) PolicySet {
 		}
 	}
 	if !g.tame {
-		best, weighed := place.BestFit(), place.Default()
+		best, weighed, devices := place.BestFit(), place.Default(), place.Default()
+		devices.Name = "devices"
+		for _, f := range []place.Feature{place.Cost, place.Bandwidth, place.Capability, place.DeviceMemory, place.Power, place.Wake, place.Linked, place.SameNUMA} {
+			devices.Weights[f] = 50
+		}
 		apart := place.Default()
 		apart.Weights[place.Interference] = 300
-		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed, &apart}).Draw(g.t, "placement")
+		ev.Policy.Placement = rapid.SampledFrom([]*place.Policy{nil, &best, &weighed, &apart, &devices}).Draw(g.t, "placement")
 	}
 	return ev
 }

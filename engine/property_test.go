@@ -47,7 +47,8 @@ func (g *generator) node() NodeSet {
 		if g.tame { // a node that comes again is the same, so that grants never pass what it has
 			model, size = []string{"big", "small", "big"}[i], []api.Bytes{8 * gi, 4 * gi, 8 * gi}[i]
 		}
-		ev.Devices = append(ev.Devices, Device{UUID: fmt.Sprintf("%s-%d", name, i), Index: i, Model: model, Memory: size, Health: api.Healthy})
+		ev.Devices = append(ev.Devices, Device{UUID: fmt.Sprintf("%s-%d", name, i), Index: i, Model: model, Memory: size, Health: api.Healthy, Link: fmt.Sprint(i / 2), NUMA: name[:1]})
+		ev.Devices[i].Traits = fleet.Traits{Capability: 80, Bandwidth: 900, Cost: int32(size / gi), Idle: 20, Peak: 300}
 	}
 	return ev
 }

@@ -69,6 +69,8 @@ func TestBrokenScenariosAreTold(t *testing.T) {
 		"queue q order=backwards":           "few:3: queue: ",
 		"queue q\nh100 quota=2 size=1":      "few:3: queue: it has no size= here: see docs/scenarios.md",
 		"policy placement=worst":            "few:3: policy: there is no placement worst",
+		"policy placement=(cost=1, luck=2)": "few:3: policy: placement: luck=2 is no feature with a whole number as its weight",
+		"node n2\nd1 h100 80Gi price=3":     "few:3: node: it has no price= here: see docs/scenarios.md",
 		"policy\npool":                      "few:3: policy: word 1 is missing: see docs/scenarios.md",
 		"policy\nq limits=2":                "few:3: policy: it has no limits= here: see docs/scenarios.md",
 		"why":                               "few:3: why: word 1 is missing: see docs/scenarios.md",

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,11 +19,12 @@ import (
 // TestScenarios runs testdata/*.sched. Each file is a story; `go test ./engine -run Scenarios -rewrite` writes down what the engine
 // does now. Commands:
 //
-//	node NAME devices=N model=M mem=SIZE [cpu=N] [in=(LEVEL/DOMAIN, …)]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH]
+//	node NAME devices=N model=M mem=SIZE [cpu=N] [in=(LEVEL/DOMAIN, …)]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH];
+//	      [capability=N] [bandwidth=N] [cost=N] [idle=N] [peak=N] [link=NAME] [numa=NAME] of all devices, or in the line of one
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
 //	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
-//	policy [window=W] [one-line=yes] [placement=default|best_fit|apart] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
+//	policy [window=W] [one-line=yes] [placement=default|best_fit|apart|(FEATURE=WEIGHT, …)] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
@@ -329,6 +331,9 @@ func (a args) node(at At) NodeSet {
 	case n > 0:
 		ev.Devices = devices(ev.Node, n, a.text("model", "h100"), parsed(a, api.ParseBytes, a.text("mem", "80Gi")))
 	}
+	for i := range ev.Devices {
+		a.traits(&ev.Devices[i])
+	}
 	for i, line := range strings.Split(a.d.Input, "\n") {
 		f := strings.Fields(line)
 		if len(f) == 0 {
@@ -338,9 +343,12 @@ func (a args) node(at At) NodeSet {
 			a.fail("%q is no device: write UUID MODEL SIZE [HEALTH]", line)
 		}
 		d := Device{UUID: f[0], Index: i, Model: f[1], Memory: parsed(a, api.ParseBytes, f[2]), Health: api.Healthy}
-		if len(f) > 3 {
-			d.Health = api.DeviceHealth(f[3])
+		if f = f[3:]; len(f) > 0 && !strings.Contains(f[0], "=") {
+			d.Health, f = api.DeviceHealth(f[0]), f[1:]
 		}
+		of := a.line("device " + strings.Join(f, " "))
+		of.traits(&d)
+		of.done()
 		ev.Devices = append(ev.Devices, d)
 	}
 	for _, one := range a.list("in") {
@@ -351,6 +359,16 @@ func (a args) node(at At) NodeSet {
 		ev.Resources = []Resource{{"cpu", int64(cpu)}}
 	}
 	return ev
+}
+
+// traits reads what a device can do, costs and draws, and where it is.
+func (a args) traits(d *Device) {
+	for key, to := range map[string]*int32{
+		"capability": &d.Traits.Capability, "bandwidth": &d.Traits.Bandwidth, "cost": &d.Traits.Cost, "idle": &d.Traits.Idle, "peak": &d.Traits.Peak,
+	} {
+		*to = int32(a.number(key, "0"))
+	}
+	d.Link, d.NUMA = a.text("link", ""), a.text("numa", "")
 }
 
 func (a args) queue() api.QueueSpec {
@@ -402,7 +420,7 @@ func (a args) policy() Policy {
 	case "apart":
 		p.Placement = &place.Policy{Name: name, Weights: place.Weights{place.Interference: 100, place.Remainder: 1}}
 	default:
-		a.fail("there is no placement %s", name)
+		p.Placement = &place.Policy{Name: "of the scenario", Weights: a.weights(name)}
 	}
 	for _, line := range strings.Split(a.d.Input, "\n") {
 		if len(strings.Fields(line)) == 0 {
@@ -418,6 +436,23 @@ func (a args) policy() Policy {
 		of.done()
 	}
 	return p
+}
+
+// weights reads what features of a placement count: `cost=5, power=1`.
+func (a args) weights(text string) (w place.Weights) {
+	for one := range strings.SplitSeq(text, ", ") {
+		name, weight, ok := strings.Cut(one, "=")
+		at := slices.IndexFunc(place.Features(), func(f place.Feature) bool { return f.String() == name })
+		n, err := strconv.ParseInt(weight, 10, 32)
+		switch {
+		case !ok:
+			a.fail("there is no placement %s", text)
+		case at < 0 || err != nil:
+			a.fail("placement: %s is no feature with a whole number as its weight", one)
+		}
+		w[at] = int32(n)
+	}
+	return w
 }
 
 func (a args) pool() Pool {

@@ -35,6 +35,9 @@ type Device struct {
 	Memory api.Bytes // that may be granted
 	Health api.DeviceHealth
 	Reason string // why it is not healthy
+	Traits Traits
+	Link   string // devices of a node with the same are linked with each other; empty: with none
+	NUMA   string // the memory node that it is at; empty: not known
 }
 
 // Resource is an amount of a named resource.
@@ -61,6 +64,8 @@ type device struct {
 	Device
 	node    NodeID
 	group   int32
+	link    int32 // by labelOf
+	numa    int32
 	gone    bool // no longer on its node, and still held
 	used    bool // this slot names a device
 	takes   bool // it takes grants
@@ -93,6 +98,7 @@ type Fleet struct {
 	devices  []device
 	byUUID   map[string]DeviceID
 	idleDevs []DeviceID
+	labels   map[string]int32 // of links and memory nodes
 
 	resources  []string
 	byResource map[string]ResourceID
@@ -121,6 +127,7 @@ func New() *Fleet {
 	f := &Fleet{
 		byName:     map[string]NodeID{},
 		byUUID:     map[string]DeviceID{},
+		labels:     map[string]int32{},
 		byResource: map[string]ResourceID{},
 		byClass:    map[string]ClassID{},
 		byGroup:    map[groupKey]int32{},
@@ -183,7 +190,10 @@ func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
 // ModelOf is a device's model.
 func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
 
-// GroupOf numbers a device's model and memory: devices have the same number exactly if both are the same.
+// TraitsOf is what a device can do, costs and draws.
+func (f *Fleet) TraitsOf(d DeviceID) Traits { return f.devices[d].Traits }
+
+// GroupOf numbers a device's model, memory and traits: devices have the same number exactly if all are the same.
 func (f *Fleet) GroupOf(d DeviceID) int32 { return f.devices[d].group }
 
 // Health is a device's health, as last told.

@@ -10,9 +10,10 @@ import (
 type groupKey struct {
 	model  string
 	memory api.Bytes
+	traits Traits
 }
 
-// group is all placeable devices of one model and memory, by what is left of them.
+// group is all placeable devices of one model, memory and traits, by what is left of them.
 type group struct {
 	groupKey
 	// touched has the devices with a grant by free compute, then by order; filled says which of these lists have any.
@@ -21,8 +22,8 @@ type group struct {
 	untouched *ordered.List[DeviceID]
 }
 
-func (f *Fleet) groupOf(model string, memory api.Bytes) int32 {
-	key := groupKey{model, memory}
+func (f *Fleet) groupOf(d *Device) int32 {
+	key := groupKey{d.Model, d.Memory, d.Traits}
 	g, ok := f.byGroup[key]
 	if !ok {
 		g = int32(len(f.groups))

@@ -64,6 +64,9 @@ func (f *Fleet) checkNode(name string, devices []Device, capacity []Resource) er
 		case d.Health != api.Healthy && d.Health != api.Draining && d.Health != api.Down:
 			return fmt.Errorf("node %s: device %s has health %q: it is one of healthy, draining, down", name, d.UUID, d.Health)
 		}
+		if err := d.Traits.check(); err != nil {
+			return fmt.Errorf("node %s: device %s %w", name, d.UUID, err)
+		}
 		seen[d.UUID] = true
 		if id, ok := f.byUUID[d.UUID]; ok && f.nodes[f.devices[id].node].name != name {
 			return fmt.Errorf("node %s: device %s is on node %s: remove it there first", name, d.UUID, f.nodes[f.devices[id].node].name)
@@ -234,7 +237,7 @@ func (f *Fleet) setDevice(n NodeID, d Device) DeviceID {
 	}
 	dev := &f.devices[id]
 	dev.Device, dev.gone = d, false
-	dev.group = f.groupOf(d.Model, d.Memory)
+	dev.group, dev.link, dev.numa = f.groupOf(&d), f.labelOf(d.Link), f.labelOf(d.NUMA)
 	f.index(id)
 	return id
 }

@@ -30,6 +30,9 @@ type DeviceState struct {
 	Health api.DeviceHealth `json:"health"`
 	Reason string           `json:"reason,omitempty"`
 	Gone   bool             `json:"gone,omitempty"`
+	Traits Traits           `json:"traits,omitzero"`
+	Link   string           `json:"link,omitempty"`
+	NUMA   string           `json:"numa,omitempty"`
 }
 
 // ResourceState is a node's capacity of one resource.
@@ -66,7 +69,7 @@ func (f *Fleet) Export() State {
 		ns := NodeState{Name: nd.name, Gone: nd.gone, Devices: []DeviceState{}, Domains: nd.domains}
 		for _, d := range nd.devices {
 			dev := &f.devices[d]
-			ns.Devices = append(ns.Devices, DeviceState{dev.UUID, dev.Index, dev.Model, dev.Memory, dev.Health, dev.Reason, dev.gone})
+			ns.Devices = append(ns.Devices, DeviceState{dev.UUID, dev.Index, dev.Model, dev.Memory, dev.Health, dev.Reason, dev.gone, dev.Traits, dev.Link, dev.NUMA})
 		}
 		for _, name := range sorted(f.resources) {
 			if amount := at(nd.capacity, f.byResource[name]); amount != 0 {
@@ -101,7 +104,7 @@ func Import(state State) (*Fleet, error) {
 		var devices []Device
 		var capacity []Resource
 		for _, d := range ns.Devices {
-			devices = append(devices, Device{d.UUID, d.Index, d.Model, d.Memory, d.Health, d.Reason})
+			devices = append(devices, Device{d.UUID, d.Index, d.Model, d.Memory, d.Health, d.Reason, d.Traits, d.Link, d.NUMA})
 		}
 		for _, r := range ns.Resources {
 			capacity = append(capacity, Resource(r))

@@ -48,6 +48,7 @@ type scored struct {
 	asked    []askedKind
 	fits     []int
 	rest     []unit
+	near     nearness
 	draws    uint64
 }
 

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -34,7 +35,8 @@ func linear(f *fleet.Fleet, policy *Policy, seen *Seen, r *Request) (Spot, bool)
 	return spot, found
 }
 
-// choices are the devices that may be taken on a node, as places in the view: one of those that fit, or those that have least left.
+// choices are the devices that may be taken on a node, as places in the view: one of those that fit, or those that have least left, or where it
+// counts those that are near each other.
 func choices(p *Placer, r *Request, v *view) (all [][]int) {
 	var fit []int
 	for i := range v.units {
@@ -52,7 +54,95 @@ func choices(p *Placer, r *Request, v *view) (all [][]int) {
 		return nil
 	}
 	slices.SortStableFunc(fit, func(a, b int) int { return int(v.units[a].compute) - int(v.units[b].compute) })
-	return [][]int{fit[:r.Devices]}
+	w := &p.scored.policy.Weights
+	if len(fit) == r.Devices || w[Linked] == 0 && w[SameNUMA] == 0 {
+		return [][]int{fit[:r.Devices]}
+	}
+	near := func(i int, of []int) (sum int64) {
+		for _, j := range of {
+			if linked, local := nearIn(p.fleet, v, i, j); i != j {
+				sum += int64(w[Linked])*linked + int64(w[SameNUMA])*local
+			}
+		}
+		return sum
+	}
+	among := map[int]int64{}
+	for _, i := range fit {
+		among[i] = near(i, fit)
+	}
+	slices.SortStableFunc(fit, func(a, b int) int { return cmp.Compare(among[a], among[b]) })
+	for _, first := range fit {
+		for _, sociable := range []bool{false, true} {
+			taken := []int{first}
+			for len(taken) < r.Devices {
+				left := slices.DeleteFunc(slices.Clone(fit), func(i int) bool { return slices.Contains(taken, i) })
+				taken = append(taken, slices.MaxFunc(left, func(a, b int) int {
+					c := cmp.Compare(near(a, taken), near(b, taken))
+					if c == 0 && sociable {
+						c = cmp.Compare(among[a], among[b])
+					}
+					return c
+				}))
+			}
+			all = append(all, taken)
+		}
+	}
+	return all
+}
+
+// nearIn is 1 and 1 where two devices of a view are linked and at one memory node.
+func nearIn(f *fleet.Fleet, v *view, i, j int) (linked, local int64) {
+	a, b := f.Device(v.units[i].device), f.Device(v.units[j].device)
+	if a.Link != "" && a.Link == b.Link {
+		linked = 1
+	}
+	if a.NUMA != "" && a.NUMA == b.NUMA {
+		local = 1
+	}
+	return linked, local
+}
+
+// chosen is the part of a score that rests on what devices are, on where nothing is yet, and on how near the devices are to each other.
+func chosen(p *Placer, v *view, at []int) int64 {
+	f, w := p.fleet, &p.scored.policy.Weights
+	var cost, bandwidth, capability, size, rise int64 = 1, 1, 1, 1, 1 // the most of any
+	for n := range f.Nodes {
+		for _, d := range f.DevicesOf(n) {
+			of := f.Device(d)
+			cost, bandwidth, capability = max(cost, int64(of.Traits.Cost)), max(bandwidth, int64(of.Traits.Bandwidth)), max(capability, int64(of.Traits.Capability))
+			size = max(size, int64(of.Memory>>10))
+			if of.Traits.Idle > 0 {
+				rise = max(rise, int64(of.Traits.Peak-of.Traits.Idle))
+			}
+		}
+	}
+	var score int64
+	for _, i := range at {
+		of := f.Device(v.units[i].device)
+		score -= int64(w[Cost])*(int64(of.Traits.Cost)*1000/cost) + int64(w[Bandwidth])*(int64(of.Traits.Bandwidth)*1000/bandwidth)
+		score -= int64(w[Capability])*(int64(of.Traits.Capability)*1000/capability) + int64(w[DeviceMemory])*(int64(of.Memory>>10)*1000/size)
+		if of.Traits.Idle > 0 && f.BookOf(v.units[i].device).Grants == 0 {
+			score -= int64(w[Power]) * (int64(of.Traits.Peak-of.Traits.Idle) * 1000 / rise)
+		}
+	}
+	asleep := true
+	for _, d := range f.DevicesOf(v.node) {
+		asleep = asleep && f.BookOf(d).Grants == 0
+	}
+	if asleep {
+		score -= 1000 * int64(w[Wake])
+	}
+	if pairs := int64(len(at) * (len(at) - 1) / 2); pairs > 0 {
+		var linked, local int64
+		for k, i := range at {
+			for _, j := range at[:k] {
+				link, numa := nearIn(f, v, i, j)
+				linked, local = linked+link, local+numa
+			}
+		}
+		score += int64(w[Linked])*(linked*1000/pairs) + int64(w[SameNUMA])*(local*1000/pairs)
+	}
+	return score
 }
 
 // plainly is the score of a request on devices of a node as its features are defined: by what the node is now, and what it is with the
@@ -88,7 +178,7 @@ func plainly(p *Placer, r *Request, v *view, at []int) int64 {
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
 	}
-	return s.quantised(score)
+	return s.quantised(score + chosen(p, v, at))
 }
 
 // TestPeaksAreTheLargest holds the walk down to the largest score against a look at all, on so few nodes that one fan has them and on so many
@@ -131,8 +221,15 @@ func TestFastIsLinear(t *testing.T) {
 		nodes := rapid.IntRange(1, 70).Draw(t, "nodes")
 		set := func(i, cpu int) {
 			var devices []fleet.Device
-			for k := range 1 + i%3 {
-				devices = append(devices, fleet.Device{UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: "ab"[i%2 : i%2+1], Memory: 8 * gi, Health: api.Healthy})
+			for k := range 1 + i%5 {
+				one := fleet.Device{UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: "ab"[i%2 : i%2+1], Memory: 8 * gi, Health: api.Healthy}
+				if k < 4 {
+					one.Traits = fleet.Traits{Capability: int32(75 + 5*(i%4)), Bandwidth: int32(300 * (1 + i%3)), Cost: int32(10 + i%2), Idle: 20, Peak: int32(70 + i%3)}
+				}
+				if i%5 == 4 || i%3 == 2 {
+					one.Link, one.NUMA = fmt.Sprint(k/2), fmt.Sprint(k%2)
+				}
+				devices = append(devices, one)
 			}
 			if _, err := f.SetNode(fmt.Sprintf("n%d", i), devices, []fleet.Resource{{Name: "cpu", Amount: int64(cpu)}, {Name: "memory", Amount: 64}}); err != nil {
 				t.Fatal(err)

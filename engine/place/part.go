@@ -122,7 +122,7 @@ func (s *scored) pick(p *part, v *view, tab table, before, node int64) (best int
 // on it; other is by how much its fragmentation falls for other reasons.
 func (s *scored) onDevice(p *part, profile int32, u *unit, left int64, tab table, other int64) int64 {
 	q, gain, f := s.terrain.profiles[profile], tab.gain(), int64(u.free)
-	return s.ofDevice(q, f, left) + s.ofUse(p, u) + s.ofChange(other+(f-left)*one-f*gain[u.rank]+left*gain[q.rank[left]])
+	return s.priceOf(u) + s.ofDevice(q, f, left) + s.ofUse(p, u) + s.ofChange(other+(f-left)*one-f*gain[u.rank]+left*gain[q.rank[left]])
 }
 
 // tries says that a device with compute enough serves, and is not like one before it that does.
@@ -135,7 +135,7 @@ func (s *scored) tries(p *part, v *view, i int) bool {
 func (s *scored) sameBefore(p *part, v *view, i int) bool {
 	u := &v.units[i]
 	for k := range v.units[:i] {
-		if o := &v.units[k]; o.alike(u) && (p.anywhere || s.serves(p, o)) {
+		if o := &v.units[k]; s.alike(o, u) && (p.anywhere || s.serves(p, o)) {
 			return true
 		}
 	}

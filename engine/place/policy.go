@@ -52,6 +52,22 @@ const (
 	DistantOutlook
 	// Interference is what all on the chosen devices are predicted to use, with what comes, beyond what the devices have, in milli, negated.
 	Interference
+	// Cost is what an hour of the chosen devices costs, in thousandths of the dearest device's, negated: the least that serves comes first.
+	Cost
+	// Bandwidth is the bandwidth of their memory, in thousandths of the widest device's, negated.
+	Bandwidth
+	// Capability is their compute capability, in thousandths of the newest device's, negated.
+	Capability
+	// DeviceMemory is the memory that they have in all, in thousandths of the largest device's, negated.
+	DeviceMemory
+	// Power is by how many watts the draw of those with nothing on them may rise, in thousandths of the device whose draw rises most, negated.
+	Power
+	// Wake is -1000 where nothing is on any device of the node.
+	Wake
+	// Linked is how many of the pairs of several chosen devices are linked with each other, in thousandths.
+	Linked
+	// SameNUMA is how many of them are at the same memory node of their node, in thousandths.
+	SameNUMA
 
 	featureCount
 )
@@ -59,6 +75,7 @@ const (
 var featureNames = [featureCount]string{
 	"fragmentation_step", "fragmentation", "remainder", "exact", "untouched", "outlook", "patient_outlook", "node_devices",
 	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole", "hasty_outlook", "distant_outlook", "interference",
+	"cost", "bandwidth", "capability", "device_memory", "power", "wake", "linked", "same_numa",
 }
 
 // String is the feature's name in a policy.

@@ -37,7 +37,7 @@ func (s *scored) ofUse(p *part, u *unit) int64 {
 	if weight == 0 {
 		return 0
 	}
-	return -weight * max(0, int64(u.busy)+int64(p.busy)-whole)
+	return -weight * max(0, int64(max(0, u.busy))+int64(p.busy)-whole)
 }
 
 // ofChange is the part that rests on the node's fragmentation.
@@ -62,6 +62,9 @@ func (s *scored) ofNode(r *want, v *view) int64 {
 		fed, feeds := v.fedIn.whole, v.fedIn.less(r.feedIn)
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
+	}
+	if v.asleep {
+		score -= int64(w[Wake]) * 1000
 	}
 	return score - int64(w[Fitness])*t.profiles[v.profile].pull
 }

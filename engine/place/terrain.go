@@ -36,6 +36,8 @@ type terrain struct {
 	maxCPU, maxMemory    int64 // of any node
 	maxDevices           int64 // compute of the node with most
 	cpuWanted, gpuWanted int64 // of the popular kinds together: the ratio for stranded
+
+	prices []price // by group of devices; nil: what they are does not count
 }
 
 // profile is what nodes have in common on which the same popular kinds may run.
@@ -102,6 +104,7 @@ func (s *scored) survey() *terrain {
 	}
 	t.layTables()
 	t.pull()
+	t.price(f, &s.policy.Weights)
 	for _, p := range t.profiles {
 		t.look(p)
 		p.weigh(&s.policy.Weights)

@@ -1,6 +1,8 @@
 package place
 
 import (
+	"slices"
+
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
@@ -13,7 +15,7 @@ type unit struct {
 	state   *state // nil: not looked up yet
 	compute int16  // free, in milli
 	free    int16  // the lesser of compute and memory free, in milli
-	busy    int16  // what is on it is predicted to use so much, in milli, or more than mostBusy; 0 where the policy does not weigh that
+	busy    int16  // what is on it is predicted to use so much, in milli, or more than mostBusy; 0 where the policy does not weigh that; unused
 	rank    uint8  // of free in the node's profile
 	twin    twin
 }
@@ -38,6 +40,7 @@ type view struct {
 	whole       int              // devices wholly free
 	cpu, memory int64            // free
 	total       int64            // of their free
+	asleep      bool             // nothing is on any of its devices, where that counts
 	units       []unit           // that take grants, by index
 	frag        int64            // fragmentation, in milli times one
 	ranked      [maxRanked]int64 // free of the ranked resources
@@ -89,12 +92,15 @@ func (s *scored) renew(v *view) {
 		}
 		u.free = int16(min(max(0, int64(compute)), thousandths(memory, f.Memory(u.device), false)))
 		u.rank = rank[u.free]
-		if weighs {
+		switch u.busy = 0; {
+		case t.prices != nil && f.BookOf(u.device).Grants == 0:
+			u.busy = unused
+		case weighs:
 			u.busy = int16(min(mostBusy, f.BookOf(u.device).Busy))
 		}
 		u.twin, u.state = noTwin, nil
 		for k := 0; k < i && u.twin != twins; k++ {
-			if o := &v.units[k]; !u.alike(o) {
+			if o := &v.units[k]; !s.alike(u, o) {
 				continue
 			} else if u.twin = alike; u.memory == o.memory && u.group == o.group {
 				u.twin = twins
@@ -107,6 +113,7 @@ func (s *scored) renew(v *view) {
 		}
 	}
 	v.had = max(v.had, v.most)
+	v.asleep = s.policy.Weights[Wake] != 0 && !slices.ContainsFunc(f.DevicesOf(n), func(d fleet.DeviceID) bool { return f.BookOf(d).Grants > 0 })
 	for i, r := range t.ranked {
 		v.ranked[i] = f.Capacity(n, r) - f.Taken(n, r)
 	}
@@ -117,12 +124,15 @@ func (s *scored) renew(v *view) {
 	v.frag = v.total*one - kept(v.units, t.tableAt(v.profile, v.table), v.whole)
 }
 
-// mostBusy is the most predicted use that is told apart, in milli.
-const mostBusy = 32_000
+const (
+	mostBusy = 32_000 // the most predicted use that is told apart, in milli
+	unused   = -1     // nothing is on a device, where that counts
+)
 
-// alike says that two devices have as much free and compute, and that as much is predicted to be used of them.
-func (u *unit) alike(o *unit) bool {
-	return u.free == o.free && u.compute == o.compute && u.busy == o.busy
+// alike says that two devices of a node score the same: they have as much free and compute, as much is predicted to be used of them and, where what
+// they are counts, they are the same.
+func (s *scored) alike(u, o *unit) bool {
+	return u.free == o.free && u.compute == o.compute && u.busy == o.busy && (s.terrain.prices == nil || u.group == o.group)
 }
 
 // kept is what of a node's free devices popular kinds could use, weighed by their shares: its fragmentation is all that is free

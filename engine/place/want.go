@@ -82,6 +82,9 @@ func (s *scored) least(w *want, v *view) (int64, bool) {
 	}
 	if len(s.fits) > w.devices {
 		slices.SortStableFunc(s.fits, func(a, b int) int { return int(v.units[a].compute) - int(v.units[b].compute) })
+		if w.devices > 1 && s.near.counts(&s.policy.Weights) {
+			return s.nearest(w, v), true
+		}
 	}
 	s.fits = s.fits[:w.devices]
 	return s.quantised(s.together(w, v)), true
@@ -145,7 +148,7 @@ func (s *scored) together(w *want, v *view) int64 {
 	frag := total*one - kept(s.rest, tab, wholes)
 	var score int64
 	for _, i := range s.fits {
-		score += s.ofDevice(p, int64(v.units[i].free), int64(s.rest[i].free)) + s.ofUse(w.part, &v.units[i])
+		score += s.priceOf(&v.units[i]) + s.ofDevice(p, int64(v.units[i].free), int64(s.rest[i].free)) + s.ofUse(w.part, &v.units[i])
 	}
-	return score + s.ofChange(v.frag-frag) + s.ofWholes(wholes) + s.ofNode(w, v)
+	return score + s.ofPairs(v) + s.ofChange(v.frag-frag) + s.ofWholes(wholes) + s.ofNode(w, v)
 }

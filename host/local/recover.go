@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
+	"github.com/aliquot-dev/aliquot/host/models"
 	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
@@ -141,9 +143,14 @@ func (h *Host) learnDevices() {
 	for _, device := range h.Agent.Devices() {
 		h.devices[device.UUID] = &device
 		h.order = append(h.order, device.UUID)
-		set.Devices = append(set.Devices, engine.Device{
+		one := engine.Device{
 			UUID: device.UUID, Index: device.Index, Model: device.Model, Memory: device.Memory, Health: device.Health, Reason: device.Reason,
-		})
+			Traits: models.Told(device.Model, device.About.Capability), Link: cmp.Or(device.About.LinkDomain, device.About.Links),
+		}
+		if numa := device.About.NUMANode; numa != nil {
+			one.NUMA = strconv.Itoa(*numa)
+		}
+		set.Devices = append(set.Devices, one)
 	}
 	slices.SortStableFunc(h.order, func(a, b string) int { return h.devices[a].Index - h.devices[b].Index })
 	h.step(set)

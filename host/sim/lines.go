@@ -14,6 +14,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/host/models"
 )
 
 // formatLine is the first line of a trace in our own format; docs/simulator.md says what may follow.
@@ -197,16 +198,26 @@ func (p *lineReader) nodes(count string) {
 	read(p, "mem", api.ParseBytes, &memory)
 	var in []fleet.Domain
 	read(p, "in", domains, &in)
+	linked, local := int64(1), int64(0)
+	read(p, "linked", between(1, 64), &linked)
+	read(p, "numa", between(1, 64), &local)
 	cpu, ram := p.resources()
 	if p.err != nil {
 		return
 	}
+	traits, _ := models.Of(model)
 	for range n {
 		node := engine.NodeSet{Node: fmt.Sprintf("node-%05d", len(p.trace.Nodes)), Domains: in}
 		for k := range int(devices) {
 			node.Devices = append(node.Devices, engine.Device{
-				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: model, Memory: memory, Health: api.Healthy,
+				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: model, Memory: memory, Health: api.Healthy, Traits: traits,
 			})
+			if linked > 1 {
+				node.Devices[k].Link = strconv.Itoa(k / int(linked))
+			}
+			if local > 0 {
+				node.Devices[k].NUMA = strconv.Itoa(k / int(local))
+			}
 		}
 		node.Resources = named(cpu, ram)
 		p.trace.Nodes = append(p.trace.Nodes, node)

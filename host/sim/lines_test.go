@@ -1,12 +1,15 @@
 package sim
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 func TestOwnFormat(t *testing.T) {
@@ -30,6 +33,21 @@ func TestOwnFormat(t *testing.T) {
 		if r := runJobs(t, trace, o); r.Jobs != len(trace.Jobs) {
 			t.Errorf("%s: %d of %d jobs ended", o, r.Jobs, len(trace.Jobs))
 		}
+	}
+}
+
+// Of a model that is known it is known what its devices can do and draw; links and memory nodes are as the line has them.
+func TestDevicesOfNodes(t *testing.T) {
+	trace := few(t, "nodes 1 devices=4 model=H100 linked=2 numa=3", "nodes 1 devices=1 model=new", "job a run=1h")
+	var got []string
+	for _, d := range trace.Nodes[0].Devices {
+		got = append(got, fmt.Sprint(d.Traits.Peak, " ", d.Link, " ", d.NUMA))
+	}
+	if want := []string{"700 0 0", "700 0 0", "700 1 0", "700 1 1"}; !slices.Equal(got, want) {
+		t.Errorf("the devices are %q, want %q", got, want)
+	}
+	if d := trace.Nodes[1].Devices[0]; d.Link != "" || d.NUMA != "" || d.Traits != (fleet.Traits{}) {
+		t.Errorf("of a device of which nothing is said, this is known: %+v", d)
 	}
 }
 

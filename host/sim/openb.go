@@ -12,6 +12,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/models"
 )
 
 // Openb is Alibaba's trace of a GPU cluster (2023), as files of nodes and pods with a line of headings.
@@ -138,6 +139,7 @@ func (o *Openb) node(r row) error {
 		return err
 	}
 	name, model := r.text("sn"), r.text("model")
+	traits, _ := models.Of(model)
 	if name == "" || o.model[name] != "" || model == "" {
 		return fmt.Errorf("node %q has no name, no model or is listed twice", name)
 	}
@@ -146,7 +148,7 @@ func (o *Openb) node(r row) error {
 	}}
 	for i := range int(n[2]) {
 		set.Devices = append(set.Devices, engine.Device{
-			UUID: name + "-" + strconv.Itoa(i), Index: i, Model: strings.Clone(model), Memory: api.Bytes(16) << 30, Health: api.Healthy,
+			UUID: name + "-" + strconv.Itoa(i), Index: i, Model: strings.Clone(model), Memory: api.Bytes(16) << 30, Health: api.Healthy, Traits: traits,
 		})
 	}
 	o.Nodes = append(o.Nodes, set)

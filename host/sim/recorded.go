@@ -109,7 +109,7 @@ func (l *listener) state(s *logSnapshot) {
 		set := engine.NodeSet{Node: n.Name, Domains: n.Domains}
 		for _, d := range n.Devices {
 			if !d.Gone {
-				set.Devices = append(set.Devices, engine.Device{UUID: d.UUID, Index: d.Index, Model: d.Model, Memory: d.Memory, Health: d.Health, Reason: d.Reason})
+				set.Devices = append(set.Devices, engine.Device{UUID: d.UUID, Index: d.Index, Model: d.Model, Memory: d.Memory, Health: d.Health, Reason: d.Reason, Traits: d.Traits, Link: d.Link, NUMA: d.NUMA})
 			}
 		}
 		for _, r := range n.Resources {

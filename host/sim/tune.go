@@ -115,7 +115,7 @@ func (t *Tuning) told(i int, score float64, w place.Weights) {
 }
 
 // scale is about how large one unit of weight makes each feature differ between places: it lets weights start alike. What is not in it is not tuned: in runs
-// that are judged by what is allocated nothing is known of use.
+// that are judged by what is allocated nothing is known of use, and nothing of what devices cost is told.
 var scale = map[place.Feature]float64{
 	place.FragmentationStep: 3000, place.Fragmentation: 10, place.Remainder: 30, place.Exact: 100, place.Untouched: 100, place.Outlook: 50,
 	place.PatientOutlook: 50, place.NodeDevices: 30, place.NodeCPU: 30, place.NodeMemory: 30, place.StrandedDevice: 100,

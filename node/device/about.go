@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ type About struct {
 	PCI           string // where it is on the PCI bus, domain:bus:device.function in lower case; of a partition where its GPU is
 	NUMANode      *int   // the memory node that its bus is at
 	LinkDomain    string // devices of the same one reach each other over the maker's links, also from machine to machine
+	Links         string // GPUs of this machine with the same reach each other over the maker's links; the UUID of the first of them
 }
 
 // architectures are NVML's.
@@ -82,4 +84,49 @@ func linkDomain(fabric nvml.GpuFabricInfo) string {
 		return ""
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", id[:4], id[4:6], id[6:8], id[8:10], id[10:], fabric.CliqueId)
+}
+
+// link notes of whole GPUs which of the others they reach over the maker's links, themselves or over one that they reach.
+func (b *nvmlBackend) link() {
+	if !b.has("nvmlDeviceGetP2PStatus") {
+		return
+	}
+	first := linked(len(b.gpus), func(i, k int) bool {
+		if b.gpus[i].Parent != "" || b.gpus[k].Parent != "" {
+			return false // instances have no links
+		}
+		status, ret := b.gpus[i].handle.GetP2PStatus(b.gpus[k].handle, nvml.P2P_CAPS_INDEX_NVLINK)
+		return ret == nvml.SUCCESS && status == nvml.P2P_STATUS_OK
+	})
+	for i, of := range first {
+		if of >= 0 {
+			b.gpus[i].About.Links = b.gpus[of].UUID
+		}
+	}
+}
+
+// linked is, for each of so many, the first one of its group, those being in one group that are joined, also over others; -1: it is joined with none.
+func linked(count int, joined func(i, k int) bool) []int {
+	first := make([]int, count)
+	for i := range first {
+		first[i] = -1
+	}
+	var visit func(i, of int)
+	visit = func(i, of int) {
+		first[i] = of
+		for k := range count {
+			if k != i && first[k] < 0 && joined(i, k) {
+				visit(k, of)
+			}
+		}
+	}
+	for i := range first {
+		if first[i] < 0 {
+			visit(i, i)
+			if !slices.Contains(first[i+1:], i) {
+				first[i] = -1
+			}
+		}
+	}
+	return first
 }

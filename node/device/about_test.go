@@ -3,6 +3,7 @@ package device
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -75,6 +76,50 @@ func TestAboutSimulated(t *testing.T) {
 		}
 		if got.DriverVersion = ""; got != want {
 			t.Errorf("known is %+v, want %+v", got, want)
+		}
+	}
+}
+
+// GPUs that are linked with each other, also over others, are of the group of the first; one that is linked with none is of none.
+func TestLinked(t *testing.T) {
+	for name, one := range map[string]struct {
+		links [][2]int
+		want  []int
+	}{
+		"none":            {nil, []int{-1, -1, -1, -1, -1}},
+		"pairs":           {[][2]int{{0, 3}, {1, 2}}, []int{0, 1, 1, 0, -1}},
+		"all by a switch": {[][2]int{{0, 1}, {0, 2}, {0, 3}, {0, 4}, {1, 2}, {1, 3}, {1, 4}, {2, 3}, {2, 4}, {3, 4}}, []int{0, 0, 0, 0, 0}},
+		"a chain":         {[][2]int{{4, 2}, {2, 1}}, []int{-1, 1, 1, -1, 1}},
+	} {
+		got := linked(5, func(i, k int) bool {
+			return slices.Contains(one.links, [2]int{i, k}) || slices.Contains(one.links, [2]int{k, i})
+		})
+		if !slices.Equal(got, one.want) {
+			t.Errorf("%s: the groups are %v, want %v", name, got, one.want)
+		}
+	}
+}
+
+// TestLinks: the driver is asked of each pair of GPUs whether a link joins it, and never of instances or where it cannot tell.
+func TestLinks(t *testing.T) {
+	a, b, c, part := mockDevice("GPU-a", 80<<20), mockDevice("GPU-b", 80<<20), mockDevice("GPU-c", 80<<20), mockDevice("MIG-d", 10<<20)
+	to := func(other nvml.Device) func(nvml.Device, nvml.GpuP2PCapsIndex) (nvml.GpuP2PStatus, nvml.Return) {
+		return func(asked nvml.Device, what nvml.GpuP2PCapsIndex) (nvml.GpuP2PStatus, nvml.Return) {
+			if asked == other && what == nvml.P2P_CAPS_INDEX_NVLINK {
+				return nvml.P2P_STATUS_OK, nvml.SUCCESS
+			}
+			return nvml.P2P_STATUS_NOT_SUPPORTED, nvml.SUCCESS
+		}
+	}
+	a.GetP2PStatusFunc, c.GetP2PStatusFunc, part.GetP2PStatusFunc = to(c), to(a), to(a)
+	for lacks, want := range map[string][]string{"": {"", "GPU-a", "", "GPU-a"}, "nvmlDeviceGetP2PStatus": {"", "", "", ""}} {
+		backend := mocked(t, lacks, mockDevice("GPU-d", 80<<20, part), a, b, c)
+		var got []string
+		for _, d := range backend.Devices() {
+			got = append(got, d.About.Links)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("lacking %q: the links are %q, want %q", lacks, got, want)
 		}
 	}
 }

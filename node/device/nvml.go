@@ -103,6 +103,7 @@ func (b *nvmlBackend) discover() error {
 			b.notes = append(b.notes, fmt.Sprintf("GPU %d (%s) is in MIG mode and has no instance, so it cannot be shared; create instances with nvidia-smi mig, or turn MIG mode off.", i, whole.UUID))
 		}
 	}
+	b.link()
 	return nil
 }
 

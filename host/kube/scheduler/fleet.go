@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/models"
 )
 
 // node is what is known of a node, and what the engine was told.
@@ -106,6 +108,7 @@ func (n *node) devices() []engine.Device {
 		if model := d.Attributes["model"].StringValue; model != nil {
 			one.Model = *model
 		}
+		attributed(&one, d.Attributes)
 		for _, taint := range d.Taints {
 			if taint.Effect == resourceapi.DeviceTaintEffectNoSchedule || taint.Effect == resourceapi.DeviceTaintEffectNoExecute {
 				one.Health, one.Reason = api.Draining, strings.TrimSuffix("it has the taint "+taint.Key+"="+taint.Value, "=")
@@ -114,6 +117,21 @@ func (n *node) devices() []engine.Device {
 		devices = append(devices, one)
 	}
 	return devices
+}
+
+// attributed is what else the attributes say of a device, as the driver writes them, and what is known of its model.
+func attributed(one *engine.Device, all map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) {
+	capability := ""
+	if version := all["computeCapability"].VersionValue; version != nil {
+		capability = strings.TrimSuffix(*version, ".0") // 9.0.0
+	}
+	one.Traits = models.Told(one.Model, capability)
+	if domain := all["linkDomain"].StringValue; domain != nil {
+		one.Link = *domain
+	}
+	if numa := all["numaNode"].IntValue; numa != nil {
+		one.NUMA = strconv.FormatInt(*numa, 10)
+	}
 }
 
 // deviceID is what the engine knows a device by: its pool, which is its node, and its name there.

@@ -1,0 +1,57 @@
+package fleet
+
+import "fmt"
+
+// Traits are what a device can do, costs and draws, as its node tells. What is 0 is not known.
+type Traits struct {
+	Capability int32 `json:"capability,omitempty"` // compute capability, 10 × major + minor: 90 is 9.0
+	Bandwidth  int32 `json:"bandwidth,omitempty"`  // of its memory, GB/s
+	Cost       int32 `json:"cost,omitempty"`       // of an hour, in a unit that is the same for all devices
+	Idle       int32 `json:"idle,omitempty"`       // watts with nothing on it
+	Peak       int32 `json:"peak,omitempty"`       // watts at full load
+}
+
+// maxTrait bounds each of them, so that sums over devices stay far from what an integer holds.
+const maxTrait = 1_000_000
+
+// Wakes is by how many watts the draw of a device may rise once something is on it; 0 where that is not known.
+func (t Traits) Wakes() int32 {
+	if t.Idle == 0 || t.Peak == 0 {
+		return 0
+	}
+	return t.Peak - t.Idle
+}
+
+func (t Traits) check() error {
+	for _, one := range []struct {
+		name  string
+		value int32
+	}{{"a compute capability", t.Capability}, {"a bandwidth", t.Bandwidth}, {"a cost", t.Cost}, {"an idle draw", t.Idle}, {"a peak draw", t.Peak}} {
+		if one.value < 0 || one.value > maxTrait {
+			return fmt.Errorf("has %s of %d: give it one from 0, which is not known, to %d", one.name, one.value, maxTrait)
+		}
+	}
+	if t.Wakes() < 0 {
+		return fmt.Errorf("draws %d W idle and %d W at its peak: the peak is no less", t.Idle, t.Peak)
+	}
+	return nil
+}
+
+// Near says of two devices of a node whether they are linked with each other, and whether they are at the same memory node.
+func (f *Fleet) Near(a, b DeviceID) (linked, local bool) {
+	x, y := &f.devices[a], &f.devices[b]
+	return x.link != 0 && x.link == y.link, x.numa != 0 && x.numa == y.numa
+}
+
+// labelOf numbers a name of a link or memory node; the empty one is 0.
+func (f *Fleet) labelOf(name string) int32 {
+	if name == "" {
+		return 0
+	}
+	id, ok := f.labels[name]
+	if !ok {
+		id = int32(len(f.labels) + 1)
+		f.labels[name] = id
+	}
+	return id
+}

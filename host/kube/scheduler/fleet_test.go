@@ -1,0 +1,27 @@
+package scheduler
+
+import (
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/models"
+)
+
+// What a device's attributes say of it the engine is told, beside what is known of its model; what they do not say is not known.
+func TestAttributed(t *testing.T) {
+	version, domain, numa := "9.0.0", "ab-cd.7", int64(1)
+	told := engine.Device{Model: "a new one"}
+	attributed(&told, map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		"computeCapability": {VersionValue: &version}, "linkDomain": {StringValue: &domain}, "numaNode": {IntValue: &numa},
+	})
+	if told.Traits.Capability != 90 || told.Traits.Bandwidth != 0 || told.Link != "ab-cd.7" || told.NUMA != "1" {
+		t.Errorf("told is %+v", told)
+	}
+	known := engine.Device{Model: "NVIDIA L4"}
+	attributed(&known, nil)
+	if of, _ := models.Of("L4"); known.Traits != of || known.Link != "" || known.NUMA != "" {
+		t.Errorf("of a known model without attributes this is known: %+v", known)
+	}
+}

@@ -1,0 +1,66 @@
+package models
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+)
+
+// What drivers and traces call a model is found, and a partition or what nobody knows is not taken for a whole device.
+func TestOf(t *testing.T) {
+	for name, want := range map[string]fleet.Traits{
+		"NVIDIA H100 80GB HBM3":             {Capability: 90, Bandwidth: 3350, Cost: 100, Idle: 70, Peak: 700},
+		"H100":                              {Capability: 90, Bandwidth: 3350, Cost: 100, Idle: 70, Peak: 700},
+		"Tesla T4":                          {Capability: 75, Bandwidth: 320, Cost: 10, Idle: 10, Peak: 70},
+		"t4":                                {Capability: 75, Bandwidth: 320, Cost: 10, Idle: 10, Peak: 70},
+		"NVIDIA A100-SXM4-80GB":             {Capability: 80, Bandwidth: 2039, Cost: 55, Idle: 60, Peak: 400},
+		"V100M32":                           {Capability: 70, Bandwidth: 900, Cost: 30, Idle: 40, Peak: 300},
+		"NVIDIA H100 80GB HBM3 MIG 1g.10gb": {}, "G2": {}, "": {}, "NVIDIA": {},
+	} {
+		got, ok := Of(name)
+		if got != want || ok != (want != fleet.Traits{}) {
+			t.Errorf("%q is known as %+v (%v), want %+v", name, got, ok, want)
+		}
+	}
+}
+
+// What the driver tells goes before the table, and is known without it.
+func TestTold(t *testing.T) {
+	known, _ := Of("T4")
+	other := known
+	other.Capability = 76
+	for words, want := range map[[2]string]fleet.Traits{
+		{"T4", ""}: known, {"T4", "7.5"}: known, {"T4", "7.6"}: other, {"T4", "new"}: known, {"X", "12.1"}: {Capability: 121}, {"X", ""}: {},
+	} {
+		if got := Told(words[0], words[1]); got != want {
+			t.Errorf("%q with capability %q has %+v, want %+v", words[0], words[1], got, want)
+		}
+	}
+}
+
+// Each model draws less with nothing on it than at its peak, as the engine wants it.
+func TestTable(t *testing.T) {
+	if len(known) < 30 {
+		t.Errorf("only %d names are known", len(known))
+	}
+	for name, of := range known {
+		if of.Wakes() <= 0 || of.Idle*4 > of.Peak || of.Capability < 60 || of.Bandwidth < 100 || of.Cost < 1 {
+			t.Errorf("%s has %+v", name, of)
+		}
+	}
+}
+
+func TestBrokenTable(t *testing.T) {
+	const head = "name|capability|bandwidth|peak|idle|cost\n"
+	for text, want := range map[string]string{
+		head + "A|8.0|1":                                 "models.csv:2: there are 3 fields",
+		head + "A|8|1|2|1|1":                             `"8" is no compute capability`,
+		head + "A|8.0|much|2|1|1":                        `"much" is no figure`,
+		"# so\n" + head + "A|8.0|1|2|1|1\nA|8.0|2|2|1|1": "models.csv:4: A is there twice",
+	} {
+		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want something of %q", text, err, want)
+		}
+	}
+}
