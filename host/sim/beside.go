@@ -58,6 +58,7 @@ func (r *jobRun) usedBy(m *member) *engine.Used {
 
 // sharedDevice is a device with what runs there, in the order of its coming.
 type sharedDevice struct {
+	uuid    string
 	since   engine.Time // until when its figures are summed up
 	sharers []*sharer
 }
@@ -139,7 +140,7 @@ func (r *jobRun) occupy(m *member, tasks []engine.Placing) {
 func (b *besides) sharer(m *member, g *engine.Grant) *sharer {
 	d := b.devices[g.Device]
 	if d == nil {
-		d = &sharedDevice{}
+		d = &sharedDevice{uuid: g.Device}
 		b.devices[g.Device] = d
 		b.inOrder = append(b.inOrder, d)
 	}
@@ -206,13 +207,16 @@ func (r *jobRun) redivide(d *sharedDevice) {
 		}
 		b.dividing = append(b.dividing, divide.Share{Floor: int64(s.compute.Floor), Ceiling: int64(s.compute.Ceiling), Weight: s.weight, Demand: wants})
 	}
+	var busy int64
 	for i, got := range divide.Divide(int64(api.WholeDevice), b.dividing) {
 		s := d.sharers[i]
+		busy += got
 		s.got, s.speed = got, fullSpeed
 		if s.demand > 0 {
 			s.speed = min(fullSpeed, got*s.kept/int64(s.demand))
 		}
 	}
+	r.energy.busy(d.uuid, busy, r.now)
 	for _, s := range d.sharers {
 		r.follow(s.member)
 	}

@@ -35,6 +35,8 @@ type JobResult struct {
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
 	Fragmented  float64 `json:"fragmented"`         // percent of all devices, the mean over the makespan: free, and of no use to work like that of the trace; of a recorded run it is not known
 
+	// Energy is what the devices drew; nil: of none it is known what it draws.
+	Energy *EnergyResult `json:"energy,omitempty"`
 	// Sharing is of a run whose jobs share devices; nil: every job ran as if it were alone.
 	Sharing *SharingResult `json:"sharing,omitempty"`
 
@@ -50,6 +52,8 @@ type JobPlots struct {
 	Waits      []float64 `json:"waits"`    // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
 	Fairness   []float64 `json:"fairness"` // the same of their finish-time fairness
 	Tenants    []Tenant  `json:"tenants"`  // by name
+	// Watts is what all devices drew, the mean of each step; nil: not known.
+	Watts []float64 `json:"watts,omitempty"`
 }
 
 // Tenant is what a queue of the trace used.
@@ -126,6 +130,9 @@ func (r *jobRun) plot(first engine.Time) {
 	plots := &r.out.Plots
 	plots.Step = seconds(step)
 	plots.Allocated = accumulate(all, step, span, r.capacity)
+	if r.out.Energy = r.energy.result(first, first+span); r.out.Energy != nil {
+		plots.Watts = r.energy.watts(first, step, span, steps)
+	}
 	length := float64(span) / float64(step) // the last step may be shorter
 	r.out.Utilisation = meanOfSteps(plots.Allocated, length)
 	if r.pieces != nil {

@@ -79,7 +79,8 @@ type jobRun struct {
 	there    map[string]int64 // thousandths of a device by node
 	room     int64            // the sum of these
 	beside   *besides         // nil: nothing slows anything
-	stopping bool             // the eviction is the simulator's own, which puts the job in line itself
+	energy   *energy
+	stopping bool // the eviction is the simulator's own, which puts the job in line itself
 	ends     endings
 	events   []engine.Event // of the trace, that are to come
 	seq      int
@@ -168,7 +169,7 @@ func (r *jobRun) live(t *Trace, i int) (int, error) {
 // newJobRun is a run at its beginning, with all that is known before the first job.
 func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
-	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity(), pieces: newFragments(t)}
+	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity(), pieces: newFragments(t), energy: newEnergy(o.Sharing != nil)}
 	if o.Rules != nil {
 		if o.Order != Fair {
 			return nil, fmt.Errorf("a policy file rules the order of jobs itself: run it under the order %s, not %s", Fair, o.Order)
@@ -322,6 +323,7 @@ func (r *jobRun) step(event engine.Event) error {
 	}
 	r.told++
 	r.pieces.event(event)
+	r.energy.event(event, r.now)
 	actions := r.engine.Step(event)
 	if r.log != nil {
 		if err := r.log.Append(event, actions); err != nil {
@@ -335,6 +337,7 @@ func (r *jobRun) step(event engine.Event) error {
 			if m := r.byID[a.Workload]; m != nil {
 				r.pieces.place(m.job, a, r.now)
 			}
+			r.energy.place(a, r.now)
 			err = r.start(a)
 		case engine.Evict:
 			err = r.evict(a)
