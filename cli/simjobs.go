@@ -116,6 +116,10 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 
 func jobsTable(all []*sim.JobResult) table {
 	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	known := slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Energy != nil })
+	if known {
+		out.head = append(out.head, ">KWH")
+	}
 	if slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Sharing != nil }) {
 		out.head = append(out.head, ">USEFUL %", ">FLOORS MISSED %", ">SLOWED %", ">SPEED %", ">SERVED %", ">AT ONCE")
 	}
@@ -125,8 +129,13 @@ func jobsTable(all []*sim.JobResult) table {
 			text(r.Policy), text(strconv.Itoa(r.Jobs)), text(thousands(r.MeanJCT)), text(thousands(r.P99JCT)),
 			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
 		})
+		row := &out.rows[len(out.rows)-1]
+		if e := r.Energy; e != nil {
+			*row = append(*row, text(points(e.All)))
+		} else if known {
+			*row = append(*row, text("-"))
+		}
 		if s := r.Sharing; s != nil {
-			row := &out.rows[len(out.rows)-1]
 			for _, v := range []float64{s.Useful, s.FloorsMissed, s.Slowed, s.Speed, s.Served, s.AtOnce} {
 				*row = append(*row, text(points(v)))
 			}

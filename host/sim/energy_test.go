@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -86,5 +87,20 @@ func TestEnergyAddsUp(t *testing.T) {
 	}
 	if !slices.ContainsFunc(r.Figures(), func(n Named) bool { return n.Name == "energy" && n.Value == r.Energy.All && n.Unit == "kWh" }) {
 		t.Errorf("the figures are %+v", r.Figures())
+	}
+}
+
+// A report draws the power of those runs of which it is known, and says nothing of it where it is of none.
+func TestReportOfPower(t *testing.T) {
+	known := runJobs(t, few(t, "nodes 1 devices=8 model=H100", "job a run=100s devices=8"), Backfill)
+	other := runJobs(t, few(t, "nodes 1 devices=8", "job a run=100s devices=8"), Backfill)
+	page := (&File{Trace: "few", Jobs: []*JobResult{known, other}}).html()
+	for _, want := range []string{"<h2>Power</h2>", "drawn, kW", "<td>of that idle</td>"} {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("the report has %q %d times, want it once", want, strings.Count(page, want))
+		}
+	}
+	if strings.Contains((&File{Trace: "few", Jobs: []*JobResult{other}}).html(), "Power") {
+		t.Error("a report of devices that nobody knows says something of their power")
 	}
 }

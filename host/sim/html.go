@@ -60,18 +60,31 @@ func tableHTML(b *strings.Builder, heads []string, columns [][]Named) {
 		fmt.Fprintf(b, "<th>%s</th>", html.EscapeString(h))
 	}
 	b.WriteString("</tr>\n")
-	for i, figure := range columns[0] {
-		fmt.Fprintf(b, "<tr><td>%s</td>", html.EscapeString(figure.Name))
+	for _, name := range figureNames(columns) {
+		fmt.Fprintf(b, "<tr><td>%s</td>", html.EscapeString(name))
 		for _, column := range columns {
 			value := "–"
-			if i < len(column) {
-				value = strings.TrimSpace(grouped(column[i].Value) + " " + column[i].Unit)
+			if f := findFigure(&namedRun{figures: column}, name); f != nil {
+				value = strings.TrimSpace(grouped(f.Value) + " " + f.Unit)
 			}
 			fmt.Fprintf(b, "<td>%s</td>", html.EscapeString(value))
 		}
 		b.WriteString("</tr>\n")
 	}
 	b.WriteString("</table></div>\n")
+}
+
+// figureNames are the names of all figures, those that only a later run has behind the others.
+func figureNames(columns [][]Named) []string {
+	var names []string
+	for _, column := range columns {
+		for _, f := range column {
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	return names
 }
 
 // grouped is a number with spaces between its thousands, and two digits after the point where it is small and not whole.
@@ -144,6 +157,7 @@ func (f *File) jobsHTML(b *strings.Builder) {
 		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
 		b.WriteString(drawHeat("Use by tenant under "+runs[i].name, timeAxis(r.Makespan), r.Plots.Step, tenants))
 	}
+	f.energyHTML(b)
 	f.sharingHTML(b)
 }
 
