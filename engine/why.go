@@ -300,6 +300,9 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 // guardedFrom finds out whether a workload would start in the place of others that have not run for the MinRun of their queues, and when
 // the first of them has.
 func (p *pass) guardedFrom(w *workload, why *Why) bool {
+	if p.guarded == Never { // nobody's plan is missing such
+		return false
+	}
 	t := trial{pass: p, w: w}
 	mark := p.fleet.Begin()
 	t.assumePlans()
