@@ -2,7 +2,7 @@ package api
 
 import "strings"
 
-const orderAdvice = "write words joined by +: fair, priority or priority:1h, shortest:2, fifo"
+const orderAdvice = "write words joined by +: fair, priority or priority:1h, served:1m, shortest:2, fifo"
 
 // ParseOrder reads what counts in the line of a queue: words joined by `+`, in any order. What is not named does not count, and who came
 // first decides in the end.
@@ -10,6 +10,7 @@ const orderAdvice = "write words joined by +: fair, priority or priority:1h, sho
 //	fair        among the queues under it the one furthest below its fair share goes first, quotas before all
 //	priority    a higher priority goes first, whatever came when
 //	priority:1h each step of priority goes before what came up to an hour earlier
+//	served:1m   what had the least device time goes first, in levels: up to 1m, up to 2m, up to 4m, …; it takes the place of what had more
 //	shortest:2  what is predicted to run shorter goes before what came up to twice the difference earlier
 //	fifo        nothing more: who came first
 func ParseOrder(text string) (order QueueOrder, shortestFirst Milli, err error) {
@@ -35,6 +36,11 @@ func ParseOrder(text string) (order QueueOrder, shortestFirst Milli, err error) 
 				if err == nil && (order.PriorityWorth <= 0 || order.PriorityWorth > MaxPriorityWorth) {
 					err = fail("a step of priority is worth more than nothing and at most " + MaxPriorityWorth.String())
 				}
+			}
+		case name == "served" && given:
+			order.Served, err = ParseDuration(value)
+			if err == nil && (order.Served < LeastServed || order.Served > MostServed) {
+				err = fail("the first level of service is of " + LeastServed.String() + " to " + MostServed.String())
 			}
 		case name == "shortest" && given:
 			shortestFirst, err = ParseMilli(value)
@@ -64,6 +70,9 @@ func FormatOrder(order QueueOrder, shortestFirst Milli) string {
 		words = append(words, "priority:"+order.PriorityWorth.String())
 	default:
 		words = append(words, "priority")
+	}
+	if order.Served > 0 {
+		words = append(words, "served:"+order.Served.String())
 	}
 	if shortestFirst > 0 {
 		words = append(words, "shortest:"+shortestFirst.String())

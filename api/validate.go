@@ -220,6 +220,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("queue %s lets the shortest go first by %s, out of range; give 0 to %s", q.Name, q.ShortestFirst, MaxShortestFirst)
 	case q.LongestRun < 0 || q.LongestRun > 0 && q.LongestRun < LeastTimeLimit:
 		return Invalid("work in queue %s may run for %s at most, which is no time to run; give %s or more, or 0s for no bound", q.Name, q.LongestRun, LeastTimeLimit)
+	case q.Order.Served != 0 && (q.Order.Served < LeastServed || q.Order.Served > MostServed):
+		return Invalid("work in queue %s takes turns by levels of service, the first of %s; give %s to %s, or none", q.Name, q.Order.Served, LeastServed, MostServed)
 	case q.MinRun < 0:
 		return Invalid("work in queue %s runs for %s before it is evicted for others, less than nothing; give for example 10m, or 0s for at once", q.Name, q.MinRun)
 	case q.Order.PriorityWorth < 0 || q.Order.PriorityWorth > MaxPriorityWorth:

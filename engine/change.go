@@ -250,6 +250,7 @@ func (e *Engine) closeResize(w *workload) bool {
 		e.dropShape(w)
 		w.Share = plan.share
 		w.shape = e.shapeOf(&w.Workload)
+		e.noteRise(w)
 	}
 	if reverting {
 		e.propose(w, undo)

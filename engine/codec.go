@@ -156,8 +156,8 @@ func exactQueue(q api.QueueSpec) error {
 	if !q.Hours.Valid() {
 		return fmt.Errorf("queue %s may use %q device-hours, which is none of a day, week or month", q.Name, q.Hours)
 	}
-	if q.Order.PriorityWorth < 0 || q.LongestRun < 0 || q.MinRun < 0 {
-		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run, or is protected, for less", q.Name)
+	if q.Order.PriorityWorth < 0 || q.Order.Served < 0 || q.LongestRun < 0 || q.MinRun < 0 {
+		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run, is protected, or is served on a level for less", q.Name)
 	}
 	return nil
 }

@@ -112,6 +112,7 @@ type Submit struct {
 	Workload Workload `json:"workload"`
 	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; 0 to 2^60
 	Was      string   `json:"was,omitempty"`    // the ID that it had, of one that was evicted and comes again
+	Served   Time     `json:"served,omitempty"` // µs of a whole device that its floors were served under earlier IDs; 0 to 2^60
 }
 
 // Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
@@ -211,7 +212,8 @@ type Adopt struct {
 	At
 	Workload Workload  `json:"workload"`
 	Tasks    []Placing `json:"tasks"`
-	Ran      Time      `json:"ran,omitempty"` // µs for which it has run already; 0 to 2^60
+	Ran      Time      `json:"ran,omitempty"`    // µs for which it has run already; 0 to 2^60
+	Served   Time      `json:"served,omitempty"` // as in Submit
 }
 
 // Tick is time passing: the host sends one when Next says.

@@ -177,7 +177,8 @@ func (e *Engine) comesBack(w *workload, was string) {
 		return
 	}
 	delete(e.moving.gone, was)
-	w.came, w.rare = min(w.came, l.Came), &rare{stays: l.Stays, to: l.To}
+	w.came = min(w.came, l.Came)
+	w.setRarely(func(r *rare) { r.stays, r.to = l.Stays, l.To })
 }
 
 // fitMoved places a workload that was moved where the plan has it, else beside others.

@@ -67,6 +67,7 @@ type Engine struct {
 	planned int                // workloads that wait for a plan, under way or carried out
 	moving  moving
 	lowest  int32          // no preemptible work was ever of a lower priority
+	rise    Time           // no sooner does any work that runs come to another level of service; Never: none does
 	ending  map[*task]bool // that are being ended, and some that were: see someEnd
 	endings int            // of these, when they were looked through last
 	settled bool           // the last pass left nothing that would start by time alone
@@ -89,7 +90,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 	e := &Engine{
 		config: config,
 		nextID: max(1, config.FirstAction),
-		lowest: math.MaxInt32, ending: map[*task]bool{},
+		lowest: math.MaxInt32, rise: Never, ending: map[*task]bool{},
 		fleet:  f,
 		placer: place.New(f),
 		queues: queue.New(),
@@ -137,6 +138,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 // Step takes one event in and returns what follows from it, in the order in which it is to be carried out. An event that cannot be
 // applied changes nothing and gives one Reject.
 func (e *Engine) Step(event Event) []Action {
+	last := e.now
 	e.now = max(e.now, event.When())
 	e.queues.Now = int64(e.now)
 	e.out = nil
@@ -157,6 +159,14 @@ func (e *Engine) Step(event Event) []Action {
 		e.moves++
 	}
 	might := e.apply(event)
+	switch event.(type) {
+	case QueueSet, PolicySet, Change:
+		e.findRise(last)
+	}
+	if e.rise <= e.now && e.findRise(last) {
+		e.moves++
+		might = true
+	}
 	if len(e.out) == 1 {
 		if _, rejected := e.out[0].(Reject); rejected {
 			e.tight = before // nothing changed
@@ -177,6 +187,9 @@ func (e *Engine) Next() Time {
 		return e.now
 	}
 	next := min(e.nextMoves(), e.guarded)
+	if e.line.Len() > 0 {
+		next = min(next, e.rise)
+	}
 	if c := e.parked.Begin(); c.Valid() {
 		next = min(next, c.Value().retryAt)
 	}

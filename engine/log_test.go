@@ -220,7 +220,7 @@ func TestEventsReadBack(t *testing.T) {
 		Usage{at, []GrantUsage{{"w.0.0-1", gi}}},
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
 		QueueGone{at, "q"},
-		Submit{at, work, 7, "v"},
+		Submit{at, work, 7, "v", 6},
 		Learn{at, []Past{{work, 9, 8, true, &Used{250, gi}}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},
@@ -229,7 +229,7 @@ func TestEventsReadBack(t *testing.T) {
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
 		Done{at, 4},
 		Refused{at, 4, "n", "why", 5},
-		Adopt{at, work, placing, 6},
+		Adopt{at, work, placing, 6, 5},
 		Tick{at},
 	} {
 		data, err := MarshalEvent(ev)

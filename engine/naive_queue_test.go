@@ -311,7 +311,7 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	var rivals []rival
 	for _, w := range of {
 		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(
-			cmp.Compare(n.rank(w), n.rank(rivals[0].first)), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
+			cmp.Compare(n.rank(w), n.rank(rivals[0].first)), cmp.Compare(n.level(rivals[0].first), n.level(w)), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
 		) > 0) {
 			name := queue + "/"
 			rivals = []rival{{name, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
@@ -352,7 +352,7 @@ func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 		return of(x > y)
 	}
 	if oneLine {
-		return cmp.Or(cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)), cmp.Compare(a.first.coming, b.first.coming))
+		return cmp.Or(cmp.Compare(n.level(a.first), n.level(b.first)), cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)), cmp.Compare(a.first.coming, b.first.coming))
 	}
 	if a.fair.Sign() == 0 != (b.fair.Sign() == 0) {
 		return of(b.fair.Sign() == 0)
@@ -361,6 +361,7 @@ func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 	return cmp.Or(
 		product(a.held, b.fair).Cmp(product(b.held, a.fair)),
 		product(big.NewInt(a.used), big.NewInt(b.weight)).Cmp(product(big.NewInt(b.used), big.NewInt(a.weight))),
+		cmp.Compare(n.level(a.first), n.level(b.first)),
 		cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)),
 		cmp.Compare(a.first.coming, b.first.coming),
 	)

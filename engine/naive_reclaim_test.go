@@ -162,7 +162,7 @@ func (n *naive) cheapest(w *naiveWork, all []*naiveWork) []*naiveWork {
 		if a.base != nil && b.base != nil {
 			return lastStartedFirst(a, b)
 		}
-		return cmp.Or(count(b.base != nil)-count(a.base != nil), count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+		return cmp.Or(count(b.base != nil)-count(a.base != nil), count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.level(b), n.level(a)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
 	})
 	var chosen []*naiveWork
 	for _, v := range all {
@@ -261,6 +261,9 @@ func (n *naive) guest(v, w *naiveWork) bool {
 
 // outranks says that a workload goes before another of the same queue.
 func (n *naive) outranks(w, v *naiveWork) bool {
+	if n.rank(v) == n.rank(w) {
+		return v.Queue == w.Queue && n.level(w) < n.level(v)
+	}
 	return v.Queue == w.Queue && n.rank(v) < n.rank(w)
 }
 

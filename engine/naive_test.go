@@ -40,6 +40,7 @@ type naiveNode struct {
 type naiveWork struct {
 	Workload
 	coming    int
+	had       Time         // µs of a device that it was served before
 	tasks     []*naiveTask // nil: waiting
 	placing   ActionID
 	placed    ActionID // the last one, part of its grants' UIDs
@@ -80,6 +81,7 @@ func (n *naive) find(id string) *naiveWork {
 }
 
 func (n *naive) step(event Event) string {
+	last := n.now
 	n.now = max(n.now, event.When())
 	var out strings.Builder
 	might := true // something might start
@@ -117,7 +119,7 @@ func (n *naive) step(event Event) string {
 		}
 	case Submit:
 		n.came++
-		n.work = append(n.work, &naiveWork{Workload: ev.Workload, coming: n.came})
+		n.work = append(n.work, &naiveWork{Workload: ev.Workload, coming: n.came, had: ev.Served})
 	case Change:
 		w := n.find(ev.ID)
 		if ev.Priority != nil {
@@ -175,6 +177,13 @@ func (n *naive) step(event Event) string {
 			w.retryAt, might = 0, true
 		}
 	}
+	for _, w := range n.work {
+		now := n.now
+		level := n.level(w)
+		n.now = last
+		might = might || w.base == nil && w.tasks != nil && w.Preemptible && n.level(w) != level
+		n.now = now
+	}
 	if n.guarded > 0 && n.guarded <= n.now {
 		n.guarded, might = 0, true
 	}
@@ -208,6 +217,26 @@ func (n *naive) rank(w *naiveWork) int64 {
 		sum += int64(n.queues[q].Priority)
 	}
 	return sum
+}
+
+// level is how often what a workload was served passes the first level of its line, twice that, and so on.
+func (n *naive) level(w *naiveWork) (level int) {
+	first := int64(n.ruler(w.Queue).Order.Served) / 1000
+	if first == 0 {
+		return 0
+	}
+	floors := int64(w.Share.Compute.Floor) * int64(w.Devices) * int64(w.Tasks)
+	for _, r := range w.Roles {
+		floors += int64(r.Share.Compute.Floor) * int64(r.Devices) * int64(r.Tasks)
+	}
+	served := int64(w.had)
+	if w.tasks != nil {
+		served += max(1, floors) * int64(max(0, n.now-w.tasks[0].since)) / 1000
+	}
+	for ; served >= first && level < 20; first *= 2 {
+		level++
+	}
+	return level
 }
 
 // ruler is the topmost of a queue and those above it that is one line; without any it is the queue.

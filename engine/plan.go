@@ -49,8 +49,8 @@ func (p *pass) whyTaken(pl *plan, v *workload) (code, reason string) {
 		return EvictShrink, shrinkReason(v, w, pl.id)
 	case p.guest(v, w):
 		return EvictPool, fmt.Sprintf("it had borrowed devices of a pool that is for work of class %s, and workload %s wants them (plan %d)", w.Class, w.ID, pl.id)
-	case preempts(w, v):
-		return EvictPreempt, fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
+	case p.preempts(w, v):
+		return EvictPreempt, p.whyPreempted(pl, v)
 	}
 	return EvictReclaim, fmt.Sprintf("queue %s wants back what it is guaranteed, and queue %s had borrowed it (plan %d)", w.queue.Name, v.queue.Name, pl.id)
 }

@@ -106,13 +106,14 @@ type lineOrder struct {
 	priorityWorth api.Duration
 	shortestFirst api.Milli
 	priority      int64 // that is added
+	served        api.Duration
 }
 
 // orderOf is what decides where the work of a queue itself stands.
 func orderOf(q *queue.Node) lineOrder {
 	ruler := q.Ruler()
 	o := ruler.Order()
-	return lineOrder{o.NoPriority, o.PriorityWorth, ruler.ShortestFirst(), q.Priority()}
+	return lineOrder{o.NoPriority, o.PriorityWorth, ruler.ShortestFirst(), q.Priority(), o.Served}
 }
 
 // lineOrders is what decides in the lines of the queues given that are there, and of all under them.

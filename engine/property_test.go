@@ -107,7 +107,7 @@ func (g *generator) submit() Submit {
 			was = rapid.SampledFrom(g.moved).Draw(g.t, "was")
 		}
 	}
-	return Submit{At: g.world.at(), Workload: w, Was: was, Waited: Time(g.int("waited", 0, 3)) * second}
+	return Submit{At: g.world.at(), Workload: w, Was: was, Waited: Time(g.int("waited", 0, 3)) * second, Served: Time(max(0, g.int("served", -3, 3))) * second}
 }
 
 func (g *generator) role(name string) Role {
@@ -187,6 +187,9 @@ func (g *generator) order() (o api.QueueOrder) {
 		o.NoPriority = true
 	case kind%4 == 2:
 		o.PriorityWorth = api.Duration(time.Second)
+	}
+	if g.int("levels", 0, 2) == 0 {
+		o.Served = api.LeastServed
 	}
 	return o
 }

@@ -23,9 +23,9 @@ const restart = 60_000_000
 const maxPruned = 64
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
-// then what work of a lower priority holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
+// then what work of a lower priority, or that was served more, holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
 // anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
-// in this order, of low priority where that counts in its line, cheap to lose (what it did since its last checkpoint, or its start, weighed by its compute, and what starting again takes), and young.
+// in this order, of low priority where that counts in its line, of much service where that does, cheap to lose (what it did since its last checkpoint, or its start, weighed by its compute, and what starting again takes), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without. What has not run for the MinRun of its queue
 // stays; where there is no plan for that, the next look is when the first of it has.
 //
@@ -35,7 +35,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && !p.someEnd() {
+	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.levels() == 0 && !p.someEnd() {
 		return
 	}
 	t := trial{pass: p, w: w}

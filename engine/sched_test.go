@@ -198,7 +198,7 @@ func (w *world) event(a args) Event {
 		}
 		return ev
 	case "submit":
-		return Submit{At: w.at(), Workload: a.workload(), Was: a.text("was", "")}
+		return Submit{At: w.at(), Workload: a.workload(), Was: a.text("was", ""), Served: Time(a.duration(a.text("served", "0s")))}
 	case "change":
 		return a.change(w)
 	case "cancel":

@@ -269,6 +269,7 @@ func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
 		e.settle(t)
 		action.Tasks[i] = e.placing(t)
 	}
+	e.noteRise(w)
 	w.placing = action.ID
 	e.pending[action.ID] = &proposal{w: w, kind: placeProposal}
 	e.out = append(e.out, action)

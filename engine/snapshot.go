@@ -29,6 +29,7 @@ type savedEngine struct {
 	Seq       uint64          `json:"seq"`
 	LastCame  Time            `json:"lastCame,omitempty"`
 	Ungrown   bool            `json:"ungrown,omitempty"`
+	Rise      Time            `json:"rise,omitempty"` // 0: never
 	Guarded   *Time           `json:"guarded,omitempty"`
 	Fleet     fleet.State     `json:"fleet"`
 	Queues    []api.QueueSpec `json:"queues"`
@@ -63,6 +64,7 @@ type savedWorkload struct {
 	Stays     Time               `json:"stays,omitempty"`
 	Said      *predict.Quantiles `json:"said,omitempty"` // of how long it runs, when it began
 	To        []string           `json:"to,omitempty"`
+	Had       Time               `json:"had,omitempty"`
 	Saved     *Time              `json:"saved,omitempty"`
 	Used      *savedUse          `json:"used,omitempty"`
 }
@@ -123,6 +125,9 @@ func (e *Engine) state() *savedEngine {
 		Fleet: e.fleet.Export(), Queues: e.queues.Specs(), Uses: e.queues.Uses(), Workloads: []savedWorkload{}, Seen: e.placer.Seen(),
 		Moving: e.moving.save(),
 	}
+	if e.rise != Never {
+		saved.Rise = e.rise
+	}
 	if e.guarded != Never {
 		saved.Guarded = new(e.guarded)
 	}
@@ -149,7 +154,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 		s.Of, s.First = w.base.ID, int(w.first)
 	}
 	r := w.rarely()
-	s.Stays, s.To, s.Until, s.Saved = r.stays, r.to, r.sparedUntil, r.saved
+	s.Stays, s.To, s.Until, s.Had, s.Saved = r.stays, r.to, r.sparedUntil, r.had, r.saved
 	if r.used != (savedUse{}) {
 		s.Used = &r.used
 	}
@@ -242,6 +247,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 		}
 	}
 	e.now, e.nextID, e.seq, e.lastCame, e.ungrown = s.Now, s.NextID, s.Seq, s.LastCame, s.Ungrown
+	if s.Rise != 0 {
+		e.rise = s.Rise
+	}
 	if s.Guarded != nil {
 		e.guarded = *s.Guarded
 	}
@@ -282,8 +290,8 @@ func (e *Engine) load(s *savedWorkload) error {
 		e.joinPlan(w.plan).w = w
 		e.planned++
 	}
-	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Saved != nil {
-		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, saved: s.Saved}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil {
+		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved}
 	}
 	if s.Used != nil {
 		if w.rare.used = *s.Used; !w.rare.used.valid() {
@@ -319,6 +327,7 @@ func (e *Engine) load(s *savedWorkload) error {
 	e.work[w.ID] = w
 	e.noteLowest(w)
 	if len(s.Tasks) == 0 {
+		w.level = e.levelOf(w)
 		if w.placing != 0 || s.Resize != nil {
 			return fmt.Errorf("workload %s waits and is being started or resized", w.ID)
 		}

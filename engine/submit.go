@@ -88,6 +88,9 @@ func (e *Engine) submit(ev Submit) bool {
 	if ev.Waited < 0 || ev.Waited > maxPast {
 		return e.reject(w.ID, "invalid", "workload %s cannot have waited for %d µs already: give 0 to %d", w.ID, ev.Waited, maxPast)
 	}
+	if err := w.setServed(ev.Served); err != nil {
+		return e.reject(w.ID, "invalid", "%v", err)
+	}
 	if _, ok := e.work[w.ID]; ok {
 		return e.reject(w.ID, "duplicate", "workload %s is known already: submit it under an ID that was never used", w.ID)
 	}
@@ -174,6 +177,9 @@ func (e *Engine) adopt(ev Adopt) bool {
 	if ev.Ran < 0 || ev.Ran > maxPast {
 		return e.reject(w.ID, "invalid", "workload %s cannot have run for %d µs already: give 0 to %d", w.ID, ev.Ran, maxPast)
 	}
+	if err := w.setServed(ev.Served); err != nil {
+		return e.reject(w.ID, "invalid", "%v", err)
+	}
 	old := e.work[w.ID]
 	if old != nil && !old.waiting() {
 		return e.reject(w.ID, "duplicate", "workload %s holds its grants already: adopt it only once", w.ID)
@@ -195,6 +201,7 @@ func (e *Engine) adopt(ev Adopt) bool {
 		w.tasks[i] = &task{w: w, index: i, node: fleet.None, started: true, since: e.now - ev.Ran}
 	}
 	e.runs(w)
+	e.noteRise(w)
 	for _, p := range ev.Tasks {
 		e.adoptTask(e.adoptedTask(w, p.Task, e.now-ev.Ran), p)
 	}

@@ -12,7 +12,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 	var all []*workload
 	_, limited := t.w.queue.Over(t.w.demand())
 	for _, v := range t.work {
-		if t.eligible(v) && (limited || t.helps(v)) && (v.base != nil || preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
+		if t.eligible(v) && (limited || t.helps(v)) && (v.base != nil || t.preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
 			all = append(all, v)
 		}
 	}
@@ -57,7 +57,7 @@ func (w *workload) guardedUntil() Time {
 func (t *trial) inTurn(candidates []*workload) []*workload {
 	turns := make([]turn, len(candidates))
 	for i, v := range candidates {
-		turns[i] = turn{v, tierOf(t.w, v), v.counted(), t.loss(v)}
+		turns[i] = turn{v, t.tierOf(t.w, v), v.counted(), t.levelOf(v), t.loss(v)}
 	}
 	slices.SortFunc(turns, turn.compare)
 	all := make([]*workload, len(turns))
@@ -82,6 +82,7 @@ type turn struct {
 	v        *workload
 	tier     tier
 	priority int32
+	level    int8
 	loss     int64
 }
 
@@ -102,6 +103,8 @@ func (a turn) compare(b turn) int {
 		return lastStarted(a.v, b.v)
 	case a.priority != b.priority:
 		return cmp.Compare(a.priority, b.priority)
+	case a.level != b.level:
+		return cmp.Compare(b.level, a.level)
 	case a.loss != b.loss:
 		return cmp.Compare(a.loss, b.loss)
 	}
@@ -114,17 +117,12 @@ func (t *trial) eligible(v *workload) bool {
 		!slices.ContainsFunc(v.more(), func(x *workload) bool { return x.placing != 0 || x.isSpared() }) // it goes with these
 }
 
-// preempts says that a workload goes before one of its own queue that is of a lower priority.
-func preempts(w, v *workload) bool {
-	return v.queue == w.queue && v.Priority < w.Priority && ranked(w.queue)
-}
-
 // tierOf ranks what may be taken back for a workload.
-func tierOf(w, v *workload) tier {
+func (t *trial) tierOf(w, v *workload) tier {
 	switch {
 	case v.base != nil:
 		return ofSurplus
-	case preempts(w, v):
+	case t.preempts(w, v):
 		return ofOwn
 	}
 	return ofOthers

@@ -15,6 +15,7 @@ type workload struct {
 	seq       uint64
 	came      Time  // it was submitted
 	rank      int64 // its priority with what its queue adds, where its line has the higher ones first; else 0
+	level     int8  // while it waits: see Engine.levelOf
 	turn      Time  // by which it stands in line among those of its rank: see setTurn
 	queue     *queue.Node
 	shape     *shape
@@ -59,6 +60,7 @@ type rare struct {
 	stays       Time     // it is not moved again before
 	to          []string // devices that it had room on when it was moved
 	sparedUntil Time     // nobody takes it back before; 0: the host did not refuse to end it
+	had         Time     // µs of a whole device that it was served before, under other IDs
 	saved       *Time    // what it had done by then is saved; nil: nothing is
 	used        savedUse // of the tasks that are over, as far as that is known
 }
@@ -135,7 +137,7 @@ const (
 	resizeProposal
 )
 
-// before is the order of the line: rank, then whose turn is earlier, then first come.
+// before is the order of the line: rank, then who was served less where that counts, then whose turn is earlier, then first come.
 func before(a, b *workload) bool {
 	if a.rank != b.rank {
 		return a.rank > b.rank
@@ -145,6 +147,9 @@ func before(a, b *workload) bool {
 
 // sooner is the order of the line among equals in rank.
 func sooner(a, b *workload) bool {
+	if a.level != b.level {
+		return a.level < b.level
+	}
 	if a.turn != b.turn {
 		return a.turn < b.turn
 	}
@@ -181,6 +186,7 @@ func (w *workload) priority() int64 { return int64(w.Priority) + w.queue.Priorit
 // taking no time: somebody has to run it for the first time.
 func (e *Engine) setTurn(w *workload) {
 	w.setRank()
+	w.level = e.levelOf(w)
 	w.turn = w.came
 	ruler := w.queue.Ruler()
 	if o := ruler.Order(); o.PriorityWorth > 0 && !o.NoPriority {

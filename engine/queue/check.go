@@ -40,6 +40,9 @@ func validate(spec api.QueueSpec) error {
 	if w := spec.Order.PriorityWorth; w < 0 || w > api.MaxPriorityWorth {
 		return fmt.Errorf("queue %s: a step of priority is worth %s, out of range: give 0s to %s", spec.Name, w, api.MaxPriorityWorth)
 	}
+	if s := spec.Order.Served; s != 0 && (s < api.LeastServed || s > api.MostServed) {
+		return fmt.Errorf("queue %s: %s of service are no first level: give %s to %s, or 0s for none", spec.Name, s, api.LeastServed, api.MostServed)
+	}
 	if spec.Priority < api.MinPriority || spec.Priority > api.MaxPriority {
 		return fmt.Errorf("queue %s: a priority of %d is out of range: give %d to %d", spec.Name, spec.Priority, api.MinPriority, api.MaxPriority)
 	}

@@ -359,16 +359,26 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 	w := newWork(h.seq, api.Workload{
 		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
 		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1, PriorityOver: old.now.Status.PriorityOver},
-	}, keep{Program: old.keep.Program, User: old.keep.User})
+	}, keep{Program: old.keep.Program, User: old.keep.User, Served: h.served(old)})
 	h.holdBack(old, w)
 	h.work[w.now.UID], h.names[spec.Name] = w, w
 	h.touch(w)
 	h.awaitDate(w)
 	h.awaitTurn(w)
 	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
-	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID}); rejected != nil { // its queue may be gone
+	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID, Served: micros(w.keep.Served)}); rejected != nil { // its queue may be gone
 		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
 	}
+}
+
+// served is the device time that the compute floors of a workload, and of those that it was before, had until now.
+func (h *Host) served(w *work) time.Duration {
+	if w.now.Status.Started == nil {
+		return w.keep.Served
+	}
+	ran := max(0, h.Now().Sub(*w.now.Status.Started))
+	floors := time.Duration(w.now.Spec.Share.Compute.Floor) * time.Duration(w.now.Spec.Devices)
+	return w.keep.Served + ran/time.Duration(api.WholeDevice)*floors
 }
 
 // sentence says how a workload ended.

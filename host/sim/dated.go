@@ -32,7 +32,7 @@ func (r *jobRun) endPriorities() error {
 		if r.byID[m.id] != m || !r.engine.Known(m.id) {
 			continue
 		}
-		if err := r.step(engine.Change{At: engine.At{At: r.now}, ID: m.id, Priority: new(r.priority(m))}); err != nil {
+		if err := r.step(engine.Change{At: engine.At{At: r.now}, ID: m.id, Priority: new(m.job.PriorityAt(r.now))}); err != nil {
 			return err
 		}
 	}

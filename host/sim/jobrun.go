@@ -191,11 +191,6 @@ func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 
 // decide lets the order choose, or the engine know that time has passed.
 func (r *jobRun) decide() error {
-	if r.order == Served {
-		if err := r.lower(); err != nil {
-			return err
-		}
-	}
 	if !r.order.chooses() {
 		if r.engine.Next() > r.now {
 			return nil
@@ -225,6 +220,9 @@ func (r *jobRun) prepare(t *Trace) error {
 	}
 	if r.order == Predicted {
 		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, ShortestFirst: predictedFactor}})
+	}
+	if r.order == Served {
+		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, Order: api.QueueOrder{Served: servedLevel}}})
 	}
 	if r.order != Fair {
 		return nil
@@ -292,7 +290,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 func (r *jobRun) submit(m *member) error {
 	delete(r.byID, m.id)
 	w, was := m.job.Workload, ""
-	w.Priority = r.priority(m)
+	w.Priority = m.job.PriorityAt(r.now)
 	if m.starts++; m.starts > 1 {
 		w.ID += "~" + strconv.Itoa(m.starts)
 		was = m.id
@@ -305,8 +303,13 @@ func (r *jobRun) submit(m *member) error {
 	}
 	m.id = w.ID
 	r.byID[m.id] = m
+	submit := engine.Submit{At: engine.At{At: r.now}, Was: was}
+	if r.order == Served { // what comes again has been served
+		submit.Waited, submit.Served = r.now-m.job.Submit, (m.job.Duration-m.leftAt(r.now))/engine.Time(api.WholeDevice)*engine.Time(m.job.Compute())
+	}
 	w.Requeue = w.Preemptible // as evict has it
-	return r.step(engine.Submit{At: engine.At{At: r.now}, Workload: w, Was: was})
+	submit.Workload = w
+	return r.step(submit)
 }
 
 // stop ends a job that runs, which goes on later.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
@@ -30,8 +31,8 @@ const (
 	Fair Order = "fair"
 	// Predicted is Backfill with the shortest first, by predictions from the jobs that have ended: see predictedFactor. It knows no duration.
 	Predicted Order = "predicted"
-	// Served is Backfill where a job's priority falls with what it had: by a step at a minute of a device and at each double of that, below one of its own
-	// priority. So what had less goes first, and has the engine evict what had more where it must. It knows no duration.
+	// Served is Backfill with the least served first: what had less device time takes the place of what had more, by levels, the first of servedLevel
+	// (api.QueueOrder.Served). It knows no duration.
 	Served Order = "served"
 	// ShortestTime runs those first that have the least time left. It knows the durations.
 	ShortestTime Order = "srtf"
@@ -68,7 +69,7 @@ func (o Order) chooses() bool {
 	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted, Served}, o)
 }
 
-// tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService and Served does, in seconds × devices.
+// tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService does, in seconds × devices.
 const (
 	tiresiasService = 3600
 	leastService    = 60
@@ -78,12 +79,15 @@ const (
 // predicted to be shorter.
 const predictedFactor = 10 * api.WholeDevice
 
+// servedLevel is the first level of the queue under Served.
+const servedLevel = api.Duration(time.Minute)
+
 // boundary is how much service, in seconds × devices, ends a level of an order that has levels; 0: there is no end.
 func (o Order) boundary(level int) float64 {
 	switch {
 	case o == Tiresias && level == 0:
 		return tiresiasService
-	case (o == LeastService || o == Served) && level < 40:
+	case o == LeastService && level < 40:
 		return leastService * float64(int64(1)<<level)
 	}
 	return 0
@@ -252,22 +256,16 @@ func (r *jobRun) crossing() engine.Time {
 	return at
 }
 
-// raise puts those that run on the level of what they had, and says which had been on another, in the order of the trace.
-func (r *jobRun) raise() (raised []*member) {
+// raise puts those that run on the level of what they had.
+func (r *jobRun) raise() {
 	if r.order.boundary(0) == 0 {
-		return nil
+		return
 	}
 	for m := range r.running {
-		was := m.level
 		for b := r.order.boundary(m.level); b > 0 && m.serviceAt(r.now) >= b; b = r.order.boundary(m.level) {
 			m.level++
 		}
-		if m.level > was {
-			raised = append(raised, m)
-		}
 	}
-	slices.SortFunc(raised, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
-	return raised
 }
 
 // runningMembers are the jobs that run, in the order of the trace.
