@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -127,7 +126,9 @@ func (e *Engine) whyPreempted(pl *plan, v *workload) string {
 		w.ID, w.queue.Name, deviceTime(e.served(w)), deviceTime(e.served(v)), pl.id)
 }
 
-// deviceTime is an amount of service for people.
+// deviceTime is an amount of service for people, to the second.
 func deviceTime(t Time) string {
-	return api.Duration((time.Duration(t) * time.Microsecond).Round(time.Second)).String()
+	const second = 1_000_000 // µs
+	seconds := min((t+second/2)/second, math.MaxInt64/1_000_000_000)
+	return api.Duration(seconds * 1_000_000_000).String() // which is in ns
 }
