@@ -68,6 +68,7 @@ type Engine struct {
 	moving  moving
 	lowest  int32          // no preemptible work was ever of a lower priority
 	rise    Time           // no sooner does any work that runs come to another level of service; Never: none does
+	looked  Time           // until when it was looked whether work came to another level
 	ending  map[*task]bool // that are being ended, and some that were: see someEnd
 	endings int            // of these, when they were looked through last
 	settled bool           // the last pass left nothing that would start by time alone
@@ -138,7 +139,6 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 // Step takes one event in and returns what follows from it, in the order in which it is to be carried out. An event that cannot be
 // applied changes nothing and gives one Reject.
 func (e *Engine) Step(event Event) []Action {
-	last := e.now
 	e.now = max(e.now, event.When())
 	e.queues.Now = int64(e.now)
 	e.out = nil
@@ -146,6 +146,7 @@ func (e *Engine) Step(event Event) []Action {
 	switch event.(type) {
 	case Tick:
 		if e.settled && e.Next() > e.now {
+			e.looked = e.now
 			return nil
 		}
 	case Submit, Checkpoint:
@@ -161,12 +162,13 @@ func (e *Engine) Step(event Event) []Action {
 	might := e.apply(event)
 	switch event.(type) {
 	case QueueSet, PolicySet, Change:
-		e.findRise(last)
+		e.findRise()
 	}
-	if e.rise <= e.now && e.findRise(last) {
+	if e.rise <= e.now && e.findRise() {
 		e.moves++
 		might = true
 	}
+	e.looked = e.now
 	if len(e.out) == 1 {
 		if _, rejected := e.out[0].(Reject); rejected {
 			e.tight = before // nothing changed

@@ -95,12 +95,12 @@ func (e *Engine) rises(w *workload) Time {
 // noteRise has the engine look again when a workload that was just placed comes to its next level.
 func (e *Engine) noteRise(w *workload) { e.rise = min(e.rise, e.rises(w)) }
 
-// findRise works out when the next of all that run comes to another level, and says whether one has since a time.
-func (e *Engine) findRise(last Time) (rose bool) {
+// findRise works out when the next of all that run comes to another level, and says whether one has since it was looked last.
+func (e *Engine) findRise() (rose bool) {
 	e.rise = Never
 	for _, w := range e.work {
 		e.noteRise(w)
-		rose = rose || w.tasks != nil && w.Preemptible && w.levelAt(last) != e.levelOf(w)
+		rose = rose || w.tasks != nil && w.Preemptible && w.levelAt(e.looked) != e.levelOf(w)
 	}
 	return rose
 }

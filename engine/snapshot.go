@@ -246,7 +246,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 			return nil, err
 		}
 	}
-	e.now, e.nextID, e.seq, e.lastCame, e.ungrown = s.Now, s.NextID, s.Seq, s.LastCame, s.Ungrown
+	e.now, e.looked, e.nextID, e.seq, e.lastCame, e.ungrown = s.Now, s.Now, s.NextID, s.Seq, s.LastCame, s.Ungrown
 	if s.Rise != 0 {
 		e.rise = s.Rise
 	}
