@@ -16,7 +16,7 @@ import (
 type fragments struct {
 	kinds   []fragmentKind
 	nodes   map[string]*fragmentNode
-	held    map[fragmentTask]fragmentHold
+	held    map[taskOf]fragmentHold
 	changes []change // of the sum over all nodes, in millionths of a device
 	sum     int64    // of these
 }
@@ -43,11 +43,6 @@ type fragmentDevice struct {
 	free        api.Milli
 }
 
-type fragmentTask struct {
-	id   string
-	task int
-}
-
 // fragmentHold is what a task holds, on a node that it is to be given back to.
 type fragmentHold struct {
 	node   *fragmentNode
@@ -59,7 +54,7 @@ type fragmentHold struct {
 const popularPart = 0.95
 
 func newFragments(t *Trace) *fragments {
-	f := &fragments{nodes: map[string]*fragmentNode{}, held: map[fragmentTask]fragmentHold{}}
+	f := &fragments{nodes: map[string]*fragmentNode{}, held: map[taskOf]fragmentHold{}}
 	kinds := popular(t.Jobs)
 	slices.SortStableFunc(kinds, func(a, b place.Popular) int { return cmp.Compare(b.Count, a.Count) })
 	var all, taken int64
@@ -127,7 +122,7 @@ func (f *fragments) event(event engine.Event) {
 			delete(f.nodes, ev.Node)
 		}
 	case engine.Ended:
-		of := fragmentTask{ev.ID, ev.Task}
+		of := taskOf{ev.ID, ev.Task}
 		h, ok := f.held[of]
 		if !ok {
 			return
@@ -151,7 +146,7 @@ func (f *fragments) place(j *Job, a engine.Place, now engine.Time) {
 			continue
 		}
 		h := fragmentHold{node: n, grants: t.Grants, cpu: cpuOf(j, t.Task)}
-		f.held[fragmentTask{a.Workload, t.Task}] = h
+		f.held[taskOf{a.Workload, t.Task}] = h
 		f.give(h, -1)
 		f.update(n, now)
 	}

@@ -147,7 +147,7 @@ func (f *File) jobsHTML(b *strings.Builder) {
 	}
 	b.WriteString("<h2>Allocation over time</h2><p class=\"note\">Of all devices, the mean of each of up to 200 steps.</p>\n")
 	b.WriteString(drawCurves("Allocation over time", timeAxis(span), percentAxis("allocated, %"), allocated, true))
-	drawFragments(b, "Fragmentation over time", timeAxis(span), f.fragmented(), true)
+	drawFragments(b, "Fragmentation over time", timeAxis(span), f.overTime(func(p *JobPlots) []float64 { return p.Fragmented }), true)
 	b.WriteString("\n<h2>Waits</h2><p class=\"note\">How many of the jobs had started for the first time after so long. The axis of time is logarithmic.</p>\n")
 	b.WriteString(drawCurves("Waits of jobs", waitAxis(longest), percentAxis("jobs, %"), waits, false))
 	b.WriteString("\n<h2>Fairness</h2><p class=\"note\">How many of the jobs took at most so many times as long as with their part of the devices.</p>\n")
@@ -157,7 +157,7 @@ func (f *File) jobsHTML(b *strings.Builder) {
 		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
 		b.WriteString(drawHeat("Use by tenant under "+runs[i].name, timeAxis(r.Makespan), r.Plots.Step, tenants))
 	}
-	f.energyHTML(b)
+	f.energyHTML(b, span)
 	f.sharingHTML(b)
 }
 

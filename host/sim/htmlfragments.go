@@ -2,19 +2,20 @@ package sim
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 )
 
-// fragmented are the lines of what was free and of no use over time, of those runs of which it is known.
-func (f *File) fragmented() (all []curve) {
+// overTime are the lines of a series of the runs of jobs, of those that have it.
+func (f *File) overTime(series func(*JobPlots) []float64) (all []curve) {
 	runs := f.runs()
 	for i, r := range f.Jobs {
-		if len(r.Plots.Fragmented) == 0 {
+		values := series(&r.Plots)
+		if len(values) == 0 {
 			continue
 		}
 		c := curve{name: runs[i].name}
-		for k, v := range r.Plots.Fragmented {
+		for k, v := range values {
 			c.x, c.y = append(c.x, float64(k)*r.Plots.Step), append(c.y, v)
 		}
 		c.x, c.y = append(c.x, r.Makespan), append(c.y, c.y[len(c.y)-1])
@@ -23,18 +24,20 @@ func (f *File) fragmented() (all []curve) {
 	return all
 }
 
+// highest is the largest value of some lines, at least a least one.
+func highest(curves []curve, least float64) float64 {
+	for _, c := range curves {
+		least = max(least, slices.Max(c.y))
+	}
+	return least
+}
+
 // drawFragments draws what was free and of no use; of no run nothing.
 func drawFragments(b *strings.Builder, title string, x axis, curves []curve, steps bool) {
 	if len(curves) == 0 {
 		return
 	}
-	most := 0.0
-	for _, c := range curves {
-		for _, v := range c.y {
-			most = math.Max(most, v)
-		}
-	}
-	y := axis{title: "of no use, %", max: math.Max(1, most), unit: 1}
+	y := axis{title: "of no use, %", max: highest(curves, 1), unit: 1}
 	for v, step := 0.0, niceStep(y.max/4); v <= y.max; v += step {
 		y.ticks = append(y.ticks, v)
 	}

@@ -29,25 +29,14 @@ func (t *Trace) Interleave() (*Trace, *Sharing, error) {
 	if !slices.ContainsFunc(t.Jobs, func(j Job) bool { return j.Stages != Stages{} }) {
 		return nil, nil, fmt.Errorf("nothing is known of the stages of any of %d jobs, so none can run in between another's: give a trace of Muri's, or one of jobs: that says stages=", len(t.Jobs))
 	}
-	with := func(n engine.NodeSet) engine.NodeSet {
-		all := int64(api.WholeDevice) * int64(len(n.Devices))
-		n.Resources = append(slices.Clone(n.Resources), engine.Resource{Name: hostResource, Amount: all}, engine.Resource{Name: networkResource, Amount: all})
-		return n
-	}
-	out := *t
-	out.Nodes, out.Jobs, out.Events = slices.Clone(t.Nodes), slices.Clone(t.Jobs), slices.Clone(t.Events)
-	for i := range out.Nodes {
-		out.Nodes[i] = with(out.Nodes[i])
-	}
-	for i, event := range out.Events {
-		if n, ok := event.(engine.NodeSet); ok {
-			out.Events[i] = with(n)
-		}
-	}
+	out := t.withResources(func(devices int) []engine.Resource {
+		all := int64(api.WholeDevice) * int64(devices)
+		return []engine.Resource{{Name: hostResource, Amount: all}, {Name: networkResource, Amount: all}}
+	})
 	for i := range out.Jobs {
 		out.Jobs[i].interleave()
 	}
-	return &out, &Sharing{Beside: interleaving}, nil
+	return out, &Sharing{Beside: interleaving}, nil
 }
 
 // interleave has a job of whole devices ask for what its stages take; one with roles, or of which they are not known, keeps what it asks for.

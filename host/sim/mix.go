@@ -136,20 +136,9 @@ const useResource = "use"
 // expected to keep busy is what it does alone, and of one that follows a service the mean of all services. It is a resource of the nodes to
 // the engine, as CPU is.
 func (t *Trace) LimitUse(part float64, of *Sharing) *Trace {
-	with := func(n engine.NodeSet) engine.NodeSet {
-		n.Resources = append(slices.Clone(n.Resources), engine.Resource{Name: useResource, Amount: int64(part * float64(api.WholeDevice) * float64(len(n.Devices)))})
-		return n
-	}
-	limited := *t
-	limited.Nodes, limited.Jobs, limited.Events = slices.Clone(t.Nodes), slices.Clone(t.Jobs), slices.Clone(t.Events)
-	for i := range limited.Nodes {
-		limited.Nodes[i] = with(limited.Nodes[i])
-	}
-	for i, event := range limited.Events {
-		if n, ok := event.(engine.NodeSet); ok {
-			limited.Events[i] = with(n)
-		}
-	}
+	limited := t.withResources(func(devices int) []engine.Resource {
+		return []engine.Resource{{Name: useResource, Amount: int64(part * float64(api.WholeDevice) * float64(devices))}}
+	})
 	var service api.Milli
 	if of.Duty != nil {
 		service = of.Duty.Mean()
@@ -162,5 +151,5 @@ func (t *Trace) LimitUse(part float64, of *Sharing) *Trace {
 		}
 		j.Resources = append(slices.Clone(j.Resources), engine.Resource{Name: useResource, Amount: int64(use) * int64(j.Devices)})
 	}
-	return &limited
+	return limited
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -56,6 +58,25 @@ func (j *Job) Wants() int64 {
 }
 
 // Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there
+// withResources is a copy of a trace in which nodes, also those that come later, have further resources, by how many devices they have. Its jobs may be changed.
+func (t *Trace) withResources(of func(devices int) []engine.Resource) *Trace {
+	with := func(n engine.NodeSet) engine.NodeSet {
+		n.Resources = append(slices.Clone(n.Resources), of(len(n.Devices))...)
+		return n
+	}
+	out := *t
+	out.Nodes, out.Jobs, out.Events = slices.Clone(t.Nodes), slices.Clone(t.Jobs), slices.Clone(t.Events)
+	for i := range out.Nodes {
+		out.Nodes[i] = with(out.Nodes[i])
+	}
+	for i, event := range out.Events {
+		if n, ok := event.(engine.NodeSet); ok {
+			out.Events[i] = with(n)
+		}
+	}
+	return &out
+}
+
 // from the beginning, and those that go as if they stayed.
 func (t *Trace) Capacity() int64 {
 	devices := map[string]int{}
