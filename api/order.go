@@ -10,7 +10,7 @@ const orderAdvice = "write words joined by +: fair, priority or priority:1h, ser
 //	fair        among the queues under it the one furthest below its fair share goes first, quotas before all
 //	priority    a higher priority goes first, whatever came when
 //	priority:1h each step of priority goes before what came up to an hour earlier
-//	served:1m   what had the least device time goes first, in levels: up to 1m, up to 2m, up to 4m, …; it takes the place of what had more
+//	served:1m   what was served least goes first, in levels of whole devices held: up to 1m, up to 2m, up to 4m, …; it takes the place of what had more
 //	shortest:2  what is predicted to run shorter goes before what came up to twice the difference earlier
 //	fifo        nothing more: who came first
 func ParseOrder(text string) (order QueueOrder, shortestFirst Milli, err error) {

@@ -315,8 +315,8 @@ type QueueOrder struct {
 	// PriorityWorth, 0 to 30 days, has priorities age: each step of priority goes before what came up to so much earlier, and nothing is
 	// preempted for it. 0: a higher priority goes first, whatever came when.
 	PriorityWorth Duration `json:"priorityWorth,omitempty"`
-	// Served, 1 s to 30 days, has work of one priority take turns by what it was served so far: device time, the time for which it ran weighed by its
-	// compute floors. Work that was served less than Served is on the first level, and each level is twice as long as the one before; who is on
+	// Served, 1 s to 30 days, has work of one priority take turns by what it was served so far: as device-hours are counted, the time for which it ran
+	// weighed by its compute floors. Work that was served less than Served is on the first level, and each level is twice as long as the one before; who is on
 	// a lower one goes first, and preempts preemptible work of its queue that is on a higher one. 0: what it was served does not count.
 	Served Duration `json:"served,omitempty"`
 }

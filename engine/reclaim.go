@@ -12,7 +12,7 @@ import (
 // Codes of evictions for the sake of another workload.
 const (
 	EvictReclaim = "reclaim" // by which a queue takes back what it is guaranteed
-	EvictPreempt = "preempt" // by which work of a higher priority in the same queue goes first
+	EvictPreempt = "preempt" // by which work of a higher priority in the same queue, or that was served less, goes first
 )
 
 // restart is what starting again is taken to cost where nothing is said of that, in µs of running.
@@ -35,7 +35,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.levels() == 0 && !p.someEnd() {
+	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.firstLevel() == 0 && !p.someEnd() {
 		return
 	}
 	t := trial{pass: p, w: w}

@@ -8,8 +8,8 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 )
 
-// Where the order of a queue counts service (QueueOrder.Served), its work is on levels by what it was served so far: device time, that is the time for which
-// it ran weighed by the compute floors that it holds. Who is on a lower level goes first, and preempts preemptible work that is on a
+// Where the order of a queue counts service (QueueOrder.Served), its work is on levels by what it was served so far: as device-hours are counted, the time for
+// which it ran weighed by the compute floors that it holds. Who is on a lower level goes first, and preempts preemptible work that is on a
 // higher one. Each level is twice as long as the one before, so what takes turns changes places ever more seldom. It is least attained service
 // in discrete levels (Gu et al., Tiresias, NSDI'19), without knowing how long anything runs.
 
@@ -17,8 +17,8 @@ import (
 // integer.
 const lastLevel = 20
 
-// levels is how long the first level of a queue's work is, in µs of a whole device; 0: service does not count in its line.
-func (w *workload) levels() Time { return Time(w.queue.Ruler().Order().Served / 1000) }
+// firstLevel is how much service the first level is of, in µs of a whole device; 0: service does not count in its line.
+func (w *workload) firstLevel() Time { return Time(w.queue.Ruler().Order().Served / 1000) }
 
 // setServed takes in what a host says that a workload was served before.
 func (w *workload) setServed(had Time) error {
@@ -67,7 +67,7 @@ func scaled(a, b, c uint64) uint64 {
 func (e *Engine) levelOf(w *workload) int8 { return w.levelAt(e.now) }
 
 func (w *workload) levelAt(now Time) int8 {
-	first := w.levels()
+	first := w.firstLevel()
 	if first == 0 {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (w *workload) levelAt(now Time) int8 {
 
 // rises is when a workload that runs comes to the next level: Never where service does not count, or far from now.
 func (e *Engine) rises(w *workload) Time {
-	first := uint64(w.levels())
+	first := uint64(w.firstLevel())
 	if first == 0 || w.tasks == nil || w.base != nil || !w.Preemptible {
 		return Never
 	}
@@ -92,7 +92,7 @@ func (e *Engine) rises(w *workload) Time {
 	return after(w.tasks[0].since, Time(min(ran, uint64(maxPast))))
 }
 
-// noteRise has the engine look again when a workload that was just placed comes to its next level.
+// noteRise has the engine look again when a workload comes to its next level, that was just placed or whose floors changed.
 func (e *Engine) noteRise(w *workload) { e.rise = min(e.rise, e.rises(w)) }
 
 // findRise works out when the next of all that run comes to another level, and says whether one has since it was looked last.
@@ -123,11 +123,11 @@ func (e *Engine) whyPreempted(pl *plan, v *workload) string {
 		return fmt.Sprintf("workload %s of priority %d in its queue %s goes before it, of priority %d (plan %d)", w.ID, w.Priority, w.queue.Name, v.Priority, pl.id)
 	}
 	return fmt.Sprintf("workload %s in its queue %s had %s of a device so far, and goes before it, which had %s (plan %d)",
-		w.ID, w.queue.Name, deviceTime(e.served(w)), deviceTime(e.served(v)), pl.id)
+		w.ID, w.queue.Name, serviceText(e.served(w)), serviceText(e.served(v)), pl.id)
 }
 
-// deviceTime is an amount of service for people, to the second.
-func deviceTime(t Time) string {
+// serviceText is an amount of service for people, to the second.
+func serviceText(t Time) string {
 	const second = 1_000_000 // µs
 	seconds := min((t+second/2)/second, math.MaxInt64/1_000_000_000)
 	return api.Duration(seconds * 1_000_000_000).String() // which is in ns

@@ -35,12 +35,12 @@ func (t *trial) open(candidates []*workload) (open []*workload, guarded Time) {
 	return candidates, guarded
 }
 
-// never is before all times.
-const never = -Never
+// longAgo is before all times.
+const longAgo = -Never
 
 // guardedUntil is when what stays of a workload has run for as long as its queue says before it is evicted for others.
 func (w *workload) guardedUntil() Time {
-	until := never
+	until := longAgo
 	least := Time(w.queue.MinRun())
 	if least == 0 || w.base != nil {
 		return until

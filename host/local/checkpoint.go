@@ -21,11 +21,11 @@ func (h *Host) Checkpoint(ctx context.Context, who server.Caller, name string) (
 			return refuse(api.CodeConflict, "%s does not run (%s): say so when it has saved something while it runs", w.now.Spec.Name, w.now.Status.Phase)
 		}
 		uid = w.now.UID
-		w.now.Status.Checkpoint = new(h.Now().UTC())
-		h.touch(w)
 		if rejected := h.step(engine.Checkpoint{At: h.time(), ID: w.gang()}); rejected != nil {
 			return refuse(codeOf(rejected.Code), "%s", rejected.Reason)
 		}
+		w.now.Status.Checkpoint = new(h.Now().UTC())
+		h.touch(w)
 		return nil
 	})
 	if err != nil {

@@ -371,7 +371,7 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 	}
 }
 
-// served is the device time that the compute floors of a workload, and of those that it was before, had until now.
+// served is what a workload, and those that it was before, were served until now: time weighed by compute floors.
 func (h *Host) served(w *work) time.Duration {
 	if w.now.Status.Started == nil {
 		return w.keep.Served

@@ -61,7 +61,7 @@ type keep struct {
 	// How often in a row it was evicted for memory of others' floors, as those before it of its name, and when it may be started again.
 	Reclaimed int        `json:"reclaimed,omitempty"`
 	Again     *time.Time `json:"again,omitempty"`
-	// The device time that its compute floors had in the runs before this one, from which it was evicted and put back into the line.
+	// What it was served in the runs before this one, from which it was evicted and put back into the line: time weighed by compute floors.
 	Served time.Duration `json:"served,omitempty"`
 }
 
