@@ -70,9 +70,12 @@ type WorkloadSpec struct {
 	Share     Share       `json:"share"`
 	Devices   int         `json:"devices,omitempty"` // distinct devices, each with Share; default 1
 	// Replicas is how many processes of it run, each with Share on Devices, and between what bounds it grows and shrinks.
-	Replicas  Replicas `json:"replicas,omitzero"`
-	Model     string   `json:"model,omitempty"`     // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
-	TimeLimit Duration `json:"timeLimit,omitempty"` // of running time; 0: none
+	Replicas Replicas `json:"replicas,omitzero"`
+	Model    string   `json:"model,omitempty"` // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
+	// MinCapability and MinBandwidth (of memory, GB/s) are what its devices must have at the least; 0: any do. One of which it is not known does not.
+	MinCapability Capability `json:"minCapability,omitempty"`
+	MinBandwidth  int32      `json:"minBandwidth,omitempty"`
+	TimeLimit     Duration   `json:"timeLimit,omitempty"` // of running time; 0: none
 	// RestartTime is what it takes from its start until it goes on where it was; 0: not known, taken to be a minute. What would be lost by evicting it counts that.
 	RestartTime Duration          `json:"restartTime,omitempty"`
 	CPU         Milli             `json:"cpu,omitempty"` // limit in thousandths of a core; 0: none
@@ -227,9 +230,11 @@ type Device struct {
 	HealthReason string       `json:"healthReason,omitempty"`
 	Grants       []Usage      `json:"grants"`
 	Unenforced   []Process    `json:"unenforced,omitempty"`
-	Unseen       Unseen       `json:"unseen,omitempty"` // what the driver does not tell of its processes; empty: nothing
-	Stopped      uint64       `json:"stopped"`          // processes that were ended there because no share held them, since the server started
-	MemoryDoubts uint64       `json:"memoryDoubts"`     // times that a share held more memory there than it may, likewise
+	Unseen       Unseen       `json:"unseen,omitempty"`     // what the driver does not tell of its processes; empty: nothing
+	Capability   Capability   `json:"capability,omitempty"` // its compute capability; 0: not known
+	Bandwidth    int32        `json:"bandwidth,omitempty"`  // of its memory, GB/s; 0: not known
+	Stopped      uint64       `json:"stopped"`              // processes that were ended there because no share held them, since the server started
+	MemoryDoubts uint64       `json:"memoryDoubts"`         // times that a share held more memory there than it may, likewise
 }
 
 // Process is a process found on a device that no share covers.

@@ -161,6 +161,12 @@ func (s WorkloadSpec) Validate() error {
 	case len(s.Model) > MaxModelLength || !printable(s.Model):
 		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
 	}
+	switch {
+	case s.MinCapability < 0 || s.MinCapability > 999:
+		return Invalid("a compute capability of %s cannot be asked for; give for example 8.0, or leave it out for any", s.MinCapability)
+	case s.MinBandwidth < 0 || s.MinBandwidth > MaxBandwidth:
+		return Invalid("a memory bandwidth of at least %d GB/s cannot be asked for; give 1 to %d, or leave it out for any", s.MinBandwidth, MaxBandwidth)
+	}
 	if err := s.validReplicas(); err != nil {
 		return err
 	}

@@ -215,7 +215,7 @@ func TestNothingThere(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	f := newFakeServer(t)
 	f.why = api.Why{Phase: api.Waiting, Place: 1, Message: "no device has 0.50 of its compute free"}
-	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 " +
+	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 --min-capability 8.0 --min-bandwidth 900 " +
 		"--queue vision --class batch --priority 7 --weight 3 -- ./job --gpu mine -o json")...)
 	if got.exit != (Exit{}) || got.out != "night waits, 1st in line: no device has 0.50 of its compute free\n" {
 		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
@@ -226,7 +226,7 @@ func TestSubmit(t *testing.T) {
 	}
 	spec := f.works[0].Spec
 	want := api.WorkloadSpec{
-		Name: "night", Queue: "vision", Class: api.Batch, Priority: 7, Devices: 2, Model: "H200",
+		Name: "night", Queue: "vision", Class: api.Batch, Priority: 7, Devices: 2, Model: "H200", MinCapability: 80, MinBandwidth: 900,
 		Share: api.Share{
 			Compute: api.Compute{Floor: 500, Ceiling: 1000}, Weight: 3,
 			Memory: api.Memory{Floor: api.Amount{Bytes: 4 * gib}, Ceiling: api.Amount{Bytes: 8 * gib}},

@@ -66,6 +66,7 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 		out.add("Replicas", replicasOf(work))
 	}
 	out.add("Model", spec.Model)
+	out.add("At least", leastText(spec))
 	out.add("Limits", limits(spec))
 	if spec.RestartTime > 0 {
 		out.add("Restart time", age(time.Duration(spec.RestartTime)))
@@ -255,4 +256,16 @@ func sortedEnv(env map[string]string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// leastText is what a workload wants its devices to have at the least; empty: nothing.
+func leastText(spec api.WorkloadSpec) string {
+	var least []string
+	if spec.MinCapability > 0 {
+		least = append(least, "compute capability "+spec.MinCapability.String())
+	}
+	if spec.MinBandwidth > 0 {
+		least = append(least, fmt.Sprintf("%d GB/s of memory bandwidth", spec.MinBandwidth))
+	}
+	return strings.Join(least, " and ")
 }

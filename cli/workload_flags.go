@@ -20,6 +20,8 @@ type workloadFlags struct {
 	gpu, memory, timeLimit, cpu, hostMemory string
 	restartTime                             string
 	name, model, queue, class               string
+	capability                              string
+	bandwidth                               int32
 	devices                                 int
 	replicas                                string
 	weight                                  int32
@@ -37,6 +39,8 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	defineShare(flags, &f.gpu, &f.memory, &f.weight)
 	flags.IntVar(&f.devices, "devices", 1, "how many devices, each with this share")
 	flags.StringVar(&f.model, "model", "", "only devices of this model: a name that aliquot devices prints, or a part that fits one alone")
+	flags.StringVar(&f.capability, "min-capability", "", "only devices with this compute capability or a higher one, 8.0; see aliquot devices -o json")
+	flags.Int32Var(&f.bandwidth, "min-bandwidth", 0, "only devices whose memory has a bandwidth of so many GB/s or more, where that is known")
 	flags.StringVar(&f.name, "name", "", "a name; one is made up without it")
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
@@ -85,7 +89,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), Devices: f.devices, Model: f.model,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), Devices: f.devices, Model: f.model, MinBandwidth: f.bandwidth,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
@@ -99,6 +103,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		{"--gpu", f.gpu, &out.Share.Compute},
 		{"--mem", f.memory, &out.Share.Memory},
 		{"--replicas", f.replicas, &out.Replicas},
+		{"--min-capability", f.capability, &out.MinCapability},
 		{"--time-limit", f.timeLimit, &out.TimeLimit},
 		{"--restart-time", f.restartTime, &out.RestartTime},
 		{"--host-memory", f.hostMemory, &out.Memory},
@@ -139,6 +144,7 @@ func (f *workloadFlags) empty() error {
 		{"mem", f.memory, "4Gi, or leave it out for the same part as the compute floor"},
 		{"replicas", f.replicas, "4 or 2..8, or leave it out for one"},
 		{"model", f.model, "a model that `aliquot devices` names, or leave it out for any"},
+		{"min-capability", f.capability, "8.0, or leave it out for any"},
 		{"name", f.name, "night, or leave it out to have one made up"},
 		{"queue", f.queue, "one that `aliquot queue list` names, or leave it out for " + api.DefaultQueue},
 		{"on-reclaim", f.onReclaim, "stop, or leave it out for memory that is never taken back"},
@@ -169,6 +175,8 @@ func (f *workloadFlags) nothing(spec api.WorkloadSpec) error {
 		return usagef("--time-limit %s: a program without any time does nothing: give for example 2h30m, or leave it out for no limit", f.timeLimit)
 	case f.given("host-memory") && spec.Memory == 0:
 		return usagef("--host-memory %s: a program without any memory does not run: give for example 8Gi, or leave it out for no limit", f.hostMemory)
+	case f.given("min-bandwidth") && f.bandwidth <= 0:
+		return usagef("--min-bandwidth %d: every device has that: give for example 900, or leave it out for any", f.bandwidth)
 	case f.given("weight") && f.weight <= 0:
 		return noWeight(f.weight)
 	}

@@ -83,27 +83,28 @@ type QueueGone struct {
 // Workload is what the engine knows of a submission. Tasks start all or none. With a Max above that it is elastic: while nobody who waits could use
 // it, it gets further replicas one by one, each with a Place and a task of its own, and they are ended before anything else is for another.
 type Workload struct {
-	ID          string     `json:"id"`             // never used again
-	User        string     `json:"user,omitempty"` // whose it is; predictions go by it
-	Name        string     `json:"name,omitempty"` // what its user calls it; predictions go by it, work of one name being alike
-	Queue       string     `json:"queue"`
-	Class       api.Class  `json:"class"`
-	Priority    int32      `json:"priority"`
-	Preemptible bool       `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
-	Requeue     bool       `json:"requeue,omitempty"`     // its host submits it again once it was evicted, so that it may be moved
-	Patient     bool       `json:"patient,omitempty"`     // nobody is evicted for it, and so it holds nobody back: it starts when it fits
-	Tasks       int        `json:"tasks"`                 // ≥ 1
-	Max         int        `json:"max,omitempty"`         // replicas in all, at least Tasks; 0: Tasks
-	Devices     int        `json:"devices"`               // per task, distinct, on one node; ≥ 1
-	Share       api.Share  `json:"share"`                 // of each device
-	Model       string     `json:"model,omitempty"`
-	Resources   []Resource `json:"resources,omitempty"`   // of the node, per task
-	Same        string     `json:"same,omitempty"`        // level of the topology: all tasks and replicas are within one domain of it
-	Prefer      string     `json:"prefer,omitempty"`      // level: they are where that can be, as far as they start together
-	Feasibility string     `json:"feasibility,omitempty"` // class; empty: every node
-	TimeLimit   Time       `json:"timeLimit,omitempty"`   // µs of running; 0: not known
-	Restart     Time       `json:"restart,omitempty"`     // µs that it takes from its start until it goes on where it was; 0: a minute
-	Roles       []Role     `json:"roles,omitempty"`       // further tasks, that ask for something else
+	ID          string      `json:"id"`             // never used again
+	User        string      `json:"user,omitempty"` // whose it is; predictions go by it
+	Name        string      `json:"name,omitempty"` // what its user calls it; predictions go by it, work of one name being alike
+	Queue       string      `json:"queue"`
+	Class       api.Class   `json:"class"`
+	Priority    int32       `json:"priority"`
+	Preemptible bool        `json:"preemptible,omitempty"` // may hold more than quotas, and is evicted when others want theirs
+	Requeue     bool        `json:"requeue,omitempty"`     // its host submits it again once it was evicted, so that it may be moved
+	Patient     bool        `json:"patient,omitempty"`     // nobody is evicted for it, and so it holds nobody back: it starts when it fits
+	Tasks       int         `json:"tasks"`                 // ≥ 1
+	Max         int         `json:"max,omitempty"`         // replicas in all, at least Tasks; 0: Tasks
+	Devices     int         `json:"devices"`               // per task, distinct, on one node; ≥ 1
+	Share       api.Share   `json:"share"`                 // of each device
+	Model       string      `json:"model,omitempty"`
+	Least       fleet.Least `json:"least,omitzero"`        // what its devices must be able to do; of each role's, too
+	Resources   []Resource  `json:"resources,omitempty"`   // of the node, per task
+	Same        string      `json:"same,omitempty"`        // level of the topology: all tasks and replicas are within one domain of it
+	Prefer      string      `json:"prefer,omitempty"`      // level: they are where that can be, as far as they start together
+	Feasibility string      `json:"feasibility,omitempty"` // class; empty: every node
+	TimeLimit   Time        `json:"timeLimit,omitempty"`   // µs of running; 0: not known
+	Restart     Time        `json:"restart,omitempty"`     // µs that it takes from its start until it goes on where it was; 0: a minute
+	Roles       []Role      `json:"roles,omitempty"`       // further tasks, that ask for something else
 }
 
 // Submit adds a workload.

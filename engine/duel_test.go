@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // duel is an engine beside one that looks at everything each time.
@@ -105,14 +106,14 @@ func (d *duel) reclaimEvent() Event {
 	case kind == 6:
 		owner := g.submit()
 		w := &owner.Workload
-		w.Queue, w.Feasibility, w.Model, w.Resources = g.pick("owner", "org", "team"), "", "", nil
+		w.Queue, w.Feasibility, w.Model, w.Least, w.Resources = g.pick("owner", "org", "team"), "", "", fleet.Least{}, nil
 		w.Share = api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
 		w.Tasks, w.Devices, w.Max = g.int("tasks", 1, 2), g.int("devices", 1, 2), 0
 		return owner
 	}
 	guest := g.submit()
 	w := &guest.Workload
-	w.Queue, w.Feasibility, w.Model, w.Resources, w.Preemptible = g.pick("guest", "other", "default", "team", "other"), "", "", nil, g.int("firm", 0, 7) > 0
+	w.Queue, w.Feasibility, w.Model, w.Least, w.Resources, w.Preemptible = g.pick("guest", "other", "default", "team", "other"), "", "", fleet.Least{}, nil, g.int("firm", 0, 7) > 0
 	w.Share = api.Share{Compute: api.Compute{Floor: api.Milli(g.int("half", 1, 2)) * 500, Ceiling: 1000}}
 	w.Tasks, w.Devices = 1+g.int("gang", 0, 4)/4, 1
 	if w.Max = 0; g.int("elastic", 0, 1) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
@@ -96,6 +97,9 @@ func PredictedBy(w *Workload) predict.Work {
 	}
 	if w.Model != "" {
 		shape += " " + w.Model
+	}
+	if w.Least != (fleet.Least{}) {
+		shape += " " + w.Least.String()
 	}
 	for i := range w.Roles {
 		shape += " + " + PredictedBy(new(w.as(&w.Roles[i]))).Shape

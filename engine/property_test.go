@@ -48,9 +48,20 @@ func (g *generator) node() NodeSet {
 			model, size = []string{"big", "small", "big"}[i], []api.Bytes{8 * gi, 4 * gi, 8 * gi}[i]
 		}
 		ev.Devices = append(ev.Devices, Device{UUID: fmt.Sprintf("%s-%d", name, i), Index: i, Model: model, Memory: size, Health: api.Healthy, Link: fmt.Sprint(i / 2), NUMA: name[:1]})
-		ev.Devices[i].Traits = fleet.Traits{Capability: 80, Bandwidth: 900, Cost: int32(size / gi), Idle: 20, Peak: 300}
+		ev.Devices[i].Traits = fleet.Traits{Capability: map[string]int32{"big": 90, "small": 75}[model], Bandwidth: int32(300 * (i + 1)), Cost: int32(size / gi), Idle: 20, Peak: 300}
 	}
 	return ev
+}
+
+// least is now and then what only some of the devices have.
+func (g *generator) least() (l fleet.Least) {
+	switch g.int("least", 0, 9) {
+	case 1:
+		l.Capability = 80
+	case 2:
+		l.Bandwidth = 600
+	}
+	return l
 }
 
 func (g *generator) share() api.Share {
@@ -75,7 +86,7 @@ func (g *generator) submit() Submit {
 	w := Workload{
 		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team", "other"), Class: api.Class(g.pick("work", string(api.Training), string(api.Inference), string(api.Batch))),
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
-		Model: g.pick("model", "", "", "big", "small"), Feasibility: g.pick("class", "", "", "zone"),
+		Model: g.pick("model", "", "", "big", "small"), Least: g.least(), Feasibility: g.pick("class", "", "", "zone"),
 		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
 		User: g.pick("user", "", "ann", "bob"), Restart: Time(g.int("restart", 0, 3)/2) * 20 * second, Patient: g.int("patient", 0, 7) == 0,
 	}

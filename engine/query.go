@@ -181,8 +181,8 @@ func (e *Engine) Check(w Workload) error {
 func (e *Engine) checkOne(w Workload) error {
 	var models []string
 	most := struct {
-		devices, model, memory, serving int
-		largest                         api.Bytes
+		devices, model, least, memory, serving int
+		largest                                api.Bytes
 	}{}
 	for n := range e.fleet.Nodes {
 		serving := 0
@@ -199,6 +199,10 @@ func (e *Engine) checkOne(w Workload) error {
 				continue
 			}
 			most.model++
+			if !w.Least.Met(dev.Traits) {
+				continue
+			}
+			most.least++
 			most.largest = max(most.largest, dev.Memory)
 			if w.Share.Memory.Floor.Of(dev.Memory) <= dev.Memory {
 				most.memory++
@@ -219,6 +223,8 @@ func (e *Engine) checkOne(w Workload) error {
 	case most.model == 0:
 		slices.Sort(models)
 		return fmt.Errorf("workload %s wants a device of model %s and there is none: ask for one of the models there are (%s), or for any", w.ID, w.Model, strings.Join(models, ", "))
+	case most.least == 0:
+		return fmt.Errorf("workload %s wants a %s with %s, and none is known to have it: ask for less, or for a device by its model", w.ID, kind, w.Least)
 	case most.memory == 0:
 		return fmt.Errorf("workload %s wants a memory floor of %s and no %s has more than %s: ask for less memory", w.ID, w.Share.Memory.Floor, kind, most.largest)
 	case most.serving == 0:
@@ -314,7 +320,7 @@ func (e *Engine) checkNodes(w *Workload) error {
 // requestOf is the request of a workload, made without interning a name: a query leaves no trace.
 func (e *Engine) requestOf(w *Workload) place.Request {
 	request := place.Request{
-		Compute: w.Share.Compute.Floor, Memory: w.Share.Memory.Floor, Model: w.Model, Devices: w.Devices, Tasks: w.Tasks, Same: w.Same, Prefer: w.Prefer,
+		Compute: w.Share.Compute.Floor, Memory: w.Share.Memory.Floor, Model: w.Model, Least: w.Least, Devices: w.Devices, Tasks: w.Tasks, Same: w.Same, Prefer: w.Prefer,
 	}
 	for _, r := range w.Resources {
 		id, ok := e.fleet.LookupResource(r.Name)

@@ -119,7 +119,7 @@ func (e *Engine) addRoles(s *shape, w *Workload) {
 		r := &w.Roles[i]
 		amounts := e.amountsOf(r.Resources)
 		s.Roles = append(s.Roles, place.Request{
-			Compute: r.Share.Compute.Floor, Memory: r.Share.Memory.Floor, Bound: r.Share.Memory.Bound(), Model: r.Model,
+			Compute: r.Share.Compute.Floor, Memory: r.Share.Memory.Floor, Bound: r.Share.Memory.Bound(), Model: r.Model, Least: w.Least,
 			Class: e.fleet.Class(w.feasibilityOf(r)), Devices: r.Devices, Tasks: r.Tasks, Resources: amounts, Fence: s.Fence,
 		})
 	}

@@ -29,7 +29,7 @@ import (
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
 //	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [max=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [restart=TIME] [cpu=N] [class=C] [preempt=yes]
-//	      [user=U] [name=N] [of=CLASS (training)] [requeue=yes] [patient=yes] [was=ID] [same=LEVEL] [prefer=LEVEL]
+//	      [user=U] [name=N] [of=CLASS (training)] [requeue=yes] [patient=yes] [was=ID] [same=LEVEL] [prefer=LEVEL] [capability=N] [bandwidth=N]
 //	      and its roles one a line of input: role NAME [tasks=N] [gpu=SHARE] [mem=SHARE] [weight=N] [devices=N] [model=M] [cpu=N] [class=C]
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
@@ -494,7 +494,7 @@ func (a args) workload() Workload {
 		Tasks: a.number("tasks", "1"), Max: a.number("max", "0"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
 		TimeLimit: Time(a.duration(a.text("limit", "0"))), Restart: Time(a.duration(a.text("restart", "0"))), Preemptible: a.text("preempt", "") == "yes", Requeue: a.text("requeue", "") == "yes", Patient: a.text("patient", "") == "yes",
-		Same: a.text("same", ""), Prefer: a.text("prefer", ""),
+		Same: a.text("same", ""), Prefer: a.text("prefer", ""), Least: fleet.Least{Capability: int32(a.number("capability", "0")), Bandwidth: int32(a.number("bandwidth", "0"))},
 	}
 	if m := a.text("mem", ""); m != "" {
 		w.Share.Memory = parsed(a, api.ParseMemory, m)

@@ -13,6 +13,7 @@ type shapeKey struct {
 	compute        api.Milli
 	memory, bound  api.Amount
 	model          string
+	least          fleet.Least
 	class          fleet.ClassID
 	devices, tasks int
 	resources      string
@@ -52,11 +53,11 @@ func (s *shape) nothing() bool {
 // shapeOf finds or makes the shape of a workload and counts it as used.
 func (e *Engine) shapeOf(w *Workload) *shape {
 	resources := e.resourcesKey(w.Resources)
-	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, resources, e.sideOf(w), w.Same, w.Prefer, e.rolesKey(w)}
+	k := shapeKey{w.Share.Compute.Floor, w.Share.Memory.Floor, w.Share.Memory.Bound(), w.Model, w.Least, e.fleet.Class(w.Feasibility), w.Devices, w.Tasks, resources, e.sideOf(w), w.Same, w.Prefer, e.rolesKey(w)}
 	s, ok := e.shapes[k]
 	if !ok {
 		s = &shape{Request: place.Request{
-			Compute: k.compute, Memory: k.memory, Bound: k.bound, Model: k.model, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: e.amountsOf(w.Resources), Same: k.same, Prefer: k.prefer,
+			Compute: k.compute, Memory: k.memory, Bound: k.bound, Model: k.model, Least: k.least, Class: k.class, Devices: k.devices, Tasks: k.tasks, Resources: e.amountsOf(w.Resources), Same: k.same, Prefer: k.prefer,
 		}}
 		s.side = k.side
 		s.Fence, s.roles = e.fence(k.side), k.roles
@@ -96,5 +97,5 @@ func (s *shape) key() shapeKey {
 	for _, a := range s.Resources {
 		key = appendAmount(key, a)
 	}
-	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Class, s.Devices, s.Tasks, string(key), s.side, s.Same, s.Prefer, s.roles}
+	return shapeKey{s.Compute, s.Memory, s.Bound, s.Model, s.Least, s.Class, s.Devices, s.Tasks, string(key), s.side, s.Same, s.Prefer, s.roles}
 }

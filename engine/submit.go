@@ -45,6 +45,9 @@ func validate(w *Workload) error {
 			return fmt.Errorf("workload %s names resource %s twice: give one amount", w.ID, r.Name)
 		}
 	}
+	if err := w.Least.Check(); err != nil {
+		return fmt.Errorf("workload %s: %w", w.ID, err)
+	}
 	if err := validShare(w.Share); err != nil {
 		return fmt.Errorf("workload %s: %w", w.ID, err)
 	}

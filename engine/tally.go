@@ -10,6 +10,7 @@ type ruling int8
 
 const (
 	byModel ruling = iota
+	byLeast
 	bySize
 	byPool
 	byBar
@@ -123,6 +124,8 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 	switch {
 	case s.Model != "" && e.fleet.ModelOf(d) != s.Model:
 		return byModel
+	case !s.Least.Met(e.fleet.TraitsOf(d)):
+		return byLeast
 	case !s.Suits(e.fleet.Memory(d)):
 		return bySize
 	case s.Fence != nil && s.Fence.Bars(d):

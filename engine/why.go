@@ -28,10 +28,11 @@ const (
 
 // Codes of the counts in Why: why a device does not take the workload now.
 const (
-	CountModel    = "model"     // of another model
-	CountSmall    = "too_small" // has less memory than the floor, or so much that the floor is over the ceiling there
-	CountPool     = "pool"      // it is of a pool for work of other classes
-	CountBarred   = "barred"    // its node is not for this workload
+	CountModel    = "model"      // of another model
+	CountLeast    = "too_little" // can do less than is asked for, or it is not known to
+	CountSmall    = "too_small"  // has less memory than the floor, or so much that the floor is over the ceiling there
+	CountPool     = "pool"       // it is of a pool for work of other classes
+	CountBarred   = "barred"     // its node is not for this workload
 	CountRefused  = "node_refused"
 	CountDraining = "draining"
 	CountDown     = "down"
@@ -376,6 +377,7 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 	}
 	for r, count := range [rulings]api.WhyCount{
 		byModel:    {Code: CountModel, Message: "another model than " + asks.Model},
+		byLeast:    {Code: CountLeast, Message: "not known to have " + asks.Least.String()},
 		bySize:     {Code: CountSmall, Message: unsuited(asks.Share.Memory)},
 		byPool:     {Code: CountPool, Message: "of a pool that is not for class " + string(w.Class)},
 		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},

@@ -190,6 +190,12 @@ func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
 // ModelOf is a device's model.
 func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
 
+// Is says that a device is of a model (empty: any) and can do so much.
+func (f *Fleet) Is(d DeviceID, model string, least Least) bool {
+	dev := &f.devices[d]
+	return (model == "" || dev.Model == model) && least.Met(dev.Traits)
+}
+
 // TraitsOf is what a device can do, costs and draws.
 func (f *Fleet) TraitsOf(d DeviceID) Traits { return f.devices[d].Traits }
 

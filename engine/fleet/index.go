@@ -182,10 +182,10 @@ type Need struct {
 	Memory api.Bytes
 }
 
-// Needs appends what a floor of memory means for each group of the model wanted (empty: any), without those that are too small.
-func (f *Fleet) Needs(to []Need, model string, floor api.Amount) []Need {
+// Needs appends what a floor of memory means for each group of the model wanted (empty: any), without those that can do too little or are too small.
+func (f *Fleet) Needs(to []Need, model string, least Least, floor api.Amount) []Need {
 	for i, g := range f.groups {
-		if model != "" && g.model != model {
+		if model != "" && g.model != model || !least.Met(g.traits) {
 			continue
 		}
 		if m := floor.Of(g.memory); m <= g.memory {

@@ -55,3 +55,32 @@ func (f *Fleet) labelOf(name string) int32 {
 	}
 	return id
 }
+
+// Least is what a device must be able to do at the least. What is 0 is not asked for; a device of which it is not known does not do.
+type Least struct {
+	Capability int32 `json:"capability,omitempty"` // as Traits have it
+	Bandwidth  int32 `json:"bandwidth,omitempty"`
+}
+
+// Met says that a device can do so much.
+func (l Least) Met(t Traits) bool { return t.Capability >= l.Capability && t.Bandwidth >= l.Bandwidth }
+
+// String is what is asked for, in words.
+func (l Least) String() string {
+	capability, bandwidth := fmt.Sprintf("compute capability %d.%d", l.Capability/10, l.Capability%10), fmt.Sprintf("%d GB/s of memory bandwidth", l.Bandwidth)
+	switch {
+	case l.Bandwidth == 0:
+		return capability
+	case l.Capability == 0:
+		return bandwidth
+	}
+	return capability + " and " + bandwidth
+}
+
+// Check says what is wrong with it.
+func (l Least) Check() error {
+	if l.Capability < 0 || l.Bandwidth < 0 || l.Capability > maxTrait || l.Bandwidth > maxTrait {
+		return fmt.Errorf("a compute capability of %d and a bandwidth of %d GB/s at the least cannot be asked for: give each from 0, which asks for nothing, to %d", l.Capability, l.Bandwidth, maxTrait)
+	}
+	return nil
+}

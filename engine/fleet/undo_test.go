@@ -42,7 +42,7 @@ func dump(f *Fleet) string {
 	}
 	for _, whole := range []bool{false, true} {
 		for _, compute := range []api.Milli{0, 1, 500, 1000} {
-			f.Walk(f.Needs(nil, "", api.Amount{}), compute, whole, func(d DeviceID) bool {
+			f.Walk(f.Needs(nil, "", Least{}, api.Amount{}), compute, whole, func(d DeviceID) bool {
 				fmt.Fprintf(&b, "%s ", f.Device(d).UUID)
 				return true
 			})
@@ -134,7 +134,7 @@ func TestOrderOfNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := ""
-			f.Walk(f.Needs(nil, "m", api.Amount{}), 1, false, func(d DeviceID) bool {
+			f.Walk(f.Needs(nil, "m", Least{}, api.Amount{}), 1, false, func(d DeviceID) bool {
 				if uuid := f.Device(d).UUID; uuid <= last {
 					t.Fatalf("%s comes after %s", uuid, last)
 				} else {

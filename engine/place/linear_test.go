@@ -289,7 +289,7 @@ func TestFastIsLinear(t *testing.T) {
 			}
 			r := rapid.SampledFrom(requests).Draw(t, "request")
 			p.Saw(r)
-			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
+			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Least: r.Least, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
 			want, ok := linear(f, &policy, p.Seen(), &bare)
 			got, found := p.Place(r)
 			if ok != found || found && (want.Node != got[0].Node || !slices.Equal(want.Devices, got[0].Devices)) {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // part is what a request asks of each device: what is left of it beside the amounts of the node's resources. Kinds that ask the same
@@ -15,6 +16,7 @@ type part struct {
 	anywhere bool  // any device with the compute serves
 	light    bool  // it wants no memory
 	model    string
+	can      fleet.Least
 	of       api.Amount // memory
 	fence    *Fence
 	groups   []ofGroup // what that means for devices, by their group
@@ -26,6 +28,7 @@ type partKey struct {
 	busy    api.Milli
 	memory  api.Amount
 	model   string
+	least   fleet.Least
 	fenced  bool
 	fence   string
 }
@@ -38,7 +41,7 @@ type ofGroup struct {
 
 // partOf finds or makes the part of a request.
 func (s *scored) partOf(r *Request) *part {
-	key := partKey{compute: r.Compute, busy: r.Busy, memory: r.Memory, model: r.Model}
+	key := partKey{compute: r.Compute, busy: r.Busy, memory: r.Memory, model: r.Model, least: r.Least}
 	if r.Fence != nil {
 		key.fenced, key.fence = true, r.Fence.Name
 	}
@@ -48,8 +51,9 @@ func (s *scored) partOf(r *Request) *part {
 			s.forgetParts()
 		}
 		p = &part{
-			index: len(s.partList), compute: int16(r.Compute), busy: int16(r.Busy), light: r.Memory.IsZero(), anywhere: r.Memory.IsZero() && r.Model == "" && r.Fence == nil,
-			model: r.Model, of: r.Memory, fence: r.Fence,
+			index: len(s.partList), compute: int16(r.Compute), busy: int16(r.Busy), light: r.Memory.IsZero(),
+			anywhere: r.Memory.IsZero() && r.Model == "" && r.Least == fleet.Least{} && r.Fence == nil,
+			model:    r.Model, can: r.Least, of: r.Memory, fence: r.Fence,
 		}
 		s.parts[key] = p
 		s.partList = append(s.partList, p)
@@ -92,7 +96,7 @@ func (s *scored) newGroup(p *part, u *unit) *ofGroup {
 		p.groups = append(p.groups, make([]ofGroup, more)...)
 	}
 	size := s.fleet.Memory(u.device)
-	p.groups[u.group] = ofGroup{true, p.model == "" || s.fleet.ModelOf(u.device) == p.model, p.of.Of(size), size}
+	p.groups[u.group] = ofGroup{true, s.fleet.Is(u.device, p.model, p.can), p.of.Of(size), size}
 	return &p.groups[u.group]
 }
 

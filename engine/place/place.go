@@ -20,6 +20,7 @@ type Request struct {
 	Memory    api.Amount
 	Bound     api.Amount // rules out devices on which Memory is more than this; zero: none, see api.Memory.Bound
 	Model     string     // empty: any
+	Least     fleet.Least
 	Class     fleet.ClassID
 	Devices   int // per task, distinct, on one node
 	Tasks     int
@@ -188,7 +189,7 @@ func (p *Placer) one(r *Request) (spot Spot, ok bool) {
 		return p.scored.one(p, r)
 	}
 	whole := r.Compute == api.WholeDevice
-	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Memory)
+	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Least, r.Memory)
 	if len(p.needs) == 0 {
 		return Spot{}, false
 	}
@@ -330,5 +331,5 @@ func (r *Request) inBound(memory api.Bytes) bool {
 
 // fits says that a device serves the request and has room for it now.
 func (p *Placer) fits(r *Request, d fleet.DeviceID) bool {
-	return p.fleet.Fits(d, r.Compute, r.Memory.Of(p.fleet.Memory(d))) && (r.Model == "" || p.fleet.ModelOf(d) == r.Model)
+	return p.fleet.Fits(d, r.Compute, r.Memory.Of(p.fleet.Memory(d))) && p.fleet.Is(d, r.Model, r.Least)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // Feature is one term of the score. Every feature is an integer that is larger where a place is better.
@@ -149,13 +150,14 @@ const (
 
 // Popular is a kind of request and how often it came.
 type Popular struct {
-	Compute   api.Milli  `json:"compute"`
-	Memory    api.Amount `json:"memory,omitzero"`
-	Model     string     `json:"model,omitempty"`
-	Class     string     `json:"class,omitempty"`
-	Devices   int        `json:"devices"`
-	Resources []Resource `json:"resources,omitempty"`
-	Count     int64      `json:"count"`
+	Compute   api.Milli   `json:"compute"`
+	Memory    api.Amount  `json:"memory,omitzero"`
+	Model     string      `json:"model,omitempty"`
+	Least     fleet.Least `json:"least,omitzero"`
+	Class     string      `json:"class,omitempty"`
+	Devices   int         `json:"devices"`
+	Resources []Resource  `json:"resources,omitempty"`
+	Count     int64       `json:"count"`
 }
 
 // Resource is an amount of a named resource.

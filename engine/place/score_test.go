@@ -32,7 +32,7 @@ func drawFleet(t *rapid.T) *fleet.Fleet {
 		for k := range rapid.IntRange(1, 3).Draw(t, "devices") {
 			devices = append(devices, fleet.Device{
 				UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: model, Memory: 8 * gi, Health: api.Healthy,
-				Traits: fleet.Traits{Capability: 80, Bandwidth: 900, Cost: int32(10 + i), Idle: 30, Peak: int32(300 + 50*i)}, Link: fmt.Sprint(k / 2),
+				Traits: fleet.Traits{Capability: int32(80 + 5*(i%2)), Bandwidth: 900, Cost: int32(10 + i), Idle: 30, Peak: int32(300 + 50*i)}, Link: fmt.Sprint(k / 2),
 			})
 		}
 		capacity := []fleet.Resource{{Name: "cpu", Amount: int64(rapid.IntRange(0, 9).Draw(t, "cpu"))}, {Name: "memory", Amount: 64}}
@@ -48,6 +48,7 @@ func drawRequest(t *rapid.T, f *fleet.Fleet) *Request {
 		Compute: api.Milli(rapid.SampledFrom([]int{0, 250, 300, 500, 810, 1000}).Draw(t, "compute")), Tasks: rapid.IntRange(1, 2).Draw(t, "tasks"),
 		Memory:  api.Amount{Bytes: api.Bytes(rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "memory")) * gi},
 		Model:   rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "model"),
+		Least:   rapid.SampledFrom([]fleet.Least{{}, {}, {}, {Capability: 85}, {Bandwidth: 600}}).Draw(t, "least"),
 		Devices: rapid.IntRange(1, 3).Draw(t, "per task"),
 		Busy:    api.Milli(rapid.SampledFrom([]int{0, 0, 300, 700}).Draw(t, "busy")),
 	}
@@ -99,7 +100,7 @@ func TestScoresKeptAreScoresNow(t *testing.T) {
 			fresh := New(f)
 			fresh.UsePolicy(&policy)
 			fresh.SetSeen(p.Seen())
-			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
+			copied := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Least: r.Least, Devices: r.Devices, Tasks: r.Tasks, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
 			mark := f.Begin()
 			want, ok := fresh.Place(&copied)
 			f.Rollback(mark)
@@ -197,7 +198,7 @@ func slowFragmentation(s *scored, n fleet.NodeID) int64 {
 				enough++
 			}
 		}
-		runs := enough >= int64(k.Devices) && s.fleet.HasFree(n, k.Resources) && (k.Model == "" || k.Model == s.fleet.ModelOf(s.fleet.DevicesOf(n)[0]))
+		runs := enough >= int64(k.Devices) && s.fleet.HasFree(n, k.Resources) && k.Least.Met(s.fleet.TraitsOf(s.fleet.DevicesOf(n)[0])) && (k.Model == "" || k.Model == s.fleet.ModelOf(s.fleet.DevicesOf(n)[0]))
 		if runs && (k.Compute > 0 || !k.Memory.IsZero()) {
 			sum += s.terrain.share[i] * small
 		} else {

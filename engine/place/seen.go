@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -47,6 +48,9 @@ func keyOf(r *Request) string {
 	key = strconv.AppendInt(append(key, ' '), int64(r.Memory.Bytes), 10)
 	key = strconv.AppendInt(append(key, ' '), int64(r.Memory.Part), 10)
 	key = strconv.AppendQuote(append(key, ' '), r.Model)
+	if r.Least != (fleet.Least{}) {
+		key = fmt.Appendf(key, " least %d %d", r.Least.Capability, r.Least.Bandwidth)
+	}
 	key = strconv.AppendInt(append(key, ' '), int64(r.Class), 10)
 	key = strconv.AppendInt(append(key, ' '), int64(r.Devices), 10)
 	for _, a := range r.Resources {
@@ -149,6 +153,7 @@ func comparePopular(a, b *Popular) int {
 	c := cmp.Or(
 		cmp.Compare(a.Compute, b.Compute), cmp.Compare(a.Devices, b.Devices), cmp.Compare(a.Memory.Bytes, b.Memory.Bytes),
 		cmp.Compare(a.Memory.Part, b.Memory.Part), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Class, b.Class),
+		cmp.Compare(a.Least.Capability, b.Least.Capability), cmp.Compare(a.Least.Bandwidth, b.Least.Bandwidth),
 	)
 	if c != 0 {
 		return c
@@ -194,7 +199,7 @@ func (p *Placer) SaveSeen() (putBack func()) {
 
 func (p *Placer) export(k *kind) Popular {
 	out := Popular{
-		Compute: k.Compute, Memory: k.Memory, Model: k.Model, Class: p.fleet.ClassName(k.Class), Devices: k.Devices, Count: k.count,
+		Compute: k.Compute, Memory: k.Memory, Model: k.Model, Least: k.Least, Class: p.fleet.ClassName(k.Class), Devices: k.Devices, Count: k.count,
 	}
 	for _, a := range k.Resources {
 		out.Resources = append(out.Resources, Resource{p.fleet.ResourceName(a.Resource), a.Amount})
@@ -205,7 +210,7 @@ func (p *Placer) export(k *kind) Popular {
 
 func (p *Placer) kindOf(w *Popular) *kind {
 	k := &kind{count: w.Count, known: w.Count}
-	k.Request = Request{Compute: w.Compute, Memory: w.Memory, Model: w.Model, Class: p.fleet.Class(w.Class), Devices: w.Devices, Tasks: 1}
+	k.Request = Request{Compute: w.Compute, Memory: w.Memory, Model: w.Model, Least: w.Least, Class: p.fleet.Class(w.Class), Devices: w.Devices, Tasks: 1}
 	for _, r := range w.Resources {
 		k.Resources = append(k.Resources, fleet.Amount{Resource: p.fleet.Resource(r.Name), Amount: r.Amount})
 	}

@@ -112,7 +112,7 @@ func (p *Placer) Serves(r *Request, d fleet.DeviceID) bool {
 
 // suits says that a device is of the model and size wanted.
 func (p *Placer) suits(r *Request, d fleet.DeviceID) bool {
-	return r.Suits(p.fleet.Memory(d)) && (r.Model == "" || p.fleet.ModelOf(d) == r.Model) && !r.bars(d)
+	return r.Suits(p.fleet.Memory(d)) && p.fleet.Is(d, r.Model, r.Least) && !r.bars(d)
 }
 
 // NodeServes is how many tasks a node could hold if nothing else were on it, but no more than limit.
@@ -160,7 +160,7 @@ func (p *Placer) Possible(r *Request) bool {
 	if len(r.Roles) > 0 {
 		return p.possibleInRoles(r)
 	}
-	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Memory)
+	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Least, r.Memory)
 	if len(p.needs) == 0 {
 		return false
 	}

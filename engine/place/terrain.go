@@ -179,7 +179,7 @@ func (t *terrain) profileOf(f *fleet.Fleet, n fleet.NodeID, first fleet.Device) 
 	of := make([]int16, len(t.popular))
 	for i, k := range t.popular {
 		want := k.Memory.Of(first.Memory)
-		may[i] = f.Open(k.Class, n) && (k.Model == "" || k.Model == first.Model) && want <= first.Memory
+		may[i] = f.Open(k.Class, n) && (k.Model == "" || k.Model == first.Model) && k.Least.Met(first.Traits) && want <= first.Memory
 		of[i] = int16(max(int64(k.Compute), thousandths(want, first.Memory, true)))
 		if may[i] {
 			key[i] = 1

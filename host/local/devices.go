@@ -12,6 +12,8 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/host/models"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/server"
 )
@@ -57,6 +59,9 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 	return info, err
 }
 
+// traitsOf is what is known of what a device can do, costs and draws.
+func traitsOf(d *node.Device) fleet.Traits { return models.Told(d.Model, d.About.Capability) }
+
 // Devices lists the devices with what is granted on them and used now.
 func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 	metered, seen, err := h.meters(ctx)
@@ -72,13 +77,14 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 		}
 		for _, uuid := range h.order {
 			device, book := h.devices[uuid], books[uuid]
+			traits := traitsOf(device)
 			if device.Health != api.Healthy { // it takes no work: nothing of it can be had
 				book.ComputeFree, book.MemoryFree = 0, 0
 			}
 			list = append(list, api.Device{
 				UUID: uuid, Index: device.Index, Model: device.Model, Simulated: device.Simulated, Memory: device.Memory,
 				ComputeFree: max(0, book.ComputeFree), MemoryFree: max(0, book.MemoryFree), Health: device.Health,
-				HealthReason: device.Reason, Grants: []api.Usage{},
+				HealthReason: device.Reason, Grants: []api.Usage{}, Capability: api.Capability(traits.Capability), Bandwidth: traits.Bandwidth,
 			})
 		}
 		h.addUsage(list, metered, seen)

@@ -36,6 +36,32 @@ func TestModelsAreNamedAsTheyArePrinted(t *testing.T) {
 	}
 }
 
+// Work that asks for what a device must be able to do runs on one that can, by what the driver tells and by what is known of its model; and the
+// devices are listed with it.
+func TestLeastOfDevices(t *testing.T) {
+	s := newSite(t, func(config *Config) {
+		devices := config.Agent.(*fakeAgent).devices
+		devices[0].Model, devices[1].Model = "Tesla T4", "a new one"
+		devices[1].About.Capability = "12.0"
+	})
+	devices, err := s.Devices(context.Background())
+	if err != nil || devices[0].Capability != 75 || devices[0].Bandwidth != 320 || devices[1].Capability != 120 || devices[1].Bandwidth != 0 {
+		t.Fatalf("the devices are %+v: %v", devices, err)
+	}
+	for name, one := range map[string]struct {
+		capability api.Capability
+		bandwidth  int32
+		device     int
+	}{"newer": {80, 0, 1}, "wider": {70, 300, 0}} {
+		asked := spec("0.1", "sleep 1000")
+		asked.Name, asked.MinCapability, asked.MinBandwidth = name, one.capability, one.bandwidth
+		w := s.submit(asked)
+		if w = s.running(w.Spec.Name); w.Status.Grants[0].Device != devices[one.device].UUID {
+			t.Errorf("%s runs on %s, want %s", name, w.Status.Grants[0].Device, devices[one.device].UUID)
+		}
+	}
+}
+
 // How a workload ended is said once, whoever stopped it.
 func TestAStopIsSaidOnce(t *testing.T) {
 	for _, test := range []struct {

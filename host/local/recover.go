@@ -15,7 +15,6 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
-	"github.com/aliquot-dev/aliquot/host/models"
 	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
@@ -145,7 +144,7 @@ func (h *Host) learnDevices() {
 		h.order = append(h.order, device.UUID)
 		one := engine.Device{
 			UUID: device.UUID, Index: device.Index, Model: device.Model, Memory: device.Memory, Health: device.Health, Reason: device.Reason,
-			Traits: models.Told(device.Model, device.About.Capability), Link: cmp.Or(device.About.LinkDomain, device.About.Links),
+			Traits: traitsOf(&device), Link: cmp.Or(device.About.LinkDomain, device.About.Links),
 		}
 		if numa := device.About.NUMANode; numa != nil {
 			one.NUMA = strconv.Itoa(*numa)

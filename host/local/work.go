@@ -11,6 +11,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/host/advice"
 	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
@@ -152,7 +153,7 @@ func engineWorkload(w *work) engine.Workload {
 	return engine.Workload{
 		ID: w.gang(), User: w.now.User, Name: advice.Kind(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
 		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
-		Share: spec.Share, Model: spec.Model, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
+		Share: spec.Share, Model: spec.Model, Least: fleet.Least{Capability: int32(spec.MinCapability), Bandwidth: spec.MinBandwidth}, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
 		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
@@ -32,8 +33,8 @@ func Of(model string) (fleet.Traits, bool) {
 // Told is Of with the compute capability that the driver tells, as it writes it; empty or no such: it tells none.
 func Told(model, capability string) fleet.Traits {
 	t := known[key(model)]
-	if c, err := Capability(capability); err == nil {
-		t.Capability = c
+	if c, err := api.ParseCapability(capability); err == nil {
+		t.Capability = int32(c)
 	}
 	return t
 }
@@ -77,9 +78,11 @@ func parse(text string) (map[string]fleet.Traits, error) {
 }
 
 func traitsOf(fields []string) (t fleet.Traits, err error) {
-	if t.Capability, err = Capability(fields[0]); err != nil {
+	capability, err := api.ParseCapability(fields[0])
+	if err != nil {
 		return t, err
 	}
+	t.Capability = int32(capability)
 	for i, to := range []*int32{&t.Bandwidth, &t.Peak, &t.Idle, &t.Cost} {
 		n, err := strconv.ParseInt(fields[i+1], 10, 32)
 		if err != nil || n < 1 {
@@ -88,15 +91,4 @@ func traitsOf(fields []string) (t fleet.Traits, err error) {
 		*to = int32(n)
 	}
 	return t, nil
-}
-
-// Capability reads a compute capability, `9.0`, as traits have it: 90.
-func Capability(text string) (int32, error) {
-	major, minor, dotted := strings.Cut(text, ".")
-	a, err := strconv.ParseUint(major, 10, 8)
-	b, err2 := strconv.ParseUint(minor, 10, 8)
-	if err != nil || err2 != nil || !dotted || a < 1 || b > 9 {
-		return 0, fmt.Errorf("%q is no compute capability: write it as 8.0 or 12.1", text)
-	}
-	return int32(10*a + b), nil
 }

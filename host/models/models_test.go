@@ -55,7 +55,7 @@ func TestBrokenTable(t *testing.T) {
 	const head = "name|capability|bandwidth|peak|idle|cost\n"
 	for text, want := range map[string]string{
 		head + "A|8.0|1":                                 "models.csv:2: there are 3 fields",
-		head + "A|8|1|2|1|1":                             `"8" is no compute capability`,
+		head + "A|8|1|2|1|1":                             `compute capability "8"`,
 		head + "A|8.0|much|2|1|1":                        `"much" is no figure`,
 		"# so\n" + head + "A|8.0|1|2|1|1\nA|8.0|2|2|1|1": "models.csv:4: A is there twice",
 	} {
