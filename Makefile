@@ -38,13 +38,14 @@ examples: setup native ## the example programs, into build/examples, and those o
 
 test: test-native test-sanitizers test-go ## all tests
 
+# The three parts' tests go side by side, here and with the sanitizers: much of each is waiting.
 test-native: native
-	@$(MAKE) --no-print-directory -C native test
+	@$(MAKE) --no-print-directory -j3 -O -C native test
 
 test-sanitizers: setup
 	@for san in $(SANITIZERS); do \
 		echo "== native tests with -fsanitize=$$san"; \
-		$(MAKE) --no-print-directory -C native SAN=$$san test || exit 1; \
+		$(MAKE) --no-print-directory -j3 -O -C native SAN=$$san test || exit 1; \
 	done
 
 test-go: native examples gpu
