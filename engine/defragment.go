@@ -22,7 +22,7 @@ const movesPace = 60_000_000
 // Defragment has work moved so that whole devices come free, or the first in line fits: preemptible work of one task which its host submits
 // again, when the host has answered everything and no plan is under way.
 //
-// With a first in line that waits for room it is moved for that; else devices are emptied into others that hold something already, so that every
+// With a first in line that waits for room it is moved for that, and where others would be evicted for a workload and moves do as well, they are moved instead; else devices are emptied into others that hold something already, so that every
 // plan leaves fewer devices in use. A plan is made only when each that it moves has room elsewhere, all of them together, and none was moved in the hour before.
 type Defragment struct {
 	MovesPerHour int32 `json:"movesPerHour"`      // at the most, in any hour; 1 to MaxMoves
@@ -157,6 +157,13 @@ func (e *Engine) move(first *workload, all []*workload, to map[*workload][]strin
 		e.setPlan(first, pl.id)
 	}
 	e.plans[pl.id] = pl
+	if e.ahead != nil {
+		recent, gone := e.moving.recent, maps.Clone(e.moving.gone)
+		e.ahead.later(func() {
+			delete(e.plans, pl.id)
+			e.moving.recent, e.moving.gone = recent, gone
+		})
+	}
 	for _, v := range all {
 		for _, t := range v.tasks {
 			if t.live() {

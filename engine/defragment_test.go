@@ -159,3 +159,45 @@ func TestMovesForTheFirst(t *testing.T) {
 		t.Error("nothing was ever moved for the first in line")
 	}
 }
+
+// TestMovesBeforeEvictions: where a policy moves work, what a queue takes back is moved if that does: then all of it runs on elsewhere
+// beside the owner.
+func TestMovesBeforeEvictions(t *testing.T) {
+	moves, evictions := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		w := scattered(t, rt)
+		w.step(QueueSet{w.at(), api.QueueSpec{Name: "owner", Quota: 12000}})
+		w.step(PolicySet{w.at(), Policy{
+			Defragment: &Defragment{MovesPerHour: 100, Free: 1, MinRun: 3600 * second}, Queues: []api.QueueSpec{{Name: "owner", Quota: 12000}, {Name: "default"}},
+		}})
+		w.settle()
+		w.now += 3600 * second
+		share := api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
+		var ids []string
+		codes := map[string]bool{}
+		for _, a := range w.step(Submit{At: w.at(), Workload: Workload{
+			ID: "owner", Class: api.Training, Tasks: rapid.IntRange(1, 2).Draw(rt, "tasks"), Devices: rapid.IntRange(1, 3).Draw(rt, "of"), Share: share, Queue: "owner",
+		}}) {
+			if evict, ok := a.(Evict); ok {
+				ids = append(ids, evict.Workload)
+				codes[evict.Code] = true
+			}
+		}
+		switch {
+		case w.engine.Why("owner").Code != WhyReclaim: // what is moved, if anything, leaves a device free
+		case len(codes) > 1:
+			rt.Fatalf("one plan evicts for %v", codes)
+		case codes[EvictMove]:
+			moves++
+			comeAgain(rt, w, ids, map[string]string{})
+			if phase := w.engine.Phase("owner"); phase != api.Running {
+				rt.Fatalf("%v are moved for it, and it is %s:\n%s", ids, phase, showBooks(w.engine))
+			}
+		case codes[EvictReclaim]:
+			evictions++
+		}
+	})
+	if moves == 0 || evictions == 0 {
+		t.Errorf("%d plans moved work and %d evicted it", moves, evictions)
+	}
+}

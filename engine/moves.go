@@ -102,6 +102,16 @@ func (l *look) sourceOf(d fleet.DeviceID) (source, bool) {
 // makeRoom moves the cheapest work without which the first in line fits. It says whether it did.
 func (l *look) makeRoom(first *workload) bool {
 	l.w = first
+	chosen := l.inTheWay()
+	if len(chosen) > 0 {
+		l.move(first, chosen, l.to, "workload "+first.ID+", which waits first, fits where it is")
+	}
+	return len(chosen) > 0
+}
+
+// inTheWay is the cheapest work that may be moved now and without which the look's workload fits, all of which has room elsewhere once that has started; nil: there is
+// none.
+func (l *look) inTheWay() []*workload {
 	var all []*workload
 	for _, v := range l.work {
 		if l.movable(v) && l.helps(v) {
@@ -112,18 +122,25 @@ func (l *look) makeRoom(first *workload) bool {
 	all = all[:min(len(all), maxMovable)]
 	all = slices.DeleteFunc(all, func(v *workload) bool { return !l.allElsewhere(nil, []*workload{v}, nil) })
 	chosen := l.cheapest(all)
-	if len(chosen) == 0 {
-		return false
-	}
 	loss := int64(0)
 	for _, v := range chosen {
 		loss += l.loss(v)
 	}
-	if !l.affordable(len(chosen), loss) || !l.allElsewhere(first, chosen, nil) {
-		return false
+	if len(chosen) == 0 || !l.affordable(len(chosen), loss) || !l.allElsewhere(l.w, chosen, nil) {
+		return nil
 	}
-	l.move(first, chosen, l.to, "workload "+first.ID+", which waits first, fits where it is")
-	return true
+	return chosen
+}
+
+// moves is what makes room for a trial's workload without that anybody is evicted who has none elsewhere: work to be moved, and the devices that each has room on. It is
+// asked where a plan of evictions there is; nil: the policy moves nothing, or no more in this hour, or moves would not do.
+func (t *trial) moves() ([]*workload, map[*workload][]string) {
+	rule := t.policy.Defragment
+	if rule == nil {
+		return nil, nil
+	}
+	l := look{trial: *t, rule: rule, left: int(rule.MovesPerHour) - len(t.Moved()), again: Never}
+	return l.inTheWay(), l.to
 }
 
 // allElsewhere says whether workloads have room all together, off the devices that they hold and what is to be avoided, once the first in line, if one is named, has started.

@@ -314,19 +314,21 @@ func (n *naive) holdsMore(queue, model string) bool {
 	})
 }
 
-// loss is what is lost when a workload is ended.
+// loss is what is lost when a workload is ended with its further replicas.
 func (n *naive) loss(v *naiveWork) (sum int64) {
 	restart := v.Restart
 	if restart == 0 {
 		restart = 60 * second
 	}
-	for _, t := range v.tasks {
-		if !t.over {
-			since := t.since
-			if v.saved != nil && *v.saved > since {
-				since = *v.saved
+	for _, x := range append(n.more(v), v) {
+		for _, t := range x.tasks {
+			if !t.over && (x == v || !t.evicting) {
+				since := t.since
+				if v.saved != nil && *v.saved > since {
+					since = *v.saved
+				}
+				sum += int64(n.now-since+restart) / 1000 * max(1, int64(x.asks(t).Share.Compute.Floor)*int64(len(t.devices)))
 			}
-			sum += int64(n.now-since+restart) / 1000 * max(1, int64(v.asks(t).Share.Compute.Floor)*int64(len(t.devices)))
 		}
 	}
 	return sum

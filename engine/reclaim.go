@@ -29,6 +29,8 @@ const maxPruned = 64
 // Among all prefixes of that order the shortest that works is the plan, without those it works without. What has not run for the MinRun of its queue
 // stays; where there is no plan for that, the next look is when the first of it has.
 //
+// Where the policy moves work, and moves alone make the room, work is moved instead (moves.go).
+//
 // Plans that are under way count as carried out, what they are for as started, and what is being ended anyway as ended.
 func (p *pass) reclaim(w *workload) {
 	if w.Patient || p.plans[w.plan] != nil || w.noPlanAt == p.moves+1 {
@@ -42,13 +44,16 @@ func (p *pass) reclaim(w *workload) {
 	mark := p.fleet.Begin()
 	t.assumePlans()
 	candidates := t.candidates(entitled(w)) // with what the plans are for
-	var chosen []*workload
+	var chosen, moved []*workload
+	var to map[*workload][]string
 	switch {
 	case t.fits(): // when the plans under way are carried out
 	default:
 		open, guarded := t.open(candidates)
 		chosen = t.cheapest(t.inTurn(open))
 		switch {
+		case slices.ContainsFunc(chosen, func(v *workload) bool { return v.base == nil }): // not only further replicas
+			moved, to = t.moves()
 		case len(chosen) > 0:
 		case t.fitsWithout(open):
 			p.timely = true // the order of what goes changes with time
@@ -61,7 +66,10 @@ func (p *pass) reclaim(w *workload) {
 	}
 	t.putBack(0)
 	p.fleet.Rollback(mark)
-	if len(chosen) > 0 {
+	switch {
+	case len(moved) > 0:
+		p.move(w, moved, to, "workload "+w.ID+" fits where it is and nothing is evicted for that")
+	case len(chosen) > 0:
 		p.carryOut(w, chosen)
 	}
 }

@@ -181,8 +181,8 @@ func (t *trial) helps(v *workload) bool {
 	return false
 }
 
-// loss is what is lost when a workload is ended, in µs of running weighed by thousandths of a device: what it did since it was saved last, else since it
-// started, and what it takes to start again.
+// loss is what is lost when a workload is ended, with its further replicas, in µs of running weighed by thousandths of a device: what it did since it was saved
+// last, else since each task started, and what it takes to start again.
 func (t *trial) loss(v *workload) int64 {
 	const dear = 1 << 42 // 50 days are enough to be
 	again := min(int64(v.Restart), dear)
@@ -191,15 +191,21 @@ func (t *trial) loss(v *workload) int64 {
 	}
 	saved := v.rarely().saved
 	var sum int64
-	for _, task := range v.tasks {
-		if task.stays() {
-			from := task.since
-			if saved != nil {
-				from = max(from, *saved)
+	add := func(w *workload) {
+		for _, task := range w.tasks {
+			if task.stays() {
+				from := task.since
+				if saved != nil {
+					from = max(from, *saved)
+				}
+				ran := min(max(0, int64(t.now-from)), dear)
+				sum += (ran + again) / 1000 * max(1, int64(w.shareOf(task.index).Compute.Floor)*int64(len(task.grants)))
 			}
-			ran := min(max(0, int64(t.now-from)), dear)
-			sum += (ran + again) / 1000 * max(1, int64(v.shareOf(task.index).Compute.Floor)*int64(len(task.grants)))
 		}
+	}
+	add(v)
+	for _, x := range v.more() {
+		add(x)
 	}
 	return sum
 }
