@@ -297,6 +297,9 @@ type QueueSpec struct {
 	// MinRun is how long work in it, and in the queues under it, runs before it is evicted for other work: by reclaim, by preemption, as a guest of a
 	// pool or to be moved. Replicas above those that elastic work is sure of go all the same. The longest of a queue and those above it counts; 0: none.
 	MinRun Duration `json:"minRun,omitempty"`
+	// Disruptions is how often a workload in it, or in a queue under it, may be evicted for other work, or moved, in any time so long, counted over the
+	// times that it was put back in line. Replicas above those that elastic work is sure of are not counted. Each queue's counts, with those above it.
+	Disruptions DisruptionBudget `json:"disruptions,omitzero"`
 	// Hours is how many device-hours work in it, and in the queues under it, may use of each day, week or month.
 	Hours HoursQuota `json:"hours,omitzero"`
 	// HoursSpent is told the engine by its host, and says that these are used up: nothing with a compute floor is started. What users set it to

@@ -230,6 +230,9 @@ func (q QueueSpec) Validate() error {
 		return Invalid("work in queue %s takes turns by levels of service, the first of %s; give %s to %s, or none", q.Name, q.Order.Served, LeastServed, MostServed)
 	case q.MinRun < 0:
 		return Invalid("work in queue %s runs for %s before it is evicted for others, less than nothing; give for example 10m, or 0s for at once", q.Name, q.MinRun)
+	case !q.Disruptions.Valid():
+		return Invalid("work in queue %s may be evicted %d times in any %s, which is no budget; give 1 to %d in 1s to %s, for example 2/24h, or none",
+			q.Name, q.Disruptions.Most, q.Disruptions.Per, MaxDisruptions, MaxDisruptionsPer)
 	case q.Order.PriorityWorth < 0 || q.Order.PriorityWorth > MaxPriorityWorth:
 		return Invalid("a step of priority in queue %s is worth %s, out of range; give 0s to %s", q.Name, q.Order.PriorityWorth, MaxPriorityWorth)
 	}

@@ -123,7 +123,7 @@ type queueFlags struct {
 	quota, limit, parent string
 	shortest, order      string
 	longest, hours       string
-	minRun               string
+	minRun, disruptions  string
 	weight, maxPriority  int32
 	dateFlags
 }
@@ -140,6 +140,7 @@ func (f *queueFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, served:1m, shortest:2, fifo (default: fair+priority)")
 	flags.StringVar(&f.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
 	flags.StringVar(&f.minRun, "min-run", "", "how long work in it runs before it is evicted for other work: 10m; 0s is not at all (default)")
+	flags.StringVar(&f.disruptions, "disruptions", "", "how often each of its workloads may be evicted for other work, or moved, in any time so long: 2/24h; none is without bound (default)")
 	flags.StringVar(&f.hours, "hours", "", "device-hours that its work may use of each day, week or month: 100/week, 0.5/day or none (default); nothing is started once they are used up")
 	flags.StringVar(&f.parent, "parent", "", "the queue that it is a part of")
 }
@@ -182,6 +183,12 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 		var err error
 		if spec.MinRun, err = api.ParseDuration(f.minRun); err != nil {
 			return usagef("--min-run: %w", err)
+		}
+	}
+	if given("disruptions") {
+		var err error
+		if spec.Disruptions, err = api.ParseDisruptions(f.disruptions); err != nil {
+			return usagef("--disruptions: %w", err)
 		}
 	}
 	if given("hours") {

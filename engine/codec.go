@@ -156,6 +156,9 @@ func exactQueue(q api.QueueSpec) error {
 	if !q.Hours.Valid() {
 		return fmt.Errorf("queue %s may use %q device-hours, which is none of a day, week or month", q.Name, q.Hours)
 	}
+	if !q.Disruptions.Valid() {
+		return fmt.Errorf("queue %s lets work be evicted %d times in any %s, which is no budget", q.Name, q.Disruptions.Most, q.Disruptions.Per)
+	}
 	if q.Order.PriorityWorth < 0 || q.Order.Served < 0 || q.LongestRun < 0 || q.MinRun < 0 {
 		return fmt.Errorf("a step of priority in queue %s is worth less than nothing, or work in it may run, is protected, or is served on a level for less", q.Name)
 	}

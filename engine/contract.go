@@ -114,6 +114,8 @@ type Submit struct {
 	Waited   Time     `json:"waited,omitempty"` // µs for which it has waited already; 0 to 2^60
 	Was      string   `json:"was,omitempty"`    // the ID that it had, of one that was evicted and comes again
 	Served   Time     `json:"served,omitempty"` // µs of a whole device that its floors were served under earlier IDs; 0 to 2^60
+	// Disrupted are when it was evicted for others (ForOthers) under earlier IDs, in µs before now, 0 to 2^60 each; at most api.MaxDisruptions, the last ones.
+	Disrupted []Time `json:"disrupted,omitempty"`
 }
 
 // Change gives a waiting or running workload another share, priority or queue. For a running one the new floors must fit where
@@ -211,10 +213,11 @@ type Refused struct {
 // show a floor over capacity: what runs, runs; nothing new is placed there until it fits.
 type Adopt struct {
 	At
-	Workload Workload  `json:"workload"`
-	Tasks    []Placing `json:"tasks"`
-	Ran      Time      `json:"ran,omitempty"`    // µs for which it has run already; 0 to 2^60
-	Served   Time      `json:"served,omitempty"` // as in Submit
+	Workload  Workload  `json:"workload"`
+	Tasks     []Placing `json:"tasks"`
+	Ran       Time      `json:"ran,omitempty"`       // µs for which it has run already; 0 to 2^60
+	Served    Time      `json:"served,omitempty"`    // as in Submit
+	Disrupted []Time    `json:"disrupted,omitempty"` // as in Submit
 }
 
 // Tick is time passing: the host sends one when Next says.

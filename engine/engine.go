@@ -73,7 +73,7 @@ type Engine struct {
 	endings int            // of these, when they were looked through last
 	settled bool           // the last pass left nothing that would start by time alone
 	moves   uint64         // counts what may make a plan possible that was not
-	guarded Time           // when the first workload may be evicted that a plan is missing by its MinRun; Never: none is missing
+	guarded Time           // when the first workload may be evicted that a plan is missing that is guarded; Never: none is missing
 	sized   queue.Amounts  // of the fleet, as of sizedAt
 	sizedAt uint64         // Changes, plus 1
 

@@ -218,9 +218,9 @@ func TestEventsReadBack(t *testing.T) {
 		DeviceHealth{at, "n", "d", api.Down, "XID 79"},
 		Checkpoint{at, "w", 3},
 		Usage{at, []GrantUsage{{"w.0.0-1", gi}}},
-		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500}},
+		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500, Disruptions: api.DisruptionBudget{Most: 2, Per: api.Duration(3600e9)}}},
 		QueueGone{at, "q"},
-		Submit{at, work, 7, "v", 6},
+		Submit{at, work, 7, "v", 6, []Time{3, 9}},
 		Learn{at, []Past{{work, 9, 8, true, &Used{250, gi}}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},
@@ -229,7 +229,7 @@ func TestEventsReadBack(t *testing.T) {
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
 		Done{at, 4},
 		Refused{at, 4, "n", "why", 5},
-		Adopt{at, work, placing, 6, 5},
+		Adopt{at, work, placing, 6, 5, []Time{2}},
 		Tick{at},
 	} {
 		data, err := MarshalEvent(ev)

@@ -144,12 +144,30 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 	return nil
 }
 
-// guardedUntil is when a workload has run for as long as its queue, or one above it, says before it is evicted for others.
+// before are times so long ago.
+func (n *naive) before(ago []Time) (all []Time) {
+	for _, one := range ago {
+		all = append(all, n.now-one)
+	}
+	return all
+}
+
+// guardedUntil is until when a workload is not evicted for others: it has not run for as long as its queue, or one above it, says, or was evicted as often as one says.
 func (n *naive) guardedUntil(v *naiveWork) (until Time) {
 	for _, q := range n.above(v.Queue) {
 		for _, t := range v.tasks {
 			if least := Time(n.queues[q].MinRun / 1000); least > 0 && v.base == nil && !t.over && !t.evicting {
 				until = max(until, t.since+least)
+			}
+		}
+		budget := n.queues[q].Disruptions
+		for _, first := range v.disrupted { // the budget is used up for as long after it as the time from it on has seen so many
+			since := 0
+			for _, at := range v.disrupted {
+				since += count(at >= first)
+			}
+			if budget.Most > 0 && v.base == nil && since >= int(budget.Most) {
+				until = max(until, first+Time(budget.Per/1000))
 			}
 		}
 	}

@@ -40,6 +40,7 @@ type naiveNode struct {
 type naiveWork struct {
 	Workload
 	coming    int
+	disrupted []Time       // when it was evicted for others before
 	had       Time         // µs of a device that it was served before
 	tasks     []*naiveTask // nil: waiting
 	placing   ActionID
@@ -119,7 +120,7 @@ func (n *naive) step(event Event) string {
 		}
 	case Submit:
 		n.came++
-		n.work = append(n.work, &naiveWork{Workload: ev.Workload, coming: n.came, had: ev.Served})
+		n.work = append(n.work, &naiveWork{Workload: ev.Workload, coming: n.came, had: ev.Served, disrupted: n.before(ev.Disrupted)})
 	case Change:
 		w := n.find(ev.ID)
 		if ev.Priority != nil {

@@ -118,7 +118,15 @@ func (g *generator) submit() Submit {
 			was = rapid.SampledFrom(g.moved).Draw(g.t, "was")
 		}
 	}
-	return Submit{At: g.world.at(), Workload: w, Was: was, Waited: Time(g.int("waited", 0, 3)) * second, Served: Time(max(0, g.int("served", -3, 3))) * second}
+	return Submit{At: g.world.at(), Workload: w, Was: was, Waited: Time(g.int("waited", 0, 3)) * second, Served: Time(max(0, g.int("served", -3, 3))) * second, Disrupted: g.disrupted()}
+}
+
+// disrupted is when a workload was evicted for others, that comes again; most do not.
+func (g *generator) disrupted() (ago []Time) {
+	for range g.int("disruptions", -4, 3) {
+		ago = append(ago, Time(g.int("ago", 0, 12))*second)
+	}
+	return ago
 }
 
 func (g *generator) role(name string) Role {
@@ -177,6 +185,9 @@ func (g *generator) spec(name string) api.QueueSpec {
 	}
 	q.Order = g.order()
 	q.MinRun = g.minRun()
+	if g.int("budget", 0, 3) == 0 {
+		q.Disruptions = api.DisruptionBudget{Most: int32(g.int("most", 1, 2)), Per: api.Duration(g.int("per", 1, 20)) * api.Duration(2*time.Second)}
+	}
 	return q
 }
 

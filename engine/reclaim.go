@@ -26,8 +26,8 @@ const maxPruned = 64
 // then what work of a lower priority, or that was served more, holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
 // anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
 // in this order, of low priority where that counts in its line, of much service where that does, cheap to lose (what it did since its last checkpoint, or its start, weighed by its compute, and what starting again takes), and young.
-// Among all prefixes of that order the shortest that works is the plan, without those it works without. What has not run for the MinRun of its queue
-// stays; where there is no plan for that, the next look is when the first of it has.
+// Among all prefixes of that order the shortest that works is the plan, without those it works without. What is guarded (guard.go)
+// stays; where there is no plan for that, the next look is when the first of it is no more.
 //
 // Where the policy moves work, and moves alone make the room, work is moved instead (moves.go).
 //

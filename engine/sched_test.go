@@ -22,7 +22,7 @@ import (
 //	node NAME devices=N model=M mem=SIZE [cpu=N] [in=(LEVEL/DOMAIN, …)]   N devices NAME-0 …; or one device a line of input: UUID MODEL SIZE [HEALTH];
 //	      [capability=N] [bandwidth=N] [cost=N] [idle=N] [peak=N] [link=NAME] [numa=NAME] of all devices, or in the line of one
 //	gone NODE · health NODE DEVICE STATE [reason=(…)]
-//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME]
+//	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME] [disruptions=N/TIME]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
 //	policy [window=W] [one-line=yes] [placement=default|best_fit|apart|(FEATURE=WEIGHT, …)] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
 //	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
@@ -198,7 +198,7 @@ func (w *world) event(a args) Event {
 		}
 		return ev
 	case "submit":
-		return Submit{At: w.at(), Workload: a.workload(), Was: a.text("was", ""), Served: Time(a.duration(a.text("served", "0s")))}
+		return Submit{At: w.at(), Workload: a.workload(), Was: a.text("was", ""), Served: Time(a.duration(a.text("served", "0s"))), Disrupted: a.times("disrupted")}
 	case "change":
 		return a.change(w)
 	case "cancel":
@@ -323,6 +323,22 @@ func parsed[T any](a args, parse func(string) (T, error), text string) T {
 	return v
 }
 
+// times is a list of times.
+func (a args) times(key string) (all []Time) {
+	for _, one := range a.list(key) {
+		all = append(all, Time(a.duration(one)))
+	}
+	return all
+}
+
+func (a args) budget(key string) api.DisruptionBudget {
+	b, err := api.ParseDisruptions(a.text(key, "none"))
+	if err != nil {
+		a.fail("%s: %v", key, err)
+	}
+	return b
+}
+
 func (a args) node(at At) NodeSet {
 	ev := NodeSet{At: at, Node: a.word(0)}
 	switch n := a.number("devices", "0"); {
@@ -381,7 +397,7 @@ func (a args) queue() api.QueueSpec {
 			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
 		},
 		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")), Priority: int32(a.number("prio", "0")), HoursSpent: a.text("spent", "") == "yes",
-		MinRun: api.Duration(1000 * a.duration(a.text("min-run", "0s"))),
+		MinRun: api.Duration(1000 * a.duration(a.text("min-run", "0s"))), Disruptions: a.budget("disruptions"),
 	}
 	if text := a.text("order", ""); text != "" {
 		var err error

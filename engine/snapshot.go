@@ -65,6 +65,7 @@ type savedWorkload struct {
 	Said      *predict.Quantiles `json:"said,omitempty"` // of how long it runs, when it began
 	To        []string           `json:"to,omitempty"`
 	Had       Time               `json:"had,omitempty"`
+	Disrupted []Time             `json:"disrupted,omitempty"`
 	Saved     *Time              `json:"saved,omitempty"`
 	Used      *savedUse          `json:"used,omitempty"`
 }
@@ -154,7 +155,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 		s.Of, s.First = w.base.ID, int(w.first)
 	}
 	r := w.rarely()
-	s.Stays, s.To, s.Until, s.Had, s.Saved = r.stays, r.to, r.sparedUntil, r.had, r.saved
+	s.Stays, s.To, s.Until, s.Had, s.Saved, s.Disrupted = r.stays, r.to, r.sparedUntil, r.had, r.saved, r.disrupted
 	if r.used != (savedUse{}) {
 		s.Used = &r.used
 	}
@@ -290,8 +291,8 @@ func (e *Engine) load(s *savedWorkload) error {
 		e.joinPlan(w.plan).w = w
 		e.planned++
 	}
-	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil {
-		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil || len(s.Disrupted) > 0 {
+		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved, disrupted: s.Disrupted}
 	}
 	if s.Used != nil {
 		if w.rare.used = *s.Used; !w.rare.used.valid() {

@@ -94,6 +94,9 @@ func (e *Engine) submit(ev Submit) bool {
 	if err := w.setServed(ev.Served); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
+	if err := w.setDisrupted(ev.Disrupted, e.now); err != nil {
+		return e.reject(w.ID, "invalid", "%v", err)
+	}
 	if _, ok := e.work[w.ID]; ok {
 		return e.reject(w.ID, "duplicate", "workload %s is known already: submit it under an ID that was never used", w.ID)
 	}
@@ -181,6 +184,9 @@ func (e *Engine) adopt(ev Adopt) bool {
 		return e.reject(w.ID, "invalid", "workload %s cannot have run for %d µs already: give 0 to %d", w.ID, ev.Ran, maxPast)
 	}
 	if err := w.setServed(ev.Served); err != nil {
+		return e.reject(w.ID, "invalid", "%v", err)
+	}
+	if err := w.setDisrupted(ev.Disrupted, e.now); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
 	old := e.work[w.ID]

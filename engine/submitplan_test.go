@@ -124,7 +124,7 @@ func planInAWorld(t *testing.T, rt *rapid.T, seen *shown) {
 				submit.Workload.Priority, submit.Workload.TimeLimit = 2, 0
 			}
 		}
-		if submit.Waited, submit.Served = 0, 0; ok { // a plan is of what comes now
+		if submit.Waited, submit.Served, submit.Disrupted = 0, 0, nil; ok { // a plan is of what comes now
 			event = submit
 		}
 		var news []GrantUsage

@@ -19,7 +19,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 	return all
 }
 
-// open are those of some candidates that have run for as long as their queues say, and when the first of the others will have; Never: there is none.
+// open are those of some candidates that are not guarded, and when the first of the others is no more; Never: there is none.
 func (t *trial) open(candidates []*workload) (open []*workload, guarded Time) {
 	guarded = Never
 	isGuarded := func(v *workload) bool {
@@ -33,24 +33,6 @@ func (t *trial) open(candidates []*workload) (open []*workload, guarded Time) {
 		candidates = slices.DeleteFunc(slices.Clone(candidates), isGuarded)
 	}
 	return candidates, guarded
-}
-
-// longAgo is before all times.
-const longAgo = -Never
-
-// guardedUntil is when what stays of a workload has run for as long as its queue says before it is evicted for others.
-func (w *workload) guardedUntil() Time {
-	until := longAgo
-	least := Time(w.queue.MinRun())
-	if least == 0 || w.base != nil {
-		return until
-	}
-	for _, t := range w.tasks {
-		if t.stays() {
-			until = max(until, after(t.since, least))
-		}
-	}
-	return until
 }
 
 // inTurn are those that may be taken back when those before them are gone, in the order in which they go.

@@ -59,7 +59,7 @@ type Why struct {
 	Estimate Time
 	// NextTry is when one that the host refused is tried again; Never: it was not refused.
 	NextTry Time
-	// Guarded is when the first of the work that it wants to have evicted has run for the MinRun of its queue; Never: it waits for no such.
+	// Guarded is when the first of the work that it wants to have evicted may be, by the MinRun and Disruptions of its queue; Never: it waits for no such.
 	Guarded Time
 }
 
@@ -204,7 +204,7 @@ func (p *pass) explain(w *workload, v verdict, r queue.Refusal, why *Why) {
 		if w.Patient {
 			why.Unblock += "; it asked that nobody is evicted for it"
 		} else if p.guardedFrom(w, why) {
-			why.Unblock += "; what could be evicted for it is not yet, by the min-run of its queue"
+			why.Unblock += "; what could be evicted for it is not yet, by the min-run or disruptions of its queue"
 		} else if w.queue.InQuota(w.demand()) {
 			why.Unblock += "; queue " + w.queue.Name + " is guaranteed as much, but only preemptible work of queues over their quota is taken back, and not enough of what runs is"
 		}
@@ -293,13 +293,12 @@ func (p *pass) explainQuota(w *workload, v verdict, r queue.Refusal, why *Why) {
 		}
 		why.Unblock = "work in queue " + name + " ending, or a larger " + kind + " for it"
 		if v == overQuota && r.Limit && !w.Patient && p.guardedFrom(w, why) {
-			why.Unblock += "; what could be evicted for it there is not yet, by the min-run of its queue"
+			why.Unblock += "; what could be evicted for it there is not yet, by the min-run or disruptions of its queue"
 		}
 	}
 }
 
-// guardedFrom finds out whether a workload would start in the place of others that have not run for the MinRun of their queues, and when
-// the first of them has.
+// guardedFrom finds out whether a workload would start in the place of others that are guarded, and when the first of them is no more.
 func (p *pass) guardedFrom(w *workload, why *Why) bool {
 	if p.guarded == Never { // nobody's plan is missing such
 		return false

@@ -60,6 +60,7 @@ type rare struct {
 	stays       Time     // it is not moved again before
 	to          []string // devices that it had room on when it was moved
 	sparedUntil Time     // nobody takes it back before; 0: the host did not refuse to end it
+	disrupted   []Time   // when it was evicted for others, under other IDs, the last first
 	had         Time     // µs of a whole device that it was served before, under other IDs
 	saved       *Time    // what it had done by then is saved; nil: nothing is
 	used        savedUse // of the tasks that are over, as far as that is known

@@ -55,6 +55,10 @@ func validate(spec api.QueueSpec) error {
 	if spec.MinRun < 0 {
 		return fmt.Errorf("queue %s: work runs for %s before it is evicted for others, less than nothing: give more, or 0s for at once", spec.Name, spec.MinRun)
 	}
+	if !spec.Disruptions.Valid() {
+		return fmt.Errorf("queue %s: its work may be evicted %d times in any %s, which is no budget: give 1 to %d in 1s to %s, or none",
+			spec.Name, spec.Disruptions.Most, spec.Disruptions.Per, api.MaxDisruptions, api.MaxDisruptionsPer)
+	}
 	all := boundsOf(spec)
 	for i := range all {
 		b := &all[i]

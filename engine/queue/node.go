@@ -80,6 +80,15 @@ func (n *Node) MinRun() (longest int64) {
 	return longest
 }
 
+// Disruptions are the budgets of its work, its own and of those above it: how often a workload may be evicted for others in any so many µs.
+func (n *Node) Disruptions(yield func(most int, per int64) bool) {
+	for q := n; q != nil; q = q.parent {
+		if b := q.spec.Disruptions; !b.IsZero() && !yield(int(b.Most), int64(b.Per/1000)) {
+			return
+		}
+	}
+}
+
 // Within says that n is q or below it.
 func (n *Node) Within(q *Node) bool {
 	for ; n != nil; n = n.parent {

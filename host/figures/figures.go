@@ -54,6 +54,9 @@ func Rules(queue *api.QueueSpec) (all []Line) {
 	if queue.MinRun != 0 {
 		all = append(all, Line{"not evicted before", [3]string{queue.MinRun.String(), "", ""}})
 	}
+	if !queue.Disruptions.IsZero() {
+		all = append(all, Line{"evicted for others", [3]string{"at most " + queue.Disruptions.String(), "", ""}})
+	}
 	if queue.Priority != 0 || queue.PriorityUntil != nil {
 		all = append(all, Line{"priority", [3]string{Priority(queue), "", ""}})
 	}

@@ -105,7 +105,7 @@ func (h *Host) doEvict(action engine.Evict) {
 	}
 	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
 		reason := h.worded(action.Reason)
-		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace}
+		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace, ForOthers: engine.ForOthers(action.Code)}
 		h.note(w, "evicted: "+reason)
 	}
 	h.stopWork(w)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -359,16 +360,33 @@ func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
 	w := newWork(h.seq, api.Workload{
 		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
 		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1, PriorityOver: old.now.Status.PriorityOver},
-	}, keep{Program: old.keep.Program, User: old.keep.User, Served: h.served(old)})
+	}, keep{Program: old.keep.Program, User: old.keep.User, Served: h.served(old), Disrupted: h.disruptions(old)})
 	h.holdBack(old, w)
 	h.work[w.now.UID], h.names[spec.Name] = w, w
 	h.touch(w)
 	h.awaitDate(w)
 	h.awaitTurn(w)
 	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
-	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID, Served: micros(w.keep.Served)}); rejected != nil { // its queue may be gone
+	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID, Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}); rejected != nil { // its queue may be gone
 		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
 	}
+}
+
+// disruptions are when a workload that has ended, and those that it was before, were evicted for others, the last times.
+func (h *Host) disruptions(old *work) []time.Time {
+	all := slices.Clone(old.keep.Disrupted)
+	if old.keep.Stop.ForOthers {
+		all = append(all, h.Now().UTC())
+	}
+	return all[max(0, len(all)-api.MaxDisruptions):]
+}
+
+// ago are times as the engine is told of them.
+func (h *Host) ago(times []time.Time) (all []engine.Time) {
+	for _, at := range times {
+		all = append(all, micros(h.Now().Sub(at)))
+	}
+	return all
 }
 
 // served is what a workload, and those that it was before, were served until now: time weighed by compute floors.

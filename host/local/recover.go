@@ -73,7 +73,7 @@ func (h *Host) recover(ctx context.Context) error {
 		if w.now.Spec.Attach {
 			h.expectClient(w)
 		}
-		if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Waited: micros(h.Now().Sub(w.now.Status.Submitted)), Served: micros(w.keep.Served)}); rejected != nil {
+		if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Waited: micros(h.Now().Sub(w.now.Status.Submitted)), Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}); rejected != nil {
 			h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
 		}
 	}
@@ -216,7 +216,7 @@ func (h *Host) reenter(w *work, exit *supervise.Exit) {
 	}
 	placing := *w.keep.Placing
 	placing.Node, placing.Task = h.name, 0
-	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}, Served: micros(w.keep.Served)}
+	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}, Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}
 	if started := w.now.Status.Started; started != nil {
 		until := h.Now()
 		if exit != nil { // while no server ran: what it is predicted by must not be longer for that

@@ -266,7 +266,7 @@ func TestMinRun(t *testing.T) {
 	if err != nil || why.Start == nil || why.Start.Latest == nil || why.Start.Latest.Before(first.Add(time.Hour-time.Second)) {
 		t.Fatalf("the other started at %v, and of this one is said %+v, %v", first, why, err)
 	}
-	if want := "evicted for it is not yet, by the min-run of its queue, the first of it until " + moment(*why.Start.Latest); !strings.HasSuffix(why.Unblock, want) {
+	if want := "evicted for it is not yet, by the min-run or disruptions of its queue, the first of it until " + moment(*why.Start.Latest); !strings.HasSuffix(why.Unblock, want) {
 		t.Errorf("%q does not end with %q", why.Unblock, want)
 	}
 	if _, err := s.SetQueue(ctx, me, api.QueueSpec{Name: "guest", Quota: api.Unlimited}); err != nil {
@@ -278,6 +278,49 @@ func TestMinRun(t *testing.T) {
 	}
 	_, err = s.SetQueue(ctx, me, api.QueueSpec{Name: "guest", Quota: api.Unlimited, MinRun: -1})
 	refused(t, err, api.CodeInvalid, "less than nothing")
+}
+
+// TestDisruptions: what was evicted for others as often as its queue says, and came again, is not evicted until that was so long ago, also by another server.
+func TestDisruptions(t *testing.T) {
+	ctx := context.Background()
+	ahead := new(atomic.Int64)
+	s := newSite(t, func(config *Config) { // supervisors tell the time of starts by the true clock
+		config.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	oneDevice(s)
+	for _, q := range []api.QueueSpec{
+		{Name: "owner", Quota: 1000}, {Name: "guest", Quota: api.Unlimited, Disruptions: api.DisruptionBudget{Most: 1, Per: api.Duration(24 * time.Hour)}},
+	} {
+		if _, err := s.SetQueue(ctx, me, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guest, owner := spec("1", "sleep 1000"), spec("1", "sleep 1000")
+	guest.Name, guest.Queue, guest.Preemptible, guest.Requeue = "guest", "guest", true, true
+	owner.Name, owner.Queue = "owner", "owner"
+	s.submit(guest)
+	s.running("guest")
+	s.submit(owner)
+	s.running("owner")
+	ahead.Add(int64(time.Hour))
+	if _, err := s.Stop(ctx, me, "owner", 0); err != nil {
+		t.Fatal(err)
+	}
+	s.ended("owner")
+	s.running("guest")
+	s.restart()
+	owner.Name = "again"
+	s.submit(owner)
+	why, err := s.Why(ctx, "again")
+	if want := "by the min-run or disruptions of its queue, the first of it until "; err != nil || why.Phase != api.Waiting || !strings.Contains(why.Unblock, want) {
+		t.Fatalf("it is %+v, %v", why, err)
+	}
+	ahead.Add(int64(23 * time.Hour))
+	s.line()
+	s.running("again")
+	if again, err := s.Workload(ctx, "guest"); err != nil || again.Status.Phase != api.Waiting || again.Status.Requeued != 2 {
+		t.Errorf("the guest is %+v, %v", again.Status, err)
+	}
 }
 
 // That a window could not begin is told as long as it lasts, and no longer.

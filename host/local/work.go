@@ -64,6 +64,8 @@ type keep struct {
 	Again     *time.Time `json:"again,omitempty"`
 	// What it was served in the runs before this one, from which it was evicted and put back into the line: time weighed by compute floors.
 	Served time.Duration `json:"served,omitempty"`
+	// When it was evicted for others in these, the last api.MaxDisruptions times.
+	Disrupted []time.Time `json:"disrupted,omitempty"`
 }
 
 // order is why a workload is being ended, and how.
@@ -72,6 +74,8 @@ type order struct {
 	Reason  string        `json:"reason"`
 	Grace   time.Duration `json:"grace"`
 	Memory  bool          `json:"memory,omitempty"` // it is evicted for memory that it has borrowed
+	// It is evicted for the sake of other work, or moved.
+	ForOthers bool `json:"forOthers,omitempty"`
 }
 
 // verdict is how a workload ended.

@@ -59,6 +59,8 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		to.LongestRun = from.LongestRun
 	case "min-run":
 		to.MinRun = from.MinRun
+	case "disruptions":
+		to.Disruptions = from.Disruptions
 	case "order":
 		to.Order, to.ShortestFirst = from.Order, from.ShortestFirst
 	default:

@@ -242,6 +242,7 @@ func TestErrors(t *testing.T) {
 		head + "queue a quota@=1\n":                           "a.policy:2: quota@=1: the model is missing",
 		head + "queue a order=best\n":                         "a.policy:2: order=best: ",
 		head + "queue a min-run=-1s\n":                        "a.policy:2: ",
+		head + "queue a disruptions=2\n":                      "a.policy:2: disruptions=2: ",
 		head + "queue a weight=0\n":                           "a.policy:2: weight=0: write a whole number from 1",
 		head + "queue a\nqueue a\n":                           "a.policy:3: queue a comes twice before the first window, in line 2 and here",
 		head + "queue a parent=b\n":                           "a.policy:2: parent=b: no line before this one names queue b",
@@ -386,6 +387,22 @@ func TestMinRun(t *testing.T) {
 		t.Errorf("by itself %+v, %v", kept, err)
 	}
 	if _, err := p.Own(nil, own, own, monday); err == nil || !strings.Contains(err.Error(), "min-run of queue a is what the policy says, 10m") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDisruptions: likewise.
+func TestDisruptions(t *testing.T) {
+	p := parsed(t, "aliquot policy 1\nqueue a disruptions=2/24h\nwindow night from=23:00 to=06:00\nqueue a disruptions=none\n")
+	own := api.QueueSpec{Name: "a", Quota: api.Unlimited, Disruptions: api.DisruptionBudget{Most: 1, Per: api.Duration(time.Hour)}}
+	always, night := p.During(nil, []api.QueueSpec{own}).Queues[0], p.During(p.Windows[0], []api.QueueSpec{own}).Queues[0]
+	if always.Disruptions.String() != "2/24h" || !night.Disruptions.IsZero() {
+		t.Errorf("%s always and %s at night", always.Disruptions, night.Disruptions)
+	}
+	if kept, err := p.Own(nil, own, always, monday); err != nil || kept.Disruptions != own.Disruptions {
+		t.Errorf("by itself %+v, %v", kept, err)
+	}
+	if _, err := p.Own(nil, own, own, monday); err == nil || !strings.Contains(err.Error(), "disruptions of queue a is what the policy says, 2/24h") {
 		t.Errorf("%v", err)
 	}
 }

@@ -82,6 +82,9 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 		}
 		least, err := api.ParseDuration(value)
 		return func(q *api.QueueSpec) { q.MinRun = least }, err
+	case "disruptions":
+		budget, err := api.ParseDisruptions(value)
+		return func(q *api.QueueSpec) { q.Disruptions = budget }, err
 	case "hours":
 		if p.window != nil {
 			return nil, fmt.Errorf("device-hours are of a day, week or month, whichever window holds: write this word before the first window")
@@ -98,7 +101,7 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	}
 	kind, resource, _ := strings.Cut(bound, "-")
 	if kind != "quota" && kind != "limit" {
-		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, hours, longest-run, min-run, max-priority or priority (also -until, -after)")
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, hours, longest-run, min-run, disruptions, max-priority or priority (also -until, -after)")
 	}
 	set, err := amount(resource, value)
 	if err != nil {

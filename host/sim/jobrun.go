@@ -49,6 +49,7 @@ type member struct {
 	wanted, lacked float64
 	// Since it started last, over its devices: what it had of their time, and the time.
 	used, held engine.Time
+	disrupted  []engine.Time // when it was evicted for others, the last times
 }
 
 func (m *member) leftAt(now engine.Time) engine.Time {
@@ -304,6 +305,9 @@ func (r *jobRun) submit(m *member) error {
 	m.id = w.ID
 	r.byID[m.id] = m
 	submit := engine.Submit{At: engine.At{At: r.now}, Was: was}
+	for _, at := range m.disrupted {
+		submit.Disrupted = append(submit.Disrupted, r.now-at)
+	}
 	if r.order == Served { // what comes again has been served
 		submit.Waited, submit.Served = r.now-m.job.Submit, (m.job.Duration-m.leftAt(r.now))/engine.Time(api.WholeDevice)*engine.Time(m.job.Compute())
 	}
@@ -398,6 +402,9 @@ func (r *jobRun) evict(a engine.Evict) error {
 		r.release(m)
 		m.more = nil
 		r.out.Preemptions++
+		if engine.ForOthers(a.Code) {
+			m.disrupted = append(m.disrupted[max(0, len(m.disrupted)+1-api.MaxDisruptions):], r.now)
+		}
 	}
 	at := engine.At{At: r.now}
 	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {

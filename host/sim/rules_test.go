@@ -95,6 +95,20 @@ func TestRulesKeepYoungWork(t *testing.T) {
 	}
 }
 
+// With a budget of disruptions a queue gets back what it is guaranteed from work that was not evicted lately; what was keeps running until that is so long ago.
+func TestRulesBoundDisruptions(t *testing.T) {
+	trace := few(t, "nodes 1", "queue a quota=0", "queue b quota=8", "job a1 at=0 run=100s devices=8 queue=a", "job b1 at=10s run=20s devices=8 queue=b", "job b2 at=40s run=20s devices=8 queue=b")
+	for budget, want := range map[string]float64{"none": 20, "1/60s": 50} {
+		out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 20:00:00", "queue a disruptions="+budget)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Preemptions != 2 || out.MeanJCT != (140+20+want)/3 { // b1 at 10 s, b2 at 40 s or at 70 s
+			t.Errorf("%s: %d preemptions, mean JCT %g s", budget, out.Preemptions, out.MeanJCT)
+		}
+	}
+}
+
 // What no window lets start ends the run with a word, though windows come for ever.
 func TestWindowsThatNeverHelp(t *testing.T) {
 	trace := few(t, "nodes 1 devices=2", "job one at=0 run=1h queue=train", "job more at=0 run=1h queue=train")
