@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -78,6 +79,28 @@ func TestElasticAhead(t *testing.T) {
 	x.settle()
 	if !slices.Equal(x.engine.Waiting(), []string{}) {
 		t.Fatalf("%v wait", x.engine.Waiting())
+	}
+}
+
+// Looking further ahead than a host wants a workload left alone leaves it alone.
+func TestForecastOfTheRefused(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.step(NodeSet{At: w.at(), Node: "n1", Devices: devices("n1", 1, "big", 8*gi)})
+	w.step(QueueSet{w.at(), api.QueueSpec{Name: "owner", Quota: 1000}})
+	submit := func(one Workload) []Action {
+		one.Tasks, one.Devices, one.TimeLimit, one.Share = 1, 1, 300*second, api.Share{Compute: api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}}
+		return w.step(Submit{At: w.at(), Workload: one})
+	}
+	submit(Workload{ID: "guest", Preemptible: true})
+	w.settle()
+	evict := submit(Workload{ID: "owner", Queue: "owner"})
+	w.step(Refused{At: w.at(), ID: evict[0].Action(), Reason: "not now", Retry: 30 * second})
+	before := w.engine.Snapshot()
+	if start := w.engine.Forecast(w.now).Start("owner"); start != 30*second {
+		t.Errorf("it is forecast to start at %d, want 30 s", start)
+	}
+	if after := w.engine.Snapshot(); !bytes.Equal(before, after) {
+		t.Errorf("the state was\n%s\nand is\n%s", before, after)
 	}
 }
 

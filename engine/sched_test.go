@@ -25,7 +25,7 @@ import (
 //	queue NAME [parent=Q] [quota=N] [quota-mem=SIZE] [quota-shares=N] [limit=N] [limit-mem=SIZE] [limit-shares=N] [weight=N] [order=O] [shortest=N] [prio=N] [spent=yes] [min-run=TIME] [disruptions=N/TIME]
 //	      [weight-gpu=N] [weight-mem=N] [weight-shares=N]; for single models one a line of input: MODEL and quotas and limits as above
 //	policy [window=W] [one-line=yes] [placement=default|best_fit|apart|(FEATURE=WEIGHT, …)] [moves=N [min-run=TIME] [max-loss=TIME] [free=N]]   queues one a line of input: NAME and the arguments of queue;
-//	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [last=INDEX] [lends=yes]
+//	      or a pool: pool NAME classes=(A,B) [nodes=(A,B)] [models=(A,B)] [first=INDEX] [last=INDEX] [lends=yes]
 //	queue-gone NAME
 //	class NAME|- [allow=(A,B)] [bar=(A,B)] [code=C]
 //	submit ID gpu=SHARE [mem=SHARE] [weight=N] [devices=N] [tasks=N] [max=N] [queue=Q] [prio=N] [model=M] [limit=TIME] [restart=TIME] [cpu=N] [class=C] [preempt=yes]
@@ -475,6 +475,9 @@ func (a args) pool() Pool {
 	p := Pool{Name: a.word(0), Nodes: a.list("nodes"), Models: a.list("models"), Lends: a.text("lends", "") == "yes"}
 	for _, class := range a.list("classes") {
 		p.Classes = append(p.Classes, api.Class(class))
+	}
+	if a.text("first", "") != "" {
+		p.First = new(a.number("first", ""))
 	}
 	if a.text("last", "") != "" {
 		p.Last = new(a.number("last", ""))

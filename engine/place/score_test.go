@@ -245,4 +245,15 @@ func TestPolicyText(t *testing.T) {
 			t.Errorf("%s: %v, want something about %q", text, err, want)
 		}
 	}
+	for _, allowed := range []Popular{
+		{Count: 1, Devices: 1},
+		{Count: 1, Devices: 1, Compute: api.WholeDevice},
+		{Count: 1, Devices: 1, Memory: api.Amount{Part: api.WholeDevice}},
+		{Count: 1, Devices: 1, Memory: api.Amount{Bytes: 1}},
+	} {
+		p := Policy{Workload: []Popular{allowed}}
+		if err := p.Validate(); err != nil {
+			t.Errorf("%+v: %v", allowed, err)
+		}
+	}
 }
