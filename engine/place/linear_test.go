@@ -401,3 +401,24 @@ func TestTasksThatAreBusyTogether(t *testing.T) {
 		}
 	}
 }
+
+// Two devices with the same free, by the lesser of compute and memory, are told apart by what a memory floor leaves of them.
+func TestAlikeButForMemory(t *testing.T) {
+	f := fleet.New()
+	devices := []fleet.Device{{UUID: "a", Memory: 8 * gi, Health: api.Healthy}, {UUID: "b", Index: 1, Memory: 8 * gi, Health: api.Healthy}}
+	if _, err := f.SetNode("n", devices, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Adjust(f.DevicesOf(0)[0], 500, 0, 1)
+	f.Adjust(f.DevicesOf(0)[1], 500, 3*gi, 1)
+	for _, quantum := range []int64{0, 2} {
+		p := New(f)
+		p.UsePolicy(&Policy{Name: "least left", Weights: Weights{Remainder: 1}, Quantum: quantum})
+		r := &Request{Memory: api.Amount{Bytes: 3 * gi}, Devices: 1, Tasks: 1}
+		spots, ok := p.Place(r)
+		if !ok || f.UUIDOf(spots[0].Devices[0]) != "b" { // of which it leaves 250 thousandths, of the other 500
+			t.Errorf("quantum %d: placed at %v", quantum, spots)
+		}
+		p.Give(r, spots[0])
+	}
+}

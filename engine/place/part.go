@@ -135,11 +135,12 @@ func (s *scored) tries(p *part, v *view, i int) bool {
 	return (u.twin != twins || p.fence != nil) && (p.anywhere || s.serves(p, u)) && (u.twin == noTwin || !s.sameBefore(p, v, i))
 }
 
-// sameBefore says that a device before the one at i has as much free and serves, too: it scores the same.
+// sameBefore says that a device before the one at i serves, too, and scores the same: it has as much free and, where memory is wanted, as much of
+// that, which else may leave more of one than of the other.
 func (s *scored) sameBefore(p *part, v *view, i int) bool {
 	u := &v.units[i]
 	for k := range v.units[:i] {
-		if o := &v.units[k]; s.alike(o, u) && (p.anywhere || s.serves(p, o)) {
+		if o := &v.units[k]; s.alike(o, u) && (p.light || sameMemory(o, u)) && (p.anywhere || s.serves(p, o)) {
 			return true
 		}
 	}

@@ -25,8 +25,8 @@ type twin uint8
 
 const (
 	noTwin twin = iota
-	alike       // in what it has free, in compute and in use: it scores the same
-	twins       // in memory and group, too: where neither is fenced off, both or none serve
+	alike       // in what it has free, in compute and in use: it scores the same for what wants no memory
+	twins       // in memory and group, too: it scores the same, and where neither is fenced off, both or none serve
 )
 
 // view is what scores look at of a node, kept close together.
@@ -102,7 +102,7 @@ func (s *scored) renew(v *view) {
 		for k := 0; k < i && u.twin != twins; k++ {
 			if o := &v.units[k]; !s.alike(u, o) {
 				continue
-			} else if u.twin = alike; u.memory == o.memory && u.group == o.group {
+			} else if u.twin = alike; sameMemory(u, o) {
 				u.twin = twins
 			}
 		}
@@ -129,11 +129,14 @@ const (
 	unused   = -1     // nothing is on a device, where that counts
 )
 
-// alike says that two devices of a node score the same: they have as much free and compute, as much is predicted to be used of them and, where what
-// they are counts, they are the same.
+// alike says that two devices of a node score the same for what wants no memory: they have as much free and compute, as much is predicted to be used of
+// them and, where what they are counts, they are the same.
 func (s *scored) alike(u, o *unit) bool {
 	return u.free == o.free && u.compute == o.compute && u.busy == o.busy && (s.terrain.prices == nil || u.group == o.group)
 }
+
+// sameMemory says that two devices have as much memory free, and are of one model and size.
+func sameMemory(u, o *unit) bool { return u.memory == o.memory && u.group == o.group }
 
 // kept is what of a node's free devices popular kinds could use, weighed by their shares: its fragmentation is all that is free
 // less this.
