@@ -59,7 +59,7 @@ type Engine struct {
 	ends     *ordered.List[*task]   // running tasks with a time limit, by its end
 	held     holders                // tasks with a grant on a device
 	above    map[fleet.DeviceID]int // how many grants there hold memory above their floors; none: no entry
-	grants   map[string]grantAt     // by UID
+	foreign  map[string]grantAt     // grants by UID, of those whose UID does not say where they are
 	pending  map[ActionID]*proposal
 	sparing  map[*workload]bool // that nobody takes back before a time
 
@@ -122,7 +122,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 			return a.index < b.index
 		}),
 		above:   map[fleet.DeviceID]int{},
-		grants:  map[string]grantAt{},
+		foreign: map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 		sparing: map[*workload]bool{},
 		plans:   map[ActionID]*plan{},

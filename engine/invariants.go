@@ -25,15 +25,18 @@ func (e *Engine) CheckInvariants() error {
 func (e *Engine) checkBooks() error {
 	books := map[fleet.DeviceID]fleet.Book{}
 	taken := map[fleet.NodeID]map[fleet.ResourceID]int64{}
-	tasks := 0
+	tasks, foreign := 0, 0
 	for _, w := range e.byID() {
 		for _, t := range w.tasks {
 			for i := range t.grants {
 				g := &t.grants[i]
 				b := books[g.device]
 				books[g.device] = fleet.Book{Compute: b.Compute + g.compute, Busy: b.Busy + g.busy, Memory: b.Memory + g.taken(), Grants: b.Grants + 1}
-				if !slices.Contains(e.held.on(g.device), t) || e.grants[g.UID] != (grantAt{t, i}) {
+				if !slices.Contains(e.held.on(g.device), t) || e.grantOf(g.UID) != g {
 					return fmt.Errorf("grant %s is not listed on its device", g.UID)
+				}
+				if !t.isNamedBy(g.UID, i) {
+					foreign++
 				}
 			}
 			if !t.live() {
@@ -63,12 +66,8 @@ func (e *Engine) checkBooks() error {
 			}
 		}
 	}
-	grants := 0
-	for _, tasks := range e.held {
-		grants += len(tasks)
-	}
-	if len(e.grants) != grants {
-		return fmt.Errorf("%d grants are listed by name and %d on devices", len(e.grants), grants)
+	if len(e.foreign) != foreign {
+		return fmt.Errorf("%d grants are listed by name, and %d do not say by it where they are", len(e.foreign), foreign)
 	}
 	if len(books) > 0 || tasks != 0 {
 		return fmt.Errorf("%d devices with grants are not in the fleet; devices list %d tasks too few", len(books), tasks)

@@ -123,7 +123,7 @@ func (e *Engine) unlist(t *task) {
 	}
 	for i := range t.grants {
 		g := &t.grants[i]
-		delete(e.grants, g.UID)
+		delete(e.foreign, g.UID)
 		e.countAbove(g, -1)
 		e.held.remove(g.device, t)
 	}
@@ -134,7 +134,9 @@ func (e *Engine) list(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.held.add(g.device, t)
-		e.grants[g.UID] = grantAt{t, i}
+		if !t.isNamedBy(g.UID, i) {
+			e.foreign[g.UID] = grantAt{t, i}
+		}
 		e.countAbove(g, 1)
 	}
 	if t.w.TimeLimit > 0 {

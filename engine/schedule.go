@@ -2,7 +2,6 @@ package engine
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/place"
@@ -277,16 +276,11 @@ func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
 
 // grantOn is the grant of a task's share on a device.
 func (e *Engine) grantOn(w *workload, action ActionID, task, n int, d fleet.DeviceID) grant {
-	var room [64]byte
-	uid := append(append(room[:0], w.ID...), '.')
-	uid = append(strconv.AppendInt(uid, int64(task), 10), '.')
-	uid = append(strconv.AppendInt(uid, int64(n), 10), '-')
-	uid = strconv.AppendUint(uid, uint64(action), 10)
 	share := w.shareOf(task - int(w.first))
 	floor, ceiling := share.Memory.On(e.fleet.Memory(d))
 	return grant{
 		Grant: Grant{
-			UID: string(uid), Device: e.fleet.UUIDOf(d), Compute: share.Compute, Floor: floor, Ceiling: ceiling, Weight: share.EffectiveWeight(),
+			UID: uidOf(w.ID, task, n, action), Device: e.fleet.UUIDOf(d), Compute: share.Compute, Floor: floor, Ceiling: ceiling, Weight: share.EffectiveWeight(),
 		},
 		device: d, compute: share.Compute.Floor, memory: floor,
 	}

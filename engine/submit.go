@@ -274,7 +274,7 @@ func (e *Engine) checkAdopt(w *workload, tasks []Placing) error {
 			}
 			known, on := e.deviceNode(g.Device)
 			switch {
-			case g.UID == "" || uids[g.UID] || e.grants[g.UID].t != nil:
+			case g.UID == "" || uids[g.UID] || e.grantOf(g.UID) != nil:
 				return fmt.Errorf("workload %s: grant UID %q is missing or used twice", w.ID, g.UID)
 			case g.Device == "" || devices[g.Device]:
 				return fmt.Errorf("workload %s: task %d holds device %q without a name or twice", w.ID, p.Task, g.Device)

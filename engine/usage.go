@@ -25,11 +25,10 @@ func (e *Engine) usage(ev Usage) bool {
 	}
 	changed := false
 	for _, u := range ev.Grants {
-		at, ok := e.grants[u.UID]
-		if !ok {
+		g := e.grantOf(u.UID)
+		if g == nil {
 			continue
 		}
-		g := &at.t.grants[at.i]
 		before := g.taken()
 		if e.ahead != nil {
 			e.ahead.using(g)
