@@ -28,13 +28,16 @@ const (
 
 	// Preemptible is whether it may hold more than quotas, and is evicted when others want theirs: true, as where it is left out, or false.
 	Preemptible = Prefix + "preemptible"
+
+	RestartTime    = Prefix + "restart-time"    // what it takes after a start until it goes on where it was, "5m"; a minute where it is left out
+	CheckpointedAt = Prefix + "checkpointed-at" // when it last said that what it has done is saved, in RFC 3339: the only one that changes while it runs
 )
 
 // asked are the annotations that say something of a share, beside GPU.
 var asked = []string{Memory, Devices, Class, Weight, Containers}
 
 // beside are those that hold however a pod asks for its share.
-var beside = []string{Queue, Preemptible, SameTopology, PreferTopology}
+var beside = []string{Queue, Preemptible, SameTopology, PreferTopology, RestartTime, CheckpointedAt}
 
 // Ask is what a pod asks for by its annotations.
 type Ask struct {
@@ -55,6 +58,12 @@ func Parse(annotations map[string]string) (*Ask, error) {
 		return nil, err
 	}
 	if _, _, err := Topology(annotations); err != nil {
+		return nil, err
+	}
+	if _, err := Restart(annotations); err != nil {
+		return nil, err
+	}
+	if _, err := Checkpointed(annotations); err != nil {
 		return nil, err
 	}
 	text, ok := annotations[GPU]

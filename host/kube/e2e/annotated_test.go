@@ -172,8 +172,13 @@ func (w *world) unchanged(name string) {
 		return err
 	}
 	w.no(patch(`{"metadata":{"annotations":{"example.com/a":"b"}}}`))
+	w.no(patch(`{"metadata":{"annotations":{"aliquot.dev/checkpointed-at":"2026-11-22T05:00:09Z"}}}`))
+	if err := patch(`{"metadata":{"annotations":{"aliquot.dev/checkpointed-at":"just now"}}}`); err == nil || !strings.Contains(err.Error(), "write it as 2026-11-22T05:00:09Z") {
+		w.Errorf("a checkpoint at no time: got %v, want it refused", err)
+	}
 	for _, text := range []string{
-		`{"metadata":{"annotations":{"aliquot.dev/gpu":"1.00"}}}`, `{"metadata":{"annotations":{"aliquot.dev/queue":"another"}}}`, `{"metadata":{"annotations":null}}`,
+		`{"metadata":{"annotations":{"aliquot.dev/gpu":"1.00"}}}`, `{"metadata":{"annotations":{"aliquot.dev/queue":"another"}}}`,
+		`{"metadata":{"annotations":{"aliquot.dev/restart-time":"1m"}}}`, `{"metadata":{"annotations":null}}`,
 	} {
 		if err := patch(text); err == nil || !strings.Contains(err.Error(), "do not change while it is there") {
 			w.Errorf("%s: got %v, want it refused", text, err)

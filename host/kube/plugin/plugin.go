@@ -1,5 +1,6 @@
-// Package plugin is what `kubectl aliquot` does: it shows what pods and queues have of devices and why pods wait, and changes ceilings. What comes in are the
-// objects of a cluster, read as the user that calls it; what goes out is text, and a patch of a Share. It decides nothing and keeps nothing.
+// Package plugin is what `kubectl aliquot` does: it shows what pods and queues have of devices and why pods wait, changes ceilings, and notes what pods
+// have saved. What comes in are the objects of a cluster, read as the user that calls it; what goes out is text, and a patch of a Share or of a pod's
+// annotation. It decides nothing and keeps nothing.
 package plugin
 
 import (

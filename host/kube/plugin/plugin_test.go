@@ -280,3 +280,33 @@ func TestResize(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckpoint(t *testing.T) {
+	waits, ends := pod("waits", "train-x"), pod("ends", "train-x")
+	waits.Status.Phase = corev1.PodPending
+	ends.DeletionTimestamp, ends.Finalizers = ptr(at(1)), []string{"example.com/kept"}
+	objects := []runtime.Object{pod("train", "train-x"), pod("none"), waits, ends, claim("ml", "train-x", "train", "0.25..0.80", "4Gi..8Gi", "Prepared")}
+	for _, c := range []struct{ pod, want, fails string }{
+		{"train", "train has saved what it has done by 2026-11-22T05:00:09.25Z\n", ""},
+		{"none", "", "none has no share of a device"},
+		{"waits", "", "waits does not run (Pending): say so when it has saved something while it runs"},
+		{"ends", "", "ends does not run (Terminating)"},
+		{"gone", "", "there is no pod gone in namespace ml"},
+	} {
+		p, out := plugged(objects...)
+		p.Now = func() time.Time {
+			return time.Date(2026, 11, 22, 6, 0, 9, 250_000_000, time.FixedZone("CET", 3600))
+		}
+		err := p.Checkpoint(t.Context(), "ml", c.pod)
+		if c.fails == "" && (err != nil || out.String() != c.want) || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
+			t.Errorf("%s: it says %q, %v; want %q, %q", c.pod, out, err, c.want, c.fails)
+		}
+		said, err := p.Client.CoreV1().Pods("ml").Get(t.Context(), "train", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := said.Annotations["aliquot.dev/checkpointed-at"]; (got == "2026-11-22T05:00:09.25Z") != (c.pod == "train") {
+			t.Errorf("after %s train has the annotation %q", c.pod, got)
+		}
+	}
+}

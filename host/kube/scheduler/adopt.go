@@ -10,6 +10,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 // found are the tasks of all claims that are allocated when a scheduler begins, those of a gang together: the pods that a gang needs are one
@@ -53,6 +54,9 @@ func (s *Scheduler) found() (works [][]*task) {
 func (s *Scheduler) adopt(c *claim) {
 	if s.allocatedHere(c.object) {
 		s.adoptTasks([]*task{s.taskOf(c)})
+		for _, p := range s.reservedFor(c) {
+			s.hearSaved(p)
+		}
 	}
 }
 
@@ -100,6 +104,10 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 				may, _ := s.preemptible(p.object)
 				return !may
 			})
+			for _, p := range users {
+				restart, _ := annotation.Restart(p.object.Annotations)
+				asked.Restart = max(asked.Restart, engine.Time(restart.Microseconds()))
+			}
 			if i == 0 && len(users) > 0 {
 				s.describe(asked, users[0])
 				if at := users[0].object.Status.StartTime; at != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -30,7 +31,8 @@ type ask struct {
 	same, prefer string   // labels of nodes of which its gang is to have one value, or should; empty: none
 	within       topology // where its gang runs, which it follows
 
-	preemptible bool // it may hold more than quotas, and is evicted when others want theirs
+	preemptible bool          // it may hold more than quotas, and is evicted when others want theirs
+	restart     time.Duration // what it takes after a start until it goes on where it was; 0: not said
 }
 
 // wanted is one device that a claim wants.
@@ -69,6 +71,9 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 		return nil, err
 	}
 	if a.same, a.prefer, err = annotation.Topology(p.object.Annotations); err != nil {
+		return nil, err
+	}
+	if a.restart, err = annotation.Restart(p.object.Annotations); err != nil {
 		return nil, err
 	}
 	a.queue, err = s.lineOf(p.object)

@@ -32,6 +32,7 @@ type pod struct {
 	reason      string            // why it waits, where the engine does not know
 	counted     bool              // as waiting
 	evicting    bool              // it is being evicted, though the API server may not say so yet
+	saved       string            // when it saved what it has done, as it said and the engine was told last
 	seeking     seeking           // of room, beside the engine
 	soon, again bool              // it is among the sayings, the first or the later ones
 	told        string            // why it waits, as it was told last
@@ -78,6 +79,7 @@ func (s *Scheduler) podSet(object *corev1.Pod) {
 		s.joinGang(p)
 	}
 	s.charge(p)
+	s.hearSaved(p)
 	if over(object) && !over(before) {
 		s.outdate()
 	}

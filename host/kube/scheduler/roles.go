@@ -104,6 +104,11 @@ func workloadOf(roles []*role) engine.Workload {
 		Tasks: len(first.members), Devices: len(first.asks[0].devices), Share: first.asks[0].share, Resources: most(first.members), Feasibility: first.class.key,
 		Same: first.asks[0].same, Prefer: first.asks[0].prefer,
 	}
+	for _, r := range roles {
+		for _, a := range r.asks {
+			w.Restart = max(w.Restart, engine.Time(a.restart.Microseconds()))
+		}
+	}
 	for _, r := range roles[1:] {
 		w.Roles = append(w.Roles, engine.Role{
 			Name: r.members[0].object.Name, Tasks: len(r.members), Devices: len(r.asks[0].devices), Share: r.asks[0].share, Resources: most(r.members), Feasibility: r.class.key,

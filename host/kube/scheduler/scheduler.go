@@ -140,6 +140,9 @@ func (s *Scheduler) begin() {
 	for _, tasks := range works {
 		s.adoptTasks(tasks)
 	}
+	for _, p := range sortedPods(s.pods) {
+		s.hearSaved(p)
+	}
 	s.goOn()
 	for _, p := range sortedPods(s.pods) {
 		if p.leaves() {

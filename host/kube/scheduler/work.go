@@ -238,6 +238,9 @@ func (s *Scheduler) written(w *work, j job, out outcome) {
 		}
 	}
 	for _, t := range w.tasks {
+		s.hearSaved(t.pod) // it may have said so before it was known here that it starts
+	}
+	for _, t := range w.tasks {
 		if g := t.pod.gang; g != nil {
 			s.followers(g)
 			break

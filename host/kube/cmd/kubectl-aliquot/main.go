@@ -55,7 +55,7 @@ func (c cluster) connect(command *cobra.Command) (p plugin.Plugin, namespace str
 func commands() *cobra.Command {
 	to := cluster{rules: clientcmd.NewDefaultClientConfigLoadingRules(), overrides: &clientcmd.ConfigOverrides{}}
 	root := &cobra.Command{
-		Use: "kubectl-aliquot", Short: "Shares of GPUs: who has what, why a pod waits, what a queue has, and other ceilings",
+		Use: "kubectl-aliquot", Short: "Shares of GPUs: who has what, why a pod waits, what a queue has, other ceilings, and what is saved",
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl aliquot"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -63,7 +63,7 @@ func commands() *cobra.Command {
 	options.StringVar(&to.rules.ExplicitPath, "kubeconfig", "", "how to reach the cluster; empty: as kubectl finds it")
 	options.StringVar(&to.overrides.CurrentContext, "context", "", "which context of the kubeconfig; empty: its current one")
 	options.StringVarP(&to.overrides.Context.Namespace, "namespace", "n", "", "which namespace; empty: the context's")
-	root.AddCommand(top(to), why(to), queue(to), resize(to))
+	root.AddCommand(top(to), why(to), queue(to), resize(to), checkpoint(to))
 	return root
 }
 
@@ -150,4 +150,20 @@ func resize(to cluster) *cobra.Command {
 	command.Flags().StringVar(&change.Claim, "claim", "", "which of the pod's claims, where it has several")
 	command.Flags().DurationVar(&patience, "wait", patience, "how long to wait until the node has answered")
 	return command
+}
+
+func checkpoint(to cluster) *cobra.Command {
+	return &cobra.Command{
+		Use: "checkpoint POD", Short: "Note that a pod has just saved what it has done", Args: cobra.ExactArgs(1),
+		Long: "Note that a pod has just saved what it has done. Where others want what they are guaranteed, pods that would lose less go first: what they did since, and\n" +
+			"what starting again takes (the annotation aliquot.dev/restart-time). Nothing is saved by this: that is the program's own. It writes the annotation\n" +
+			"aliquot.dev/checkpointed-at, which a program whose account may patch its pod can write by itself.",
+		RunE: func(command *cobra.Command, args []string) error {
+			p, namespace, err := to.connect(command)
+			if err != nil {
+				return err
+			}
+			return p.Checkpoint(command.Context(), namespace, args[0])
+		},
+	}
 }
