@@ -34,13 +34,13 @@ type tally struct {
 	changes uint64    // of the fleet, plus 1; with others it is counted anew
 	at      uint64    // Touches up to which it is up to date
 	nodes   []tallied // by node
+	fixed   []bool    // by node: nothing that is booked changes what rules its devices out
 	sum     [rulings]int
 }
 
 // tallied is the tally of a node.
 type tallied struct {
 	count   [rulings]uint16
-	fixed   bool   // nothing that is booked changes what rules its devices out
 	version uint32 // when it was counted
 }
 
@@ -65,7 +65,7 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 		e.tallies[key] = t
 	}
 	if t.changes != e.fleet.Changes()+1 {
-		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots())}
+		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), fixed: make([]bool, e.fleet.Slots())}
 		for n := range e.fleet.Nodes {
 			t.nodes[n].version = e.fleet.Version(n) - 1
 			t.recount(e, s, n)
@@ -81,21 +81,19 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 
 // recount brings a node up to date.
 func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
-	if int(n) >= len(t.nodes) {
-		return // a node that nobody told of since, and that is entered as gone: it has no device that counts
+	if int(n) >= len(t.nodes) || t.fixed[n] { // of the former nobody told since, and it is entered as gone: it has no device that counts
+		return
 	}
 	node, version := &t.nodes[n], e.fleet.Version(n)
-	if node.fixed || node.version == version {
+	if node.version == version {
 		return
 	}
 	now := e.ruleNode(s, n)
 	for r := range now {
 		t.sum[r] += int(now[r]) - int(node.count[r])
 	}
-	node.count, node.version, node.fixed = now, version, true
-	for _, r := range [...]ruling{byCompute, byMemory, byHeld, byResource, byNothing} {
-		node.fixed = node.fixed && now[r] == 0
-	}
+	node.count, node.version = now, version
+	t.fixed[n] = now[byCompute]+now[byMemory]+now[byHeld]+now[byResource]+now[byNothing] == 0
 }
 
 // ruleNode counts the devices of a node by what rules them out.
@@ -124,7 +122,7 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 	switch {
 	case s.Model != "" && e.fleet.ModelOf(d) != s.Model:
 		return byModel
-	case !s.Least.Met(e.fleet.TraitsOf(d)):
+	case !e.fleet.Meets(d, s.Least):
 		return byLeast
 	case !s.Suits(e.fleet.Memory(d)):
 		return bySize

@@ -60,19 +60,20 @@ type Book struct {
 	Grants  int32
 }
 
+// device is a slot for one. What every look at a device reads comes first and close together, for they are many and far apart.
 type device struct {
-	Device
+	book    Book
 	node    NodeID
 	group   int32
-	link    int32 // by labelOf
-	numa    int32
 	gone    bool // no longer on its node, and still held
 	used    bool // this slot names a device
 	takes   bool // it takes grants
 	indexed bool
 	stale   bool // in the list of those whose books changed since they were indexed
-	book    Book
-	at      Book // by which it is indexed
+	Device
+	at   Book  // by which it is indexed
+	link int32 // by labelOf
+	numa int32
 }
 
 type node struct {
@@ -193,7 +194,12 @@ func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
 // Is says that a device is of a model (empty: any) and can do so much.
 func (f *Fleet) Is(d DeviceID, model string, least Least) bool {
 	dev := &f.devices[d]
-	return (model == "" || dev.Model == model) && least.Met(dev.Traits)
+	return (model == "" || dev.Model == model) && f.Meets(d, least)
+}
+
+// Meets says that a device can do so much.
+func (f *Fleet) Meets(d DeviceID, least Least) bool {
+	return least == Least{} || least.Met(f.devices[d].Traits)
 }
 
 // TraitsOf is what a device can do, costs and draws.

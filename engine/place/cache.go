@@ -34,8 +34,9 @@ type scored struct {
 	at      uint64 // Touches up to which views and recent are up to date
 	caches  map[string]*cache
 	pages   []*page
-	epoch   uint64 // counts terrains
-	shared  uint64 // of recent, up to which every kind asked for lately was scored anew
+	byLeast []*cache // of all pages, those that want the least compute of a device first
+	epoch   uint64   // counts terrains
+	shared  uint64   // of recent, up to which every kind asked for lately was scored anew
 
 	parts    map[partKey]*part
 	partList []*part // by index
@@ -248,9 +249,9 @@ func (s *scored) cacheOf(r *Request) *cache {
 	if !ok {
 		if len(s.caches) >= maxCaches {
 			clear(s.caches)
-			s.pages = nil
+			s.pages, s.byLeast = nil, nil
 		}
-		c = s.newCache()
+		c = s.newCache(int16(r.Compute))
 		s.caches[key] = c
 	}
 	if c.epoch != s.epoch {
@@ -260,16 +261,18 @@ func (s *scored) cacheOf(r *Request) *cache {
 	return c
 }
 
-// newCache makes room for the scores of one more kind.
-func (s *scored) newCache() *cache {
+// newCache makes room for the scores of one more kind, that wants so much compute of a device.
+func (s *scored) newCache(least int16) *cache {
 	last := len(s.pages) - 1
-	if last < 0 || len(s.pages[last].kinds) == width {
+	if last < 0 || s.pages[last].kinds == width {
 		s.pages = append(s.pages, &page{})
 		last++
 	}
 	p := s.pages[last]
-	c := &cache{best: peaks{page: p, column: len(p.kinds)}}
-	p.kinds = append(p.kinds, c)
+	c := &cache{want: want{least: least}, best: peaks{page: p, column: p.kinds}}
+	p.kinds++
+	at, _ := slices.BinarySearchFunc(s.byLeast, least, func(c *cache, least int16) int { return cmp.Compare(c.want.least, least) })
+	s.byLeast = slices.Insert(s.byLeast, at, c)
 	return c
 }
 
@@ -327,11 +330,9 @@ func (s *scored) share() {
 	}
 	now := s.recent.clock
 	s.asked = s.asked[:0]
-	for _, p := range s.pages {
-		for _, c := range p.kinds {
-			if c.epoch == s.epoch && c.at >= s.shared && now-c.asked <= dormant && s.fleet.HasClass(c.want.class) {
-				s.asked = append(s.asked, askedKind{c, c.at, c.want.least, int32(c.want.index)})
-			}
+	for _, c := range s.byLeast {
+		if c.epoch == s.epoch && c.at >= s.shared && now-c.asked <= dormant && s.fleet.HasClass(c.want.class) {
+			s.asked = append(s.asked, askedKind{c, c.at, c.want.least, int32(c.want.index)})
 		}
 	}
 	if len(s.asked) > 0 {

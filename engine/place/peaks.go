@@ -11,7 +11,7 @@ const (
 // once, where scores of one kind are far apart. Beside them it keeps, for each fan of nodes, a bound of their scores.
 type page struct {
 	epoch  uint64
-	kinds  []*cache
+	kinds  int     // of which it keeps scores
 	scores []int64 // by rank, then by kind
 	bounds []int64 // by fan of ranks, then by kind
 }

@@ -1,22 +1,27 @@
 package place
 
-import "github.com/aliquot-dev/aliquot/api"
+import (
+	"slices"
+	"sort"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
 
 // state is what decides what a device scores for every part, where the node's resources serve the same others once the request is on it.
 // Fleets have few such, for shapes come again and again; so what devices score is worked out once for each, and then looked up.
 type state struct {
+	stateKey
 	unit    unit // one that is in it
 	profile int32
-	table   int32
-	wholes  int // wholly free devices of the node, where this is one; else 0
 	epoch   uint64
 	scores  []int64 // by part, the first so many; barred: it does not serve
+	serves  []int32 // the parts of these that it serves, by index
 }
 
 // stateKey is what makes two states the same. The table tells the profile.
 type stateKey struct {
 	memory  api.Bytes // free
-	wholes  int
+	wholes  int       // wholly free devices of the node, where this is one; else 0
 	group   int32
 	table   int32
 	compute int16 // free, in milli
@@ -27,19 +32,20 @@ const maxStates = 2048 // that are kept
 
 // stateOf is the state of a device of a node.
 func (s *scored) stateOf(v *view, u *unit) *state {
-	if u.state != nil && u.state.epoch == s.epoch {
-		return u.state
-	}
 	key := stateKey{memory: u.memory, group: u.group, table: v.table, compute: u.compute, busy: u.busy}
 	if int64(u.free) == whole {
 		key.wholes = v.whole
+	}
+	if u.state != nil && u.state.epoch == s.epoch && u.state.stateKey == key {
+		return u.state
 	}
 	st, ok := s.states[key]
 	if !ok {
 		if len(s.states) >= maxStates {
 			clear(s.states)
 		}
-		st = &state{unit: *u, profile: v.profile, table: v.table, wholes: key.wholes, epoch: s.epoch}
+		st = &state{stateKey: key, unit: *u, profile: v.profile, epoch: s.epoch}
+		st.unit.state = nil // it holds no state before it
 		s.states[key] = st
 	}
 	u.state = st
@@ -48,8 +54,12 @@ func (s *scored) stateOf(v *view, u *unit) *state {
 
 // scoresOf are what a device scores for all parts there are now, but for what its node has left and for the node's wholly free devices.
 func (s *scored) scoresOf(st *state) []int64 {
-	for len(st.scores) < len(s.partList) {
-		st.scores = append(st.scores, s.scoreIn(st, s.partList[len(st.scores)]))
+	st.scores = slices.Grow(st.scores, len(s.partList)-len(st.scores))
+	for k := len(st.scores); k < len(s.partList); k++ {
+		score := s.scoreIn(st, s.partList[k])
+		if st.scores = append(st.scores, score); score != barred {
+			st.serves = append(st.serves, int32(k))
+		}
 	}
 	return st.scores
 }
@@ -95,11 +105,10 @@ func (s *scored) bestOf(v *view) []int64 {
 		if u.compute < s.smallest || u.twin == twins {
 			continue
 		}
-		scores := s.scoresOf(s.stateOf(v, u))[:len(found)]
-		for k, score := range scores {
-			if score > found[k] {
-				found[k] = score
-			}
+		st := s.stateOf(v, u)
+		scores := s.scoresOf(st)
+		for _, k := range st.serves { // few: what is left of most devices is little
+			found[k] = max(found[k], scores[k])
 		}
 	}
 	return found
@@ -109,7 +118,7 @@ func (s *scored) bestOf(v *view) []int64 {
 type askedKind struct {
 	*cache
 	at    uint64 // of the cache
-	least int16  // compute that a device must have free, in milli
+	least int16  // compute that a device must have free, in milli: they are in the order of that
 	part  int32  // by index
 }
 
@@ -120,10 +129,11 @@ func (s *scored) rescoreAll(rank int32) {
 	v, stamp := &s.views[rank], s.recent.stamp[rank]
 	found, wholes, had := s.bestOf(v), s.ofWholes(v.whole), v.had
 	v.had = v.most
-	s.scores = allBarred(s.scores, len(s.asked))
-	for i := range s.asked {
-		k := &s.asked[i]
-		if found[k.part] == barred || k.least > had || stamp <= k.at {
+	asked := s.asked[:sort.Search(len(s.asked), func(i int) bool { return s.asked[i].least > had })]
+	s.scores = allBarred(s.scores, len(asked))
+	for i := range asked {
+		k := &asked[i]
+		if found[k.part] == barred || stamp <= k.at {
 			continue
 		}
 		switch w := &k.want; {
@@ -135,8 +145,8 @@ func (s *scored) rescoreAll(rank int32) {
 			s.scores[i] = found[k.part] + wholes + s.ofNode(w, v)
 		}
 	}
-	for i := range s.asked {
-		if k := &s.asked[i]; k.least <= had && stamp > k.at {
+	for i := range asked {
+		if k := &asked[i]; stamp > k.at {
 			k.best.set(int(rank), s.scores[i])
 		}
 	}

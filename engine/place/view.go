@@ -12,7 +12,7 @@ type unit struct {
 	memory  api.Bytes // free
 	device  fleet.DeviceID
 	group   int32  // of its model and memory
-	state   *state // nil: not looked up yet
+	state   *state // that it was in when that was last looked up; nil: it was not yet
 	compute int16  // free, in milli
 	free    int16  // the lesser of compute and memory free, in milli
 	busy    int16  // what is on it is predicted to use so much, in milli, or more than mostBusy; 0 where the policy does not weigh that; unused
@@ -98,7 +98,7 @@ func (s *scored) renew(v *view) {
 		case weighs:
 			u.busy = int16(min(mostBusy, f.BookOf(u.device).Busy))
 		}
-		u.twin, u.state = noTwin, nil
+		u.twin = noTwin
 		for k := 0; k < i && u.twin != twins; k++ {
 			if o := &v.units[k]; !s.alike(u, o) {
 				continue
