@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,9 @@ import (
 
 // root is the repository's.
 var root = filepath.Join("..", "..", "..")
+
+// chartFolder is where the chart is.
+var chartFolder = filepath.Join(root, "deploy", "chart")
 
 // cache is where what the cluster is built of is kept, and what is built of it here: go links a program that is there and current not again.
 var cache = cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube"))
@@ -60,19 +64,35 @@ func begin(t *testing.T, devices string) *world {
 // beginWith is begin with more values of the chart, of which it installs nothing that runs unless they say so.
 func beginWith(t *testing.T, devices string, values map[string]any) *world {
 	t.Helper()
-	w := beginEmpty(t, devices)
+	w := beginCluster(t, devices, testcluster.Config{Kinds: deploy.Stream(keptOf(rendered(t, devices)))})
+	w.loadExamples()
 	all := map[string]any{}
 	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
 		all[component] = map[string]any{"enabled": false}
 	}
 	all["agent"] = map[string]any{"enabled": false, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet()}
 	maps.Copy(all, values)
-	w.install(all)
-	var err error
+	objects, err := w.chart().Render(all)
+	w.no(err)
+	w.no(w.Create(w.ctx, deploy.Stream(slices.DeleteFunc(objects, isKind))))
 	w.kubeconfig, err = w.KubeconfigOf(w.ctx, "aliquot", "aliquot-agent")
 	w.no(err)
 	w.startAgent()
 	return w
+}
+
+// rendered is what the chart installs where nothing is said but of devices.
+func rendered(t *testing.T, devices string) []deploy.Object {
+	t.Helper()
+	chart, err := deploy.Read(chartFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := chart.Render(map[string]any{"agent": map[string]any{"simulate": devices}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
 }
 
 // beginEmpty starts a cluster in which nothing of Aliquot is yet. Its nodes are to have these simulated devices.
@@ -110,14 +130,21 @@ func beginCluster(t *testing.T, devices string, config testcluster.Config) *worl
 	return w
 }
 
+// current are the programs that were built already, for all tests of this process.
+var current = map[string]bool{}
+
 // built is a program of this module, by its name.
 func (w *world) built(name string) string {
 	w.Helper()
 	program, err := filepath.Abs(filepath.Join(cache, name))
 	w.no(err)
+	if current[name] {
+		return program
+	}
 	if said, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
 		w.Fatalf("build %s: %v\n%s", name, err, said)
 	}
+	current[name] = true
 	return program
 }
 
@@ -131,7 +158,7 @@ func (w *world) install(values map[string]any) {
 
 func (w *world) chart() deploy.Chart {
 	w.Helper()
-	chart, err := deploy.Read(filepath.Join(root, "deploy", "chart"))
+	chart, err := deploy.Read(chartFolder)
 	w.no(err)
 	return chart
 }

@@ -101,8 +101,10 @@ func (w *world) nothingLeft() {
 
 // keptOf are the definitions among objects.
 func keptOf(objects []deploy.Object) []deploy.Object {
-	return slices.DeleteFunc(slices.Clone(objects), func(one deploy.Object) bool { return one.Kind != "CustomResourceDefinition" })
+	return slices.DeleteFunc(slices.Clone(objects), func(one deploy.Object) bool { return !isKind(one) })
 }
+
+func isKind(one deploy.Object) bool { return one.Kind == "CustomResourceDefinition" }
 
 // passed are kinds of which nothing counts as left: what was told, what the API server makes of definitions, and two that it warns of.
 var passed = []string{"events", "apiservices", "componentstatuses", "endpoints"}

@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +33,10 @@ type part struct {
 	programs map[string]string // what a program is called here, and the file that the compiler makes
 	tags     string
 	cgo      bool
-	link     string // flags of the linker
-	only     string // what alone needs it: a node, or a control plane without one; empty: both
+	link     string            // flags of the linker
+	module   string            // of which files are kept beside the programs
+	files    map[string]string // as what, and which
+	only     string            // what alone needs it: a node, a control plane without one, or who asks for it by its name; empty: both of the first
 }
 
 // parts are all there are. runc is in part C: it enters namespaces before its first line of Go, and kubelet asks it to filter system calls,
@@ -53,6 +57,18 @@ var parts = []part{
 		link: "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3",
 	},
 	{name: "kwok", version: "0.7.0", programs: map[string]string{"kwok": "kwok"}, only: noNode},
+	{
+		name: JobSet, version: "0.10.1", programs: map[string]string{JobSet: "jobset"}, only: JobSet, module: "sigs.k8s.io/jobset", files: map[string]string{
+			"kinds.yaml": "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml", "role.yaml": "config/components/rbac/role.yaml",
+			"webhooks.yaml": "config/components/webhook/manifests.yaml",
+		},
+	},
+	{
+		name: LeaderWorkerSet, version: "0.7.0", programs: map[string]string{LeaderWorkerSet: "cmd"}, only: LeaderWorkerSet, module: "sigs.k8s.io/lws", files: map[string]string{
+			"kinds.yaml": "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml", "role.yaml": "config/rbac/role.yaml",
+			"webhooks.yaml": "config/webhook/manifests.yaml",
+		},
+	},
 }
 
 const (
@@ -74,6 +90,9 @@ func (p part) key() (string, error) {
 		sum.Write(content)
 	}
 	fmt.Fprintln(sum, p.tags, p.cgo, p.link, p.programs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if p.module != "" {
+		fmt.Fprintln(sum, p.module, p.files)
+	}
 	return fmt.Sprintf("%s-%s-%x", p.name, p.version, sum.Sum(nil)[:6]), nil
 }
 
@@ -84,12 +103,15 @@ func Build(ctx context.Context, cache string, log *slog.Logger) error {
 	return err
 }
 
-// build builds what is needed for a node, or for a control plane alone.
-func build(ctx context.Context, cache, whose string, log *slog.Logger) (programs, error) {
+// podAsked has the caches of which this process knows that the program of the images is current.
+var podAsked sync.Map
+
+// build builds what is needed for a node, for a control plane alone, or for who asks for it.
+func build(ctx context.Context, cache, whose string, log *slog.Logger) (all programs, err error) {
 	if cache == "" {
 		return nil, errors.New("build the test cluster: nobody said where to keep what is built; set Config.Cache (ALIQUOT_KUBE_CACHE)")
 	}
-	cache, err := filepath.Abs(cache)
+	cache, err = filepath.Abs(cache)
 	if err != nil {
 		return nil, fmt.Errorf("build the test cluster: %w", err)
 	}
@@ -101,9 +123,9 @@ func build(ctx context.Context, cache, whose string, log *slog.Logger) (programs
 		return nil, fmt.Errorf("build the test cluster: %w", err)
 	}
 	defer lock.Close()
-	all := programs{}
+	all = programs{}
 	for _, p := range parts {
-		if p.only != "" && p.only != whose {
+		if p.only != whose && (p.only != "" || whose != aNode && whose != noNode) {
 			continue
 		}
 		key, err := p.key()
@@ -123,11 +145,19 @@ func build(ctx context.Context, cache, whose string, log *slog.Logger) (programs
 			all[name] = filepath.Join(folder, file)
 		}
 	}
-	if whose == noNode {
+	if whose != aNode {
 		return all, nil
 	}
-	// The program of the images is this module's own: the compiler's cache knows whether it changed.
+	// The program of the images is this module's own: the compiler's cache knows whether it changed. That is asked once.
 	all["pod"] = filepath.Join(cache, "pod")
+	if _, asked := podAsked.Load(cache); asked {
+		return all, nil
+	}
+	defer func() {
+		if err == nil {
+			podAsked.Store(cache, true)
+		}
+	}()
 	return all, run(ctx, "", []string{"CGO_ENABLED=0"}, "go", "build", "-o", all["pod"], "github.com/aliquot-dev/aliquot/host/kube/testcluster/pod")
 }
 
@@ -155,12 +185,38 @@ func (p part) build(ctx context.Context, folder string) error {
 	if err := run(ctx, source, []string{cgo, "GOWORK=off", "GOFLAGS="}, "go", args...); err != nil {
 		return err
 	}
+	if err := p.keep(ctx, source, temporary); err != nil {
+		return err
+	}
 	for _, file := range p.programs {
 		if _, err := os.Stat(filepath.Join(temporary, file)); err != nil {
 			return fmt.Errorf("parts/%s.mod makes no program %s: %w", p.name, file, err)
 		}
 	}
 	return errors.Join(os.RemoveAll(source), os.Rename(temporary, folder))
+}
+
+// keep copies files of the part's module, of which the source says the version, beside its programs.
+func (p part) keep(ctx context.Context, source, folder string) error {
+	if p.module == "" {
+		return nil
+	}
+	list := exec.CommandContext(ctx, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", p.module)
+	list.Dir, list.Env = source, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	found, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("find the files of module %s: %w", p.module, err)
+	}
+	for name, file := range p.files {
+		content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(found)), filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // run runs a command to its end; what it said is in the error.

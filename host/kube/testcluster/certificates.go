@@ -99,7 +99,7 @@ func (c *Cluster) certify() error {
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}
-	local := []net.IP{net.IPv4(127, 0, 0, 1)}
+	c.signs = a
 	everywhere, err := addresses()
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)
@@ -107,7 +107,7 @@ func (c *Cluster) certify() error {
 	service := net.ParseIP("10.96.0.1")
 	for _, who := range []identity{
 		{file: "etcd", name: "etcd", addresses: local},
-		{file: "apiserver", name: "kube-apiserver", addresses: append(local, service), hosts: []string{"kubernetes", "kubernetes.default.svc"}},
+		{file: "apiserver", name: "kube-apiserver", addresses: append([]net.IP{service}, local...), hosts: []string{"kubernetes", "kubernetes.default.svc"}},
 		{file: "apiserver-kubelet", name: "kube-apiserver-kubelet", groups: []string{"system:masters"}},
 		{file: "kubelet-server", name: NodeName, addresses: everywhere, hosts: []string{NodeName}},
 		{file: "admin", name: "admin", groups: []string{"system:masters"}},
@@ -133,6 +133,9 @@ func (c *Cluster) certify() error {
 	}
 	return nil
 }
+
+// local are the addresses of servers that are for this machine alone.
+var local = []net.IP{net.IPv4(127, 0, 0, 1)}
 
 // addresses are all of this machine's.
 func addresses() ([]net.IP, error) {

@@ -5,7 +5,8 @@
 //
 // It changes nothing of the machine for longer than it runs: processes are in control groups of its own and are ended by these,
 // mounts, network namespaces and what kubelet writes elsewhere are taken back by Stop, or, where that never ran, by the next
-// Start of the same folder. Config.Control leaves the node out, and everything that is only for one, and builds KWOK. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
+// Start of the same folder. Config.Control leaves the node out, and everything that is only for one, and builds KWOK. Operate adds the
+// controllers of JobSets or LeaderWorkerSets. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
 //
 // It needs root, Linux with overlayfs and control groups of version 1 or 2, a C compiler, pkg-config and libseccomp's headers for runc
 // (scripts/setup kube installs them), and an address beside loopback's, since kubelet takes none of loopback for its node.
@@ -33,6 +34,10 @@ type Config struct {
 	// new nodes do not get the taint that a controller would take off again, and namespaces no default account.
 	Control bool
 
+	// Kinds is a YAML stream of definitions of kinds of object that are there before controllers begin. Of others the garbage collector hears when it
+	// next looks, half a minute later, and collects none of them before.
+	Kinds []byte
+
 	// NoScheduler leaves the stock scheduler out: pods wait until one under test places them.
 	NoScheduler bool
 
@@ -46,6 +51,7 @@ const NodeName = "node1"
 // Cluster is one that runs. Its methods may be called from several goroutines, but Stop last.
 type Cluster struct {
 	log      *slog.Logger
+	cache    string
 	control  bool
 	alone    bool // without the stock scheduler
 	programs programs
@@ -53,6 +59,7 @@ type Cluster struct {
 	lock     *os.File
 	ports    ports
 	group    *group
+	signs    *authority
 
 	processes processes
 	rest      *rest.Config

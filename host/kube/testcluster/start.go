@@ -31,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, control: config.Control, alone: config.NoScheduler, programs: built, state: s, lock: lock}
+	c := &Cluster{log: log, cache: config.Cache, control: config.Control, alone: config.NoScheduler, programs: built, state: s, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -42,14 +42,14 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	if err := c.start(ctx); err != nil {
+	if err := c.start(ctx, config.Kinds); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a test cluster: %w", err), c.Stop())
 	}
 	log.Info("it is ready", "took", time.Since(begun).Round(time.Second), "kubeconfig", c.Kubeconfig())
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context) error {
+func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 	if err := c.state.make(); err != nil {
 		return err
 	}
@@ -69,6 +69,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	if err := c.startStore(ctx); err != nil || c.control {
+		return err
+	}
+	if err := c.Create(ctx, kinds); err != nil {
 		return err
 	}
 	if err := c.startControllers(); err != nil {
