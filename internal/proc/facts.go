@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -25,17 +26,40 @@ func RealUser(pid int) (uint32, error) {
 	return 0, fmt.Errorf("%s has an unknown form", path)
 }
 
-// Environment is what a process was started with, VARIABLE=VALUE each; empty for a thread of the kernel, and for a moment while a
-// process becomes its program. The memory of a process can lie in a file of its user's own making, which never answers: after
-// `patience` the error is os.ErrDeadlineExceeded.
+// Environment is what a process was started with, VARIABLE=VALUE each; empty for a thread of the kernel and for one that has ended but
+// was not collected. One that is just becoming its program has none to show for a moment, also to whoever has started it and was
+// told that this went well: that moment is waited out. The memory of a process can lie in a file of its user's own making, which
+// never answers: after `patience` the error is os.ErrDeadlineExceeded.
 func Environment(pid int, patience time.Duration) ([]string, error) {
 	return within(patience, func() ([]string, error) {
-		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-		if err != nil || len(data) == 0 {
-			return nil, err
+		folder := "/proc/" + strconv.Itoa(pid)
+		settled := false // it was seen to have a place for its environment, before that was read
+		for began := time.Now(); time.Since(began) <= patience; time.Sleep(50 * time.Microsecond) {
+			data, err := os.ReadFile(folder + "/environ")
+			if err != nil {
+				return nil, err
+			}
+			if len(data) > 0 {
+				return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"), nil
+			}
+			if _, err := os.Readlink(folder + "/exe"); settled || err != nil {
+				return nil, nil // it has none, is a thread of the kernel, or has ended
+			}
+			settled = hasEnvironment(folder)
 		}
-		return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"), nil
+		return nil, os.ErrDeadlineExceeded
 	})
+}
+
+// hasEnvironment says that a process has a place for its environment, be it empty. Between two programs it has none.
+func hasEnvironment(folder string) bool {
+	data, err := os.ReadFile(folder + "/stat")
+	if err != nil {
+		return true // it has ended, which the next look finds
+	}
+	const end = 51 - 3 // field 51, env_end, counted from 1; the first two are before the ')'
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	return len(fields) <= end || fields[end] != "0"
 }
 
 // within waits for an answer for a limited time.

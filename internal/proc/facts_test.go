@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -44,5 +45,36 @@ func TestMemoryThatNeverAnswers(t *testing.T) {
 	defer close(never)
 	if _, err := within(time.Millisecond, func() ([]string, error) { <-never; return nil, nil }); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("answered with %v", err)
+	}
+}
+
+// TestEnvironmentOfWhoBecomesAProgram: a process that has just said that it will become another program shows its environment, at
+// whatever moment it is looked at.
+func TestEnvironmentOfWhoBecomesAProgram(t *testing.T) {
+	for range 200 {
+		command := exec.Command("sh", "-c", "echo; exec cat")
+		command.Env = []string{"PATH=/usr/bin:/bin", "MARK=1"}
+		input, err := command.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		output, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := output.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if got, err := Environment(command.Process.Pid, time.Minute); err != nil || !slices.Contains(got, "MARK=1") {
+				t.Fatalf("with %q, %v", got, err)
+			}
+		}
+		if err := errors.Join(input.Close(), command.Wait()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

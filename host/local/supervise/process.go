@@ -163,36 +163,11 @@ func belonging(list []stat, root func(stat) bool) []Process {
 	return found
 }
 
-// becoming is how long a process may take to become its program, before it is taken to have no environment.
-const becoming = 2 * time.Second
+// environmentWithin is how long a process may take to show its environment, before it is taken to have none.
+const environmentWithin = 2 * time.Second
 
-// marked says that a process was started with the marker of a workload in its environment. One that is just becoming its program has
-// none to show for a moment, also to whoever has started it and was told that this went well: that moment is waited out.
+// marked says that a process was started with the marker of a workload in its environment.
 func marked(pid int, uid string) bool {
-	folder := "/proc/" + strconv.Itoa(pid)
-	settled := false // it was seen to have a place for its environment, before that was read
-	for began := time.Now(); ; time.Sleep(50 * time.Microsecond) {
-		environment, err := proc.Environment(pid, becoming)
-		if err != nil {
-			return false
-		}
-		if len(environment) > 0 || settled || time.Since(began) > becoming {
-			return slices.Contains(environment, Marker+"="+uid)
-		}
-		if _, err := os.Readlink(folder + "/exe"); err != nil {
-			return false // a thread of the kernel, or it has ended
-		}
-		settled = hasEnvironment(folder)
-	}
-}
-
-// hasEnvironment says that a process has a place for its environment, be it empty. Between two programs it has none.
-func hasEnvironment(folder string) bool {
-	data, err := os.ReadFile(folder + "/stat")
-	if err != nil {
-		return true // it has ended, which the next look finds
-	}
-	const end = 51 - 3 // field 51, env_end, counted from 1; the first two are before the ')'
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	return len(fields) <= end || fields[end] != "0"
+	environment, err := proc.Environment(pid, environmentWithin)
+	return err == nil && slices.Contains(environment, Marker+"="+uid)
 }
