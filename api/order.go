@@ -2,7 +2,7 @@ package api
 
 import "strings"
 
-const orderAdvice = "write words joined by +: fair, priority or priority:1h, served:1m, shortest:2, fifo"
+const orderAdvice = "write words joined by +: fair, priority or priority:1h, served:1m or held:1m, shortest:2, fifo"
 
 // ParseOrder reads what counts in the line of a queue: words joined by `+`, in any order. What is not named does not count, and who came
 // first decides in the end.
@@ -11,6 +11,7 @@ const orderAdvice = "write words joined by +: fair, priority or priority:1h, ser
 //	priority    a higher priority goes first, whatever came when
 //	priority:1h each step of priority goes before what came up to an hour earlier
 //	served:1m   what was served least goes first, in levels of whole devices held: up to 1m, up to 2m, up to 4m, …; it takes the place of what had more
+//	held:1m     the same, each device counted as a whole for as long as a share of it is held, however small
 //	shortest:2  what is predicted to run shorter goes before what came up to twice the difference earlier
 //	fifo        nothing more: who came first
 func ParseOrder(text string) (order QueueOrder, shortestFirst Milli, err error) {
@@ -37,7 +38,11 @@ func ParseOrder(text string) (order QueueOrder, shortestFirst Milli, err error) 
 					err = fail("a step of priority is worth more than nothing and at most " + MaxPriorityWorth.String())
 				}
 			}
-		case name == "served" && given:
+		case (name == "served" || name == "held") && given:
+			if order.Served != 0 {
+				return QueueOrder{}, 0, fail("what work was served and what it held do not both count")
+			}
+			order.Held = name == "held"
 			order.Served, err = ParseDuration(value)
 			if err == nil && (order.Served < LeastServed || order.Served > MostServed) {
 				err = fail("the first level of service is of " + LeastServed.String() + " to " + MostServed.String())
@@ -71,7 +76,11 @@ func FormatOrder(order QueueOrder, shortestFirst Milli) string {
 	default:
 		words = append(words, "priority")
 	}
-	if order.Served > 0 {
+	switch {
+	case order.Served == 0:
+	case order.Held:
+		words = append(words, "held:"+order.Served.String())
+	default:
 		words = append(words, "served:"+order.Served.String())
 	}
 	if shortestFirst > 0 {

@@ -16,6 +16,7 @@ func TestParseOrder(t *testing.T) {
 		"priority":                    {QueueOrder{OneLine: true}, 0},
 		"fair+priority":               {QueueOrder{}, 0},
 		"shortest:2+fair+priority:1h": {QueueOrder{PriorityWorth: Duration(time.Hour)}, 2000},
+		"priority+held:1m":            {QueueOrder{OneLine: true, Served: Duration(time.Minute), Held: true}, 0},
 		"priority+served:1m":          {QueueOrder{OneLine: true, Served: Duration(time.Minute)}, 0},
 		"fifo+shortest:0.5":           {QueueOrder{OneLine: true, NoPriority: true}, 500},
 	} {

@@ -74,10 +74,6 @@ func (s WorkloadSpec) validReplicas() error {
 	case r.IsZero():
 	case r.Min < 1 || r.Max < r.Min || r.Max > MaxReplicas:
 		return Invalid("%d..%d replicas were asked for; give 1 to %d, the smaller number first", r.Min, r.Max, MaxReplicas)
-	case r.Most() > 1 && s.Attach:
-		return Invalid("a program of %s replicas has no streams of a client; submit it, or leave replicas out", r)
-	case r.Most() > 1 && s.Requeue:
-		return Invalid("a workload of %s replicas is not put back into the line when it is evicted; leave requeue or replicas out", r)
 	}
 	return nil
 }

@@ -71,7 +71,10 @@ type WorkloadSpec struct {
 	Devices   int         `json:"devices,omitempty"` // distinct devices, each with Share; default 1
 	// Replicas is how many processes of it run, each with Share on Devices, and between what bounds it grows and shrinks.
 	Replicas Replicas `json:"replicas,omitzero"`
-	Model    string   `json:"model,omitempty"` // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
+	// Roles are further processes that ask for something else, and start with these, all or none. A process of a role is listed with what that asks
+	// for in the place of this, and this among Roles by the name main.
+	Roles []Role `json:"roles,omitempty"`
+	Model string `json:"model,omitempty"` // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
 	// MinCapability and MinBandwidth (of memory, GB/s) are what its devices must have at the least; 0: any do. One of which it is not known does not.
 	MinCapability Capability `json:"minCapability,omitempty"`
 	MinBandwidth  int32      `json:"minBandwidth,omitempty"`
@@ -163,10 +166,13 @@ type WorkloadStatus struct {
 }
 
 // Replica is one of several of a workload. Each is listed as a workload of its own; the first has the name of the workload, the others the same
-// with their number.
+// with their number, or with their role and their number in that.
 type Replica struct {
 	Of     string `json:"of"`     // the UID of the first
 	Number int    `json:"number"` // from 0; a number comes again when the one that had it has ended
+	// Role is its role, where the workload has roles, and InRole its number among those, from 0.
+	Role   string `json:"role,omitempty"`
+	InRole int    `json:"inRole,omitempty"`
 }
 
 // Grant is a share placed on a device.
@@ -233,6 +239,8 @@ type Device struct {
 	Unseen       Unseen       `json:"unseen,omitempty"`     // what the driver does not tell of its processes; empty: nothing
 	Capability   Capability   `json:"capability,omitempty"` // its compute capability; 0: not known
 	Bandwidth    int32        `json:"bandwidth,omitempty"`  // of its memory, GB/s; 0: not known
+	Link         string       `json:"link,omitempty"`       // devices with the same are linked with each other; empty: it is with none, or that is not known
+	NUMA         string       `json:"numa,omitempty"`       // the memory node of its bus; empty: not known
 	Stopped      uint64       `json:"stopped"`              // processes that were ended there because no share held them, since the server started
 	MemoryDoubts uint64       `json:"memoryDoubts"`         // times that a share held more memory there than it may, likewise
 }
@@ -327,6 +335,8 @@ type QueueOrder struct {
 	// weighed by its compute floors. Work that was served less than Served is on the first level, and each level is twice as long as the one before; who is on
 	// a lower one goes first, and preempts preemptible work of its queue that is on a higher one. 0: what it was served does not count.
 	Served Duration `json:"served,omitempty"`
+	// Held, with Served, has each device count as a whole for as long as work holds a share of it, however small its floor.
+	Held bool `json:"held,omitempty"`
 }
 
 // The least and the most that Served may be.

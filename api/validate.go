@@ -44,7 +44,7 @@ func Invalid(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// Default returns s with everything filled in that has a default: queue, class, one device, and the share, see Share.Default.
+// Default returns s with everything filled in that has a default: queue, class, one device, the share, see Share.Default, and those of roles.
 func (s WorkloadSpec) Default() WorkloadSpec {
 	if s.Queue == "" {
 		s.Queue = DefaultQueue
@@ -56,6 +56,7 @@ func (s WorkloadSpec) Default() WorkloadSpec {
 		s.Devices = 1
 	}
 	s.Share = s.Share.Default()
+	s.Roles = s.defaultRoles()
 	return s
 }
 
@@ -157,7 +158,7 @@ func (s WorkloadSpec) Validate() error {
 	case s.OnReclaim != "" && s.Share.Memory.Floor == s.Share.Memory.Ceiling:
 		return Invalid("on-reclaim %s is of memory above the floor, and %s is both floor and ceiling; give --mem a higher ceiling, for example 4Gi..16Gi, or leave it out", s.OnReclaim, s.Share.Memory)
 	case s.Requeue && s.Attach:
-		return Invalid("a program whose streams are a client's own cannot be put back into the line; submit it, or leave requeue out")
+		return Invalid("a program whose streams are a client's own cannot be put back into the line, for that client ends with it; submit it, or leave requeue out")
 	case len(s.Model) > MaxModelLength || !printable(s.Model):
 		return Invalid("%s is not the name of a device model; `aliquot devices` prints those there are", quoted(s.Model))
 	}
@@ -170,6 +171,9 @@ func (s WorkloadSpec) Validate() error {
 	if err := s.validReplicas(); err != nil {
 		return err
 	}
+	if err := s.validRoles(); err != nil {
+		return err
+	}
 	return s.validProgram()
 }
 
@@ -178,7 +182,7 @@ func (s WorkloadSpec) validProgram() error {
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		return Invalid("no command was given; write it after --, for example: aliquot run --gpu 0.25 -- python train.py")
 	}
-	size := 0
+	size := s.commandBytes()
 	for _, arg := range s.Command {
 		if strings.ContainsRune(arg, 0) {
 			return Invalid("the argument %s contains a NUL, which no program can be given", quoted(arg))
@@ -228,6 +232,8 @@ func (q QueueSpec) Validate() error {
 		return Invalid("work in queue %s may run for %s at most, which is no time to run; give %s or more, or 0s for no bound", q.Name, q.LongestRun, LeastTimeLimit)
 	case q.Order.Served != 0 && (q.Order.Served < LeastServed || q.Order.Served > MostServed):
 		return Invalid("work in queue %s takes turns by levels of service, the first of %s; give %s to %s, or none", q.Name, q.Order.Served, LeastServed, MostServed)
+	case q.Order.Held && q.Order.Served == 0:
+		return Invalid("work in queue %s takes turns by the devices that it held, and by no levels of that; give the first, of %s to %s", q.Name, LeastServed, MostServed)
 	case q.MinRun < 0:
 		return Invalid("work in queue %s runs for %s before it is evicted for others, less than nothing; give for example 10m, or 0s for at once", q.Name, q.MinRun)
 	case !q.Disruptions.Valid():

@@ -50,7 +50,7 @@ func deviceTable(devices []api.Device, wide bool) table {
 	noted := slices.ContainsFunc(devices, func(one api.Device) bool { return deviceNote(one) != unknown })
 	switch {
 	case wide:
-		out.head = append(out.head, "UUID", ">DRIVER SAYS", "NOTE")
+		out.head = append(out.head, "UUID", ">DRIVER SAYS", "LINKED WITH", "NUMA", "NOTE")
 	case noted:
 		out.head = append(out.head, "NOTE")
 	}
@@ -69,13 +69,24 @@ func deviceTable(devices []api.Device, wide bool) table {
 		}
 		switch {
 		case wide:
-			row = append(row, text(one.UUID), text(busyText(one.Busy)), text(deviceNote(one)))
+			row = append(row, text(one.UUID), text(busyText(one.Busy)), text(orUnknown(linkedWith(devices, one))), text(orUnknown(one.NUMA)), text(deviceNote(one)))
 		case noted:
 			row = append(row, text(deviceNote(one)))
 		}
 		out.rows = append(out.rows, row)
 	}
 	return out
+}
+
+// linkedWith are the indices of the devices that one is linked with.
+func linkedWith(devices []api.Device, one api.Device) string {
+	var all []string
+	for _, other := range devices {
+		if one.Link != "" && other.Link == one.Link && other.UUID != one.UUID {
+			all = append(all, strconv.Itoa(other.Index))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // busyText is how busy the driver says a device is, with all that is on it; USE is what the shares were charged.
@@ -304,7 +315,7 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 		row := []cell{
 			{work.Spec.Name, bold},
 			{word + replicasText(work), colour},
-			text(shareText(work.Spec)), text(percent(compute)), text(memoryText(work)),
+			text(askedText(work)), text(percent(compute)), text(memoryText(work)),
 			text(maybeSize(memory)), text(devicesText(work.Status.Grants)), text(work.Spec.Queue), text(work.User), text(c.workloadAge(work)),
 		}
 		if all {
@@ -331,31 +342,6 @@ func (c *invocation) workloadTable(works []api.Workload, all, wide bool) table {
 		out.rows = append(out.rows, row)
 	}
 	return out
-}
-
-// replicasText is how many replicas a workload has, behind the state of the first.
-func replicasText(work api.Workload) string {
-	r := work.Spec.Replicas
-	switch one := work.Status.Replica; {
-	case r.Most() == 1 || work.Status.Phase == api.Ended || one != nil && one.Number > 0:
-		return ""
-	case work.Status.Replicas == 0:
-		return ", " + r.String() + " replicas"
-	default:
-		return fmt.Sprintf(", %d of %s", work.Status.Replicas, r)
-	}
-}
-
-// replicasOf is how many replicas a workload has, and which one of them this is.
-func replicasOf(work api.Workload) string {
-	text := work.Spec.Replicas.String()
-	if now := work.Status.Replicas; now > 0 {
-		text = fmt.Sprintf("%d of %s", now, work.Spec.Replicas)
-	}
-	if one := work.Status.Replica; one != nil {
-		text += fmt.Sprintf("; this is number %d", one.Number)
-	}
-	return text
 }
 
 // weightText is by what a share is given of what is over the floors: its floor in thousandths where nothing else was asked for.

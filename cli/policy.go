@@ -134,6 +134,13 @@ func said(s *policy.Settings) []string {
 		}
 		all = append(all, text)
 	}
+	if s.Predicted != nil {
+		text := "work starts before the first in line where its time limit is over before that starts"
+		if *s.Predicted {
+			text += ", or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"
+		}
+		all = append(all, text)
+	}
 	if s.Placement != nil {
 		var weights []string
 		for f, weight := range s.Placement.Named() {

@@ -37,6 +37,7 @@ func TestPolicyFiles(t *testing.T) {
 	weekend := file("weekend.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=sat,sun", 1))
 	always := file("always.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=mon-sun", 1))
 	moves := file("moves.policy", "aliquot policy 1\ndefragment free=1 moves-per-hour=6\n")
+	early := file("early.policy", "aliquot policy 1\nbackfill predicted\n")
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		line   []string
@@ -54,6 +55,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", weekend}, 0, "now, until Mon 23 Nov 00:00 CET   places by"},
 		{[]string{"policy", "explain", always}, 0, "Europe/Berlin   now    places by"},
 		{[]string{"policy", "explain", moves}, 0, "defragment moves-per-hour=6 free=1: at most 6 moves in any hour, of work that may be preempted and comes again, for the first in line or so that a device is free as a whole while fewer than 1 are; a plan loses 1h of a device at the most"},
+		{[]string{"policy", "explain", early}, 0, "work starts before the first in line where its time limit is over before that starts, or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"},
 		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},

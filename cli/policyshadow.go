@@ -30,8 +30,8 @@ earlier, later and elsewhere, evictions, waits by queue, how much of the devices
 --record the same is said of what a server's event log has: one file of STATE/events, or of the folder all files from the last start of the server on.
 
 The second engine begins as the server's own is at the begin, and is told what happens to nodes, queues and users when it happens. What it decides
-otherwise is not carried out but taken as done at once: what it starts runs for as long as it ran on the server, or to the end where it did not end there; what
-it evicts waits again and begins anew. Only root may ask a server, and the user that it runs as.`,
+otherwise is not carried out but taken as done at once: what it starts runs for as long as it ran on the server, or to the end where it did not end there, elastic
+work until its replicas were there for as long together as on the server; what it evicts waits again and begins anew. Only root may ask a server, and the user that it runs as.`,
 		Example: `  aliquot policy shadow office.policy --for 8h
   aliquot policy shadow office.policy --record /var/lib/aliquot/events -o json`,
 		Args: args(1, "a policy file"),
@@ -126,13 +126,21 @@ func (c *invocation) printShadow(format string, out *sim.ShadowResult) error {
 // shadowFigures has a row for all work and one for each queue that had some.
 func shadowFigures(out *sim.ShadowResult) table {
 	t := table{head: []string{"QUEUE", ">STARTED", ">CANDIDATE", ">WAITING", ">CANDIDATE", ">MEAN WAIT", ">CANDIDATE", ">P95 WAIT", ">CANDIDATE", ">EVICTED", ">CANDIDATE", ">ALLOCATED %", ">CANDIDATE"}}
+	elastic := out.Live.Grown+out.Candidate.Grown > 0
+	if elastic {
+		t.head = append(t.head, ">REPLICAS GROWN", ">CANDIDATE", ">SHRUNK", ">CANDIDATE")
+	}
 	row := func(name string, a, b sim.ShadowFigures) {
-		t.rows = append(t.rows, []cell{
+		cells := []cell{
 			{name, bold},
 			text(strconv.Itoa(a.Started)), text(strconv.Itoa(b.Started)), text(strconv.Itoa(a.Waiting)), text(strconv.Itoa(b.Waiting)),
 			text(thousands(a.MeanWait)), text(thousands(b.MeanWait)), text(thousands(a.P95Wait)), text(thousands(b.P95Wait)),
 			text(strconv.Itoa(a.Evictions)), text(strconv.Itoa(b.Evictions)), text(points(a.Allocated)), text(points(b.Allocated)),
-		})
+		}
+		if elastic {
+			cells = append(cells, text(strconv.Itoa(a.Grown)), text(strconv.Itoa(b.Grown)), text(strconv.Itoa(a.Shrunk)), text(strconv.Itoa(b.Shrunk)))
+		}
+		t.rows = append(t.rows, cells)
 	}
 	row("(all)", out.Live, out.Candidate)
 	for _, q := range out.Queues {
@@ -145,6 +153,7 @@ func shadowFigures(out *sim.ShadowResult) table {
 var shadowWords = map[string]string{
 	sim.ShadowEarlier: "starts earlier", sim.ShadowLater: "starts later", sim.ShadowElsewhere: "starts elsewhere",
 	sim.ShadowOnlyLive: "does not start", sim.ShadowOnlyMine: "starts", sim.ShadowEvictions: "is evicted otherwise",
+	sim.ShadowReplicas: "grows or shrinks otherwise",
 }
 
 func shadowChanges(out *sim.ShadowResult, all bool) table {

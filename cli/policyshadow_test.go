@@ -75,3 +75,20 @@ func TestPolicyShadow(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// How much elastic work grows and shrinks is there where some does.
+func TestShadowOfReplicasIsShown(t *testing.T) {
+	out := &sim.ShadowResult{}
+	if n := len(shadowFigures(out).head); n != 13 {
+		t.Errorf("without elastic work there are %d columns", n)
+	}
+	out.Live.Grown, out.Live.Shrunk, out.Candidate.Grown = 5, 2, 3
+	table := shadowFigures(out)
+	var got []string
+	for _, c := range table.rows[0][13:] {
+		got = append(got, c.text)
+	}
+	if strings.Join(got, " ") != "5 3 2 0" || len(table.head) != 17 || shadowWords[sim.ShadowReplicas] == "" {
+		t.Errorf("its columns are %q under %q", got, table.head)
+	}
+}

@@ -137,7 +137,7 @@ func (f *queueFlags) define(flags *pflag.FlagSet) {
 	flags.Int32Var(&f.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
 	f.dateFlags.define(flags, "what is added")
 	flags.StringVar(&f.shortest, "shortest-first", "", "work predicted to run shorter goes before what came up to so many times the difference earlier: 2; 0 is first come (default)")
-	flags.StringVar(&f.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, served:1m, shortest:2, fifo (default: fair+priority)")
+	flags.StringVar(&f.order, "order", "", "what counts in its line, joined by +: fair (of the queues under it), priority or priority:1h, served:1m or held:1m, shortest:2, fifo (default: fair+priority)")
 	flags.StringVar(&f.longest, "longest-run", "", "how long work in it may run: 8h, 2d; work that asks for no time limit gets this one; 0s is no bound (default)")
 	flags.StringVar(&f.minRun, "min-run", "", "how long work in it runs before it is evicted for other work: 10m; 0s is not at all (default)")
 	flags.StringVar(&f.disruptions, "disruptions", "", "how often each of its workloads may be evicted for other work, or moved, in any time so long: 2/24h; none is without bound (default)")

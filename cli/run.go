@@ -26,7 +26,11 @@ that is not there ends it with 127 and one that cannot be run with 126, as in a 
 
 The program has this terminal as its input and output, but not as its controlling terminal: what opens /dev/tty (a prompt for a
 password, a pager) fails there, and a shell has no job control. Inside "script -qec COMMAND /dev/null" it has a terminal of its own. Started
-in the background of a terminal (with &) it has no input.`
+in the background of a terminal (with &) it has no input.
+
+Of several processes (--replicas, --role) all print here, the first alone reads what is typed, signals are for all, and the command ends when
+the last has ended: as the first ended, or as the next one did that failed where that did not. What is run here is not put back into the line
+when it is evicted (--requeue of "submit"): whoever waits for it has seen it end.`
 
 // live are the phases of a workload that has not ended, unstarted those of one whose program does not run yet.
 var (
@@ -56,6 +60,8 @@ func (c *invocation) runCommand() *cobra.Command {
 		},
 	}
 	flags.define(c, cmd)
+	flags.defineRequeue(cmd) // refused, and the server says why
+	must(cmd.Flags().MarkHidden("requeue"))
 	return cmd
 }
 
@@ -65,6 +71,7 @@ type attached struct {
 	client  *client.Client
 	in      *os.File
 	work    api.Workload
+	follows string // the UID of the replica whose end is waited for
 	line    *client.Attachment
 	started bool
 	held    []syscall.Signal // that came while the program was being started: for it
@@ -89,12 +96,16 @@ func (c *invocation) runHere(ctx context.Context, spec api.WorkloadSpec) error {
 	}
 	c.tellNotes(work)
 	run := &attached{invocation: c, client: server, in: in, work: work, waiting: newWaitingLine(c.Err, c.colourful(c.Err))}
+	run.follows = work.UID
 	defer run.release()
 	if err := run.attach(ctx); err != nil {
 		_, stopped := server.Stop(ctx, work.UID, 0)
 		return errors.Join(err, stopped)
 	}
 	ended, err := run.follow(ctx, signals)
+	if err == nil && work.Spec.Several() {
+		ended, err = run.followRest(ctx, signals, ended)
+	}
 	if err != nil {
 		return err
 	}
@@ -195,7 +206,7 @@ func (a *attached) followServer(ctx context.Context, signals <-chan os.Signal) (
 func (a *attached) await(ctx context.Context, while []api.Phase) <-chan phaseSeen {
 	answer := make(chan phaseSeen, 1)
 	go func() {
-		work, err := a.client.Wait(ctx, a.work.UID, while...)
+		work, err := a.client.Wait(ctx, a.follows, while...)
 		answer <- phaseSeen{work, err}
 	}()
 	return answer
@@ -223,7 +234,7 @@ func (a *attached) pass(ctx context.Context, sig syscall.Signal) error {
 		return endBy(sig)
 	case !a.started:
 		// It may run before the server has noted that it does, and what its user has seen of it is answered: not thrown away.
-		if work, err := a.client.Workload(ctx, a.work.UID); err == nil && work.Status.Phase != api.Waiting {
+		if work, err := a.client.Workload(ctx, a.follows); err == nil && work.Status.Phase != api.Waiting {
 			a.held = append(a.held, sig)
 			return nil
 		}
@@ -251,7 +262,7 @@ func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api
 			continue
 		case <-again.C:
 		}
-		work, err := a.client.Workload(ctx, a.work.UID)
+		work, err := a.client.Workload(ctx, a.follows)
 		if err == nil && work.Status.Phase != api.Ended {
 			err = a.attach(ctx)
 		}
@@ -267,7 +278,7 @@ func (a *attached) reconnect(ctx context.Context, signals <-chan os.Signal) (api
 
 // attach hands the streams over, in place of an earlier time.
 func (a *attached) attach(ctx context.Context) error {
-	line, err := a.client.Attach(ctx, a.work.UID, a.in, a.Out, a.Err)
+	line, err := a.client.Attach(ctx, a.follows, a.in, a.Out, a.Err)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -26,6 +27,48 @@ func escaped(word string) string {
 		word = word[size:]
 	}
 	return out.String()
+}
+
+// shellWords takes a text apart as a shell would a line: at spaces that are not quoted, by ', " or \. Nothing in it is expanded.
+func shellWords(text string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	var quote byte
+	begun, escaped := false, false
+	for i := range len(text) {
+		switch b := text[i]; {
+		case escaped:
+			if quote == '"' && !strings.ContainsRune("\"\\$`", rune(b)) {
+				word.WriteByte('\\')
+			}
+			word.WriteByte(b)
+			escaped = false
+		case b == '\\' && quote != '\'':
+			begun, escaped = true, true
+		case b == quote:
+			quote = 0
+		case quote == 0 && (b == '\'' || b == '"'):
+			begun, quote = true, b
+		case quote == 0 && strings.IndexByte(" \t\n", b) >= 0:
+			if begun {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			begun = false
+		default:
+			begun = true
+			word.WriteByte(b)
+		}
+	}
+	switch {
+	case quote != 0:
+		return nil, fmt.Errorf("a quote %c is not closed: close it, or write \\%c for the character", quote, quote)
+	case escaped:
+		return nil, errors.New("nothing follows the \\ at its end: write \\\\ for the character")
+	case begun:
+		words = append(words, word.String())
+	}
+	return words, nil
 }
 
 // commandText prints a command in one line, so that a shell would read it back.

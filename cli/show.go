@@ -62,8 +62,11 @@ func (c *invocation) showWorkload(work api.Workload, wide bool) error {
 		out.add("Weight", strconv.Itoa(int(spec.Share.Weight)))
 	}
 	out.add("Share", fmt.Sprintf("%s of compute, %s of memory", shareText(spec), memoryText(work)))
-	if spec.Replicas.Most() > 1 {
+	if spec.Several() {
 		out.add("Replicas", replicasOf(work))
+	}
+	for _, r := range spec.Roles {
+		out.add("With "+r.Name, roleText(r))
 	}
 	out.add("Model", spec.Model)
 	out.add("At least", leastText(spec))

@@ -116,6 +116,10 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 
 func jobsTable(all []*sim.JobResult) table {
 	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	lost := slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Lost != nil })
+	if lost {
+		out.head = append(out.head, ">LOST %")
+	}
 	known := slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Energy != nil })
 	if known {
 		out.head = append(out.head, ">KWH")
@@ -130,6 +134,11 @@ func jobsTable(all []*sim.JobResult) table {
 			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
 		})
 		row := &out.rows[len(out.rows)-1]
+		if l := r.Lost; l != nil {
+			*row = append(*row, text(points(l.Percent)))
+		} else if lost {
+			*row = append(*row, text("-"))
+		}
 		if e := r.Energy; e != nil {
 			*row = append(*row, text(points(e.All)))
 		} else if known {

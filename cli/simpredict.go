@@ -35,7 +35,7 @@ of two jobs that came one after the other the shorter one was told, 50 % by chan
 Where it is known what the jobs do to their devices (--interference, --duty, or busy in the trace), the same is said of the compute that
 they use and of the memory that they hold at the most. OFF is then in percent: of a device, and of the memory that was held.
 
-A server estimates starts by the same predictions. No floor, ceiling or promise of backfill hangs on one.`,
+A server estimates starts by the same predictions. No floor or ceiling hangs on one, and the first in line starts no later for one that is wrong.`,
 		Example: `  aliquot sim predict --trace philly:traces/sia/philly.csv
   aliquot sim predict --trace jobs:day.trace --half-life 24h
   aliquot sim predict --trace generated-mix:20`,

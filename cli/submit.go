@@ -21,7 +21,8 @@ func (c *invocation) submitCommand() *cobra.Command {
 		Short: "Hand a program in, to run when its share is free",
 		Long:  submitLong,
 		Example: `  aliquot submit --name night --gpu 0.5.. --time-limit 2h -- ./job
-  aliquot logs -f night`,
+  aliquot logs -f night
+  aliquot submit --name rl --gpu 0.25 --role 'worker --replicas 4 --gpu 0.5 --mem 4Gi -- ./worker' -- ./leader`,
 		Args: command,
 	}
 	format := outputFlag(cmd)

@@ -52,7 +52,7 @@ func (c *invocation) upCommand() *cobra.Command {
 		Args:    none,
 	}
 	cmd.Flags().StringVar(&flags.state, "state", "", "folder of what must survive a reboot")
-	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4, and costs of theirs, switch_ns=100000 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
+	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4, linked with each other and at memory nodes so many in a row, linked=2,numa=4, and costs of theirs, switch_ns=100000 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
 	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+", or off if it is taken)")
 	cmd.Flags().StringVar(&flags.unenforced, "unenforced", "", "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too (default: show)")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")

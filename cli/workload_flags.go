@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,28 +16,22 @@ import (
 
 // workloadFlags are the flags that `run` and `submit` share.
 type workloadFlags struct {
-	gpu, memory, timeLimit, cpu, hostMemory string
-	restartTime                             string
-	name, model, queue, class               string
-	capability                              string
-	bandwidth                               int32
-	devices                                 int
-	replicas                                string
-	weight                                  int32
+	shapeFlags
+	timeLimit, restartTime string
+	name, queue, class     string
+	capability             string
+	bandwidth              int32
+	roles                  []string
 	dateFlags
 	preemptible, requeue bool
 	onReclaim            string
-	given                func(flag string) bool
 }
 
 func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.given = flags.Changed
-	// Everything from the first word that is no flag belongs to the program.
-	flags.SetInterspersed(false)
-	defineShare(flags, &f.gpu, &f.memory, &f.weight)
-	flags.IntVar(&f.devices, "devices", 1, "how many devices, each with this share")
-	flags.StringVar(&f.model, "model", "", "only devices of this model: a name that aliquot devices prints, or a part that fits one alone")
+	f.shapeFlags.define(flags)
+	f.defineReplicas(flags)
+	flags.StringArrayVar(&f.roles, "role", nil, "further processes with a share of their own, which start with these, all or none: 'worker --replicas 4 --gpu 0.5 --mem 4Gi -- ./worker', a name, flags of the share (--gpu, --mem, --weight, --devices, --model, --replicas, --cpu, --host-memory) and their program where it is another; once for each role")
 	flags.StringVar(&f.capability, "min-capability", "", "only devices with this compute capability or a higher one, 8.0; see aliquot devices -o json")
 	flags.Int32Var(&f.bandwidth, "min-bandwidth", 0, "only devices whose memory has a bandwidth of so many GB/s or more, where that is known")
 	flags.StringVar(&f.name, "name", "", "a name; one is made up without it")
@@ -50,8 +43,6 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringVar(&f.onReclaim, "on-reclaim", "", "stop: above its memory floor it may also use idle floors of others; it is ended when they want them (default: only memory that nobody has reserved)")
 	flags.StringVar(&f.timeLimit, "time-limit", "", "end it after so much running time, 2h30m")
 	flags.StringVar(&f.restartTime, "restart-time", "", "what it takes after a start until it goes on where it was, 5m: counted as lost where it would be evicted (default: a minute)")
-	flags.StringVar(&f.cpu, "cpu", "", "limit in cores, 2 or 0.5")
-	flags.StringVar(&f.hostMemory, "host-memory", "", "limit of the machine's memory, 8Gi")
 
 	complete := func(flag string, values func(*invocation) []string) {
 		must(cmd.RegisterFlagCompletionFunc(flag, c.completion(values)))
@@ -69,7 +60,6 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 
 // defineRequeue defines the flag of what is not run here and now.
 func (f *workloadFlags) defineRequeue(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.replicas, "replicas", "", "how many processes of it run, each with this share: 4, or 2..8 to start with 2 and have up to 8 while nobody who waits could use what they hold")
 	cmd.Flags().BoolVar(&f.requeue, "requeue", false, "when it is evicted it goes back into the line, and starts from the beginning; with --preemptible it may be moved where the policy says so")
 }
 
@@ -89,40 +79,40 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), Devices: f.devices, Model: f.model, MinBandwidth: f.bandwidth,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), MinBandwidth: f.bandwidth,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
 		out.Queue = c.settings.Queue
 	}
-	out.Share.Weight = f.weight
+	own, err := f.shape()
+	if err != nil {
+		return out, err
+	}
+	out.Share, out.Devices, out.Model, out.CPU, out.Memory, out.Replicas = own.Share, own.Devices, own.Model, own.CPU, own.Memory, own.Replicas
+	for _, text := range f.roles {
+		role, err := parseRole(text)
+		if err != nil {
+			return out, err
+		}
+		out.Roles = append(out.Roles, role)
+	}
 	for _, one := range []struct {
 		flag, text string
 		into       encoding.TextUnmarshaler
 	}{
-		{"--gpu", f.gpu, &out.Share.Compute},
-		{"--mem", f.memory, &out.Share.Memory},
-		{"--replicas", f.replicas, &out.Replicas},
 		{"--min-capability", f.capability, &out.MinCapability},
 		{"--time-limit", f.timeLimit, &out.TimeLimit},
 		{"--restart-time", f.restartTime, &out.RestartTime},
-		{"--host-memory", f.hostMemory, &out.Memory},
 	} {
 		if err := parse(one.flag, one.text, one.into); err != nil {
 			return out, err
 		}
 	}
-	if err := errors.Join(bareMemory(f.memory), bare("--host-memory", f.hostMemory, api.LeastHostMemory, "program takes")); err != nil {
-		return out, err
-	}
-	var err error
 	if out.PriorityUntil, err = f.date(f.given); err != nil {
 		return out, err
 	}
-	if out.CPU, err = cores(f.cpu); err != nil {
-		return out, err
-	}
-	if err := f.nothing(out); err != nil {
+	if err := f.noTime(out); err != nil {
 		return out, err
 	}
 	// What the server would refuse whatever its state is as little understood as what does not parse.
@@ -136,14 +126,9 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 	return out, nil
 }
 
-// empty refuses a flag that was given nothing, as by a variable of a shell that is not set: it would mean the default, and for
-// compute that is a whole device.
+// empty refuses a flag that was given nothing.
 func (f *workloadFlags) empty() error {
-	for _, one := range []struct{ flag, value, instead string }{
-		{"gpu", f.gpu, "0.25, or leave it out for a whole device"},
-		{"mem", f.memory, "4Gi, or leave it out for the same part as the compute floor"},
-		{"replicas", f.replicas, "4 or 2..8, or leave it out for one"},
-		{"model", f.model, "a model that `aliquot devices` names, or leave it out for any"},
+	return f.refuseEmpty(append(f.empties(), []emptied{
 		{"min-capability", f.capability, "8.0, or leave it out for any"},
 		{"name", f.name, "night, or leave it out to have one made up"},
 		{"queue", f.queue, "one that `aliquot queue list` names, or leave it out for " + api.DefaultQueue},
@@ -152,33 +137,20 @@ func (f *workloadFlags) empty() error {
 		{"priority-until", f.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
 		{"time-limit", f.timeLimit, "2h30m, or leave it out for no limit"},
 		{"restart-time", f.restartTime, "5m, or leave it out for a minute"},
-		{"cpu", f.cpu, "2 or 0.5, or leave it out for no limit"},
-		{"host-memory", f.hostMemory, "8Gi, or leave it out for no limit"},
-	} {
-		if one.value == "" && f.given(one.flag) {
-			return emptyFlag(one.flag, one.instead)
-		}
-	}
-	return nil
+	}...))
 }
 
 func emptyFlag(name, instead string) error {
 	return usagef("--%s: nothing was given: write for example %s", name, instead)
 }
 
-// nothing refuses a zero that was written: as a value it would mean the default, and whoever writes it means nothing.
-func (f *workloadFlags) nothing(spec api.WorkloadSpec) error {
+// noTime refuses a zero that was written, as nothing does.
+func (f *workloadFlags) noTime(spec api.WorkloadSpec) error {
 	switch {
-	case f.given("devices") && spec.Devices <= 0:
-		return usagef("--devices %d: a share of no device is a share of nothing: give 1 to %d, or leave it out for 1", spec.Devices, api.MaxDevices)
 	case f.given("time-limit") && spec.TimeLimit == 0:
 		return usagef("--time-limit %s: a program without any time does nothing: give for example 2h30m, or leave it out for no limit", f.timeLimit)
-	case f.given("host-memory") && spec.Memory == 0:
-		return usagef("--host-memory %s: a program without any memory does not run: give for example 8Gi, or leave it out for no limit", f.hostMemory)
 	case f.given("min-bandwidth") && f.bandwidth <= 0:
 		return usagef("--min-bandwidth %d: every device has that: give for example 900, or leave it out for any", f.bandwidth)
-	case f.given("weight") && f.weight <= 0:
-		return noWeight(f.weight)
 	}
 	return nil
 }
@@ -327,6 +299,12 @@ func oursAmong(flags *pflag.FlagSet, words []string) (ours, program []string) {
 // flagsGiven are the flags that were given, as words.
 func flagsGiven(flags *pflag.FlagSet) (words []string) {
 	flags.Visit(func(flag *pflag.Flag) {
+		if several, ok := flag.Value.(pflag.SliceValue); ok {
+			for _, one := range several.GetSlice() {
+				words = append(words, "--"+flag.Name, one)
+			}
+			return
+		}
 		if flag.NoOptDefVal != "" {
 			words = append(words, "--"+flag.Name+"="+flag.Value.String())
 			return

@@ -216,6 +216,7 @@ func (e *Engine) unplace(w *workload, ev Refused) {
 	}
 	w.queue.Holds--
 	e.stops(w)
+	e.notEarly(w)
 	w.placing, w.tasks, w.refused = 0, nil, nil
 	if refused != (refusal{}) {
 		w.refused = &refused

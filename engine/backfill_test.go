@@ -15,6 +15,10 @@ type day struct {
 	first  []planned // before the head
 	head   planned
 	behind []planned
+
+	predicted bool // policies let work in by predictions
+	past      []Past
+	late      int // how many were evicted for the head in the last run
 }
 
 // planned is a workload, when it comes and how long it really runs (0: for ever).
@@ -63,6 +67,9 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 	for _, n := range d.nodes {
 		e.Step(n)
 	}
+	d.late = 0
+	e.Step(PolicySet{Policy: Policy{Predicted: d.predicted}})
+	e.Step(Learn{Past: d.past})
 	plans := map[string]planned{}
 	ends := map[string]Time{}
 	started = Never
@@ -71,6 +78,12 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 		for len(queue) > 0 {
 			at := At{queue[0].When()}
 			for _, a := range e.Step(queue[0]) {
+				if evict, ok := a.(Evict); ok && evict.Code == EvictBackfill {
+					d.late++
+					delete(ends, evict.Workload)
+					queue = append(queue, Done{at, evict.ID}, Ended{at, evict.Workload, 0, nil})
+					continue
+				}
 				p, ok := a.(Place)
 				if !ok {
 					t.Fatalf("unexpected %+v", a)
@@ -99,7 +112,7 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 	behind := append([]planned{}, d.behind...)
 	for started == Never {
 		each(e)
-		next, id, coming := Never, "", -1
+		next, id, coming := e.Next(), "", -1
 		for _, p := range append(append([]planned{}, d.first...), d.behind...) { // in a fixed order
 			if at, ok := ends[p.ID]; ok && at < next {
 				next, id = at, p.ID
@@ -113,6 +126,8 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 		switch {
 		case next == Never:
 			return Never
+		case id == "" && coming < 0:
+			live(Tick{At{next}})
 		case coming >= 0:
 			p := behind[coming]
 			behind = append(behind[:coming], behind[coming+1:]...)

@@ -218,6 +218,7 @@ type Adopt struct {
 	Ran       Time      `json:"ran,omitempty"`       // µs for which it has run already; 0 to 2^60
 	Served    Time      `json:"served,omitempty"`    // as in Submit
 	Disrupted []Time    `json:"disrupted,omitempty"` // as in Submit
+	Due       Time      `json:"due,omitempty"`       // as in Place; 0 to 2^60, and 0 for what is not preemptible
 }
 
 // Tick is time passing: the host sends one when Next says.
@@ -250,6 +251,7 @@ type Place struct {
 	ID       ActionID  `json:"id"`
 	Workload string    `json:"workload"`
 	Tasks    []Placing `json:"tasks"`
+	Due      Time      `json:"due,omitempty"` // it starts before the first in line, and is evicted for that if it is not over by then; 0: it does not
 }
 
 // Evict ends a task. Its grants stay in the books until Ended. Answer Done (being ended) or Refused.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
 // duel is an engine beside one that looks at everything each time.
@@ -34,7 +35,7 @@ func (d *duel) take(ev Event) {
 		ev = n
 	}
 	actions := d.w.step(ev)
-	d.slow.used, d.slow.turn = usedIn(d.w.engine), turnIn(d.w.engine)
+	d.slow.used, d.slow.turn, d.slow.likely = usedIn(d.w.engine), turnIn(d.w.engine), likelyIn(d.w.engine)
 	got := brief(actions)
 	_, one := ev.(QueueSet)
 	_, several := ev.(PolicySet)
@@ -129,6 +130,14 @@ func turnIn(e *Engine) func(string) Time {
 			return w.turn
 		}
 		return 0
+	}
+}
+
+// likelyIn is what an engine predicts of work that waits, where it tells that by work that is alike.
+func likelyIn(e *Engine) func(*Workload) (Time, bool) {
+	return func(w *Workload) (Time, bool) {
+		q, ok := e.Predict(w)
+		return Time(q.High), ok && q.Like <= predict.SameShape
 	}
 }
 

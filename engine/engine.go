@@ -62,6 +62,8 @@ type Engine struct {
 	foreign  map[string]grantAt     // grants by UID, of those whose UID does not say where they are
 	pending  map[ActionID]*proposal
 	sparing  map[*workload]bool // that nobody takes back before a time
+	early    map[*workload]bool // that were let in by a prediction
+	due      Time               // when the next of these is due; Never: none is
 
 	plans   map[ActionID]*plan // of reclaim, preemption and moves, under way
 	planned int                // workloads that wait for a plan, under way or carried out
@@ -125,6 +127,8 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		foreign: map[string]grantAt{},
 		pending: map[ActionID]*proposal{},
 		sparing: map[*workload]bool{},
+		early:   map[*workload]bool{},
+		due:     Never,
 		plans:   map[ActionID]*plan{},
 		moving:  (*savedMoving)(nil).load(),
 		guarded: Never,
@@ -188,7 +192,7 @@ func (e *Engine) Next() Time {
 	if e.ungrown {
 		return e.now
 	}
-	next := min(e.nextMoves(), e.guarded)
+	next := min(e.nextMoves(), e.guarded, e.due)
 	if e.line.Len() > 0 {
 		next = min(next, e.rise)
 	}

@@ -12,7 +12,7 @@ import (
 
 // ForOthers says of the code of an eviction that it is for the sake of other work, or a move: such are counted against disruption budgets.
 func ForOthers(code string) bool {
-	return slices.Contains([]string{EvictReclaim, EvictPreempt, EvictPool, EvictMove}, code)
+	return slices.Contains([]string{EvictReclaim, EvictPreempt, EvictPool, EvictBackfill, EvictMove}, code)
 }
 
 // setDisrupted takes in what a host says of when a workload was evicted for others, under the IDs that it had: so many µs ago.

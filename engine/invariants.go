@@ -13,7 +13,7 @@ import (
 // quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
 // state: tests call it after every step, a host now and then.
 func (e *Engine) CheckInvariants() error {
-	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.checkMoves, e.checkElastic, e.fleet.CheckIndex} {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.checkMoves, e.checkElastic, e.checkEarly, e.fleet.CheckIndex} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (e *Engine) checkLine() error {
 		if c := e.line.Seek(func(o *workload) bool { return before(o, w) }); !c.Valid() || c.Value() != w {
 			return fmt.Errorf("workload %s waits and is not in line", w.ID)
 		}
-		g := e.groups[w.groupKey()]
+		g := e.groups[e.groupKey(w)]
 		if grouped := g != nil && slices.Contains(g.members, w); grouped == (w.retryAt > 0) {
 			return fmt.Errorf("workload %s waits and may be tried both now and later, or never", w.ID)
 		}

@@ -229,7 +229,7 @@ func TestEventsReadBack(t *testing.T) {
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
 		Done{at, 4},
 		Refused{at, 4, "n", "why", 5},
-		Adopt{at, work, placing, 6, 5, []Time{2}},
+		Adopt{at, work, placing, 6, 5, []Time{2}, 9},
 		Tick{at},
 	} {
 		data, err := MarshalEvent(ev)
@@ -241,7 +241,7 @@ func TestEventsReadBack(t *testing.T) {
 		}
 	}
 	for _, a := range []Action{
-		Place{1, "w", placing}, Evict{2, "w", 1, "code", "why"}, Resize{3, "w", 1, []Grant{grant}}, Reject{4, "w", "code", "why"},
+		Place{1, "w", placing, 9}, Evict{2, "w", 1, "code", "why"}, Resize{3, "w", 1, []Grant{grant}}, Reject{4, "w", "code", "why"},
 	} {
 		data, err := MarshalAction(a)
 		if err != nil {

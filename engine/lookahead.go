@@ -13,7 +13,7 @@ type ahead struct {
 
 // lookAhead calls look with time gone on to at, and takes back what it did. Looks ahead nest.
 func (e *Engine) lookAhead(at Time, look func(a *ahead)) {
-	now, nextID, seq, out, settled, ungrown, guarded, rise, looked := e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown, e.guarded, e.rise, e.looked
+	now, nextID, seq, out, settled, ungrown, guarded, due, rise, looked := e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown, e.guarded, e.due, e.rise, e.looked
 	queues, seen, names := e.queues.Save(), e.placer.SaveSeen(), e.fleet.Names()
 	outer, mark := e.ahead, e.fleet.Begin()
 	e.ahead = &ahead{e: e, promises: map[*workload]Promise{}}
@@ -30,7 +30,7 @@ func (e *Engine) lookAhead(at Time, look func(a *ahead)) {
 	queues()
 	seen()
 	e.fleet.ForgetSince(names)
-	e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown, e.guarded, e.rise, e.looked = now, nextID, seq, out, settled, ungrown, guarded, rise, looked
+	e.now, e.nextID, e.seq, e.out, e.settled, e.ungrown, e.guarded, e.due, e.rise, e.looked = now, nextID, seq, out, settled, ungrown, guarded, due, rise, looked
 	e.doubt()
 }
 

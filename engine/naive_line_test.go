@@ -136,7 +136,12 @@ func (p *naivePass) lend() bool {
 // alike says that two workloads are the same in all that decides whether they may start.
 func (n *naive) alike(a, b *naiveWork) bool {
 	x, y := a.Workload, b.Workload
-	x.User, x.Name, x.Max = y.User, y.Name, y.Max
+	if n.predicted && x.Preemptible && (len(a.disrupted) > 0) != (len(b.disrupted) > 0) {
+		return false
+	}
+	if x.Max = y.Max; !n.predicted || !x.Preemptible {
+		x.User, x.Name = y.User, y.Name
+	}
 	if len(n.pools) == 0 {
 		x.Class = y.Class
 	}
@@ -254,8 +259,12 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 	var ends []end
 	for _, w := range n.work {
 		for i, t := range w.tasks {
-			if !t.over && w.TimeLimit > 0 {
+			switch {
+			case t.over:
+			case w.TimeLimit > 0 && (w.due == 0 || t.since+w.TimeLimit < w.due):
 				ends = append(ends, end{t.since + w.TimeLimit, w.coming, i, w})
+			case w.due > 0:
+				ends = append(ends, end{w.due, w.coming, i, w})
 			}
 		}
 	}
@@ -286,6 +295,35 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 	if r.known && w.TimeLimit > 0 && n.now+w.TimeLimit <= r.at {
 		return spots
 	}
+	if beside := n.besideHead(w, head, r); beside != nil {
+		return beside
+	}
+	if n.mayLetIn(w, r) {
+		w.due = r.at
+		return spots
+	}
+	return nil
+}
+
+// mayLetIn says that a workload is predicted to be over when the first in line starts, and can be taken back where it is not.
+func (n *naive) mayLetIn(w *naiveWork, r *reserved) bool {
+	if !n.predicted || !r.known || r.at <= n.now || !w.Preemptible || len(w.disrupted) > 0 {
+		return false
+	}
+	for _, q := range n.above(w.Queue) {
+		if n.now+Time(n.queues[q].MinRun/1000) > r.at {
+			return false
+		}
+	}
+	long, ok := n.likely(&w.Workload)
+	return ok && n.now+long <= r.at
+}
+
+// overdue says that one runs on that was to be over by now.
+func (n *naive) overdue(w *naiveWork) bool { return w.due > 0 && w.due <= n.now }
+
+// besideHead is where a workload fits beside the first in line.
+func (n *naive) besideHead(w, head *naiveWork, r *reserved) []naiveSpot {
 	if n.refusal(w, "", 0, head, false) != nil {
 		return nil
 	}

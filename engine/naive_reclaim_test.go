@@ -119,6 +119,7 @@ func (n *naive) fitsWithout(w *naiveWork, victims []*naiveWork) (spots []naiveSp
 
 func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 	if _, ok := n.fitsWithout(w, nil); ok {
+		n.wanting = append(n.wanting, w) // soon
 		return nil
 	}
 	limited := n.refusal(w, "", 0, nil, false) != nil
@@ -180,12 +181,12 @@ func (n *naive) cheapest(w *naiveWork, all []*naiveWork) []*naiveWork {
 		if a.base != nil && b.base != nil {
 			return lastStartedFirst(a, b)
 		}
-		return cmp.Or(count(b.base != nil)-count(a.base != nil), count(n.outranks(w, a))-count(n.outranks(w, b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.level(b), n.level(a)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
+		return cmp.Or(count(b.base != nil)-count(a.base != nil), count(n.overdue(b))-count(n.overdue(a)), count(n.outranks(w, a) && !n.overdue(a))-count(n.outranks(w, b) && !n.overdue(b)), cmp.Compare(n.counted(a), n.counted(b)), cmp.Compare(n.level(b), n.level(a)), cmp.Compare(n.loss(a), n.loss(b)), cmp.Compare(b.coming, a.coming))
 	})
 	var chosen []*naiveWork
 	for _, v := range all {
 		n.without(chosen, func() {
-			if v.base != nil || n.borrows(v, w) || n.guest(v, w) {
+			if v.base != nil || n.borrows(v, w) || n.guest(v, w) || n.overdue(v) {
 				chosen = append(chosen, v)
 			}
 		})
@@ -242,7 +243,7 @@ func (n *naive) mayTake(w, v *naiveWork, limited bool) bool {
 			return false
 		}
 	}
-	if v.base != nil || n.guest(v, w) {
+	if v.base != nil || n.guest(v, w) || n.overdue(v) {
 		return true
 	}
 	if !n.borrows(v, w) {

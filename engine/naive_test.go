@@ -12,22 +12,24 @@ import (
 // naive decides as the engine should, written to be read: no index, no memo, no undo. It looks at everything each time and works
 // on copies. It knows submitting, elastic workloads, answers, ends, nodes, health, classes, quotas and changes of what waits.
 type naive struct {
-	now     Time
-	nodes   map[string]*naiveNode
-	queues  map[string]api.QueueSpec
-	oneLine bool
-	pools   []Pool
-	lending bool               // what is looked for is what pools lend
-	wanting []*naiveWork       // what waits for room
-	wishes  []*naiveWork       // what workloads would grow by
-	said    map[[2]string]bool // class and node: allowed or barred
-	refused map[[2]string]bool
-	work    []*naiveWork // in the order they came
-	came    int
-	guarded Time                     // when a plan may be there that time alone keeps from being; 0: none is
-	plans   []*naivePlan             // under way, in the order they were made
-	turn    func(id string) Time     // of what waits, as the engine found it when that came: TestTurn tests how
-	used    func(queue string) int64 // decayed use now; of the work of a queue itself with a / behind its name
+	now       Time
+	nodes     map[string]*naiveNode
+	queues    map[string]api.QueueSpec
+	oneLine   bool
+	predicted bool // policies let work in by predictions
+	pools     []Pool
+	lending   bool               // what is looked for is what pools lend
+	wanting   []*naiveWork       // what waits for room
+	wishes    []*naiveWork       // what workloads would grow by
+	said      map[[2]string]bool // class and node: allowed or barred
+	refused   map[[2]string]bool
+	work      []*naiveWork // in the order they came
+	came      int
+	guarded   Time                         // when a plan may be there that time alone keeps from being; 0: none is
+	plans     []*naivePlan                 // under way, in the order they were made
+	likely    func(*Workload) (Time, bool) // how long nine in ten of the same user's work of a shape run, as the engine learned that; false: it is not known
+	turn      func(id string) Time         // of what waits, as the engine found it when that came: TestTurn tests how
+	used      func(queue string) int64     // decayed use now; of the work of a queue itself with a / behind its name
 }
 
 type naiveNode struct {
@@ -53,6 +55,7 @@ type naiveWork struct {
 	first     int        // its number
 	final     bool       // it grows no more
 	saved     *Time      // what it had done by then is
+	due       Time       // by which it is to be over that was let in by a prediction; 0: it was not
 }
 
 type naiveTask struct {
@@ -116,7 +119,7 @@ func (n *naive) step(event Event) string {
 		might = n.setQueues(&out, ev.Queue)
 	case PolicySet:
 		if might = n.setQueues(&out, ev.Policy.Queues...); might {
-			n.oneLine, n.pools = ev.Policy.OneLine, ev.Policy.Pools
+			n.oneLine, n.pools, n.predicted = ev.Policy.OneLine, ev.Policy.Pools, ev.Policy.Predicted
 		}
 	case Submit:
 		n.came++
@@ -179,6 +182,7 @@ func (n *naive) step(event Event) string {
 		}
 	}
 	for _, w := range n.work {
+		might = might || w.due > last && w.due <= n.now
 		now := n.now
 		level := n.level(w)
 		n.now = last
@@ -226,9 +230,13 @@ func (n *naive) level(w *naiveWork) (level int) {
 	if first == 0 {
 		return 0
 	}
-	floors := int64(w.Share.Compute.Floor) * int64(w.Devices) * int64(w.Tasks)
+	floors, devices := int64(w.Share.Compute.Floor)*int64(w.Devices)*int64(w.Tasks), int64(w.Devices)*int64(w.Tasks)
 	for _, r := range w.Roles {
 		floors += int64(r.Share.Compute.Floor) * int64(r.Devices) * int64(r.Tasks)
+		devices += int64(r.Devices) * int64(r.Tasks)
+	}
+	if n.ruler(w.Queue).Order.Held {
+		floors = 1000 * devices
 	}
 	served := int64(w.had)
 	if w.tasks != nil {
@@ -341,7 +349,7 @@ func (n *naive) refuse(ev Refused) {
 			w.refusals++
 			w.retryAt = n.now + 1_000_000<<min(w.refusals-1, 6)
 		}
-		w.placing, w.tasks = 0, nil
+		w.placing, w.tasks, w.due = 0, nil, 0
 		if w.cancelled {
 			n.forget(w)
 		}

@@ -18,6 +18,7 @@ func (p *pass) carryOut(w *workload, victims []*workload) {
 	pl := &plan{id: p.nextID, w: w}
 	p.plans[pl.id] = pl
 	p.setPlan(w, pl.id)
+	p.moves++ // what is being ended no longer counts for its queue, which may take back what it could not
 	for _, v := range victims {
 		for _, x := range v.more() { // those of them that are no victims themselves
 			p.take(pl, x)
@@ -47,6 +48,8 @@ func (p *pass) whyTaken(pl *plan, v *workload) (code, reason string) {
 	switch {
 	case v.base != nil:
 		return EvictShrink, shrinkReason(v, w, pl.id)
+	case p.overdue(v):
+		return EvictBackfill, fmt.Sprintf("it was started before the first in line as it was predicted to be over by now, and workload %s wants its devices (plan %d)", w.ID, pl.id)
 	case p.guest(v, w):
 		return EvictPool, fmt.Sprintf("it had borrowed devices of a pool that is for work of class %s, and workload %s wants them (plan %d)", w.Class, w.ID, pl.id)
 	case p.preempts(w, v):

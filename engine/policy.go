@@ -21,6 +21,9 @@ type Policy struct {
 	OneLine bool `json:"oneLine,omitempty"`
 	// Pools are devices for work of some classes; none: every device is for all work.
 	Pools []Pool `json:"pools,omitempty"`
+	// Predicted has preemptible work start before the first in line that is predicted to be over when that starts at the latest, and evicted for it where it
+	// is not.
+	Predicted bool `json:"predicted,omitempty"`
 	// Defragment has work moved so that devices come free; nil: none is.
 	Defragment *Defragment `json:"defragment,omitempty"`
 	// Placement scores places; nil: Config.Placement does.
@@ -78,8 +81,9 @@ func (e *Engine) policySet(ev PolicySet) bool {
 		panic("engine: queues that were checked cannot be set: " + err.Error()) // a defect, not a condition
 	}
 	e.lineUp(before)
+	e.setPredicted(p.Predicted)
 	was, pools := e.placement(), e.policy.Pools
-	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools), Defragment: p.Defragment.clone()}
+	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools), Defragment: p.Defragment.clone()}
 	if !reflect.DeepEqual(e.policy.Pools, pools) {
 		e.reshape()
 	}
@@ -107,13 +111,14 @@ type lineOrder struct {
 	shortestFirst api.Milli
 	priority      int64 // that is added
 	served        api.Duration
+	held          bool
 }
 
 // orderOf is what decides where the work of a queue itself stands.
 func orderOf(q *queue.Node) lineOrder {
 	ruler := q.Ruler()
 	o := ruler.Order()
-	return lineOrder{o.NoPriority, o.PriorityWorth, ruler.ShortestFirst(), q.Priority(), o.Served}
+	return lineOrder{o.NoPriority, o.PriorityWorth, ruler.ShortestFirst(), q.Priority(), o.Served, o.Held}
 }
 
 // lineOrders is what decides in the lines of the queues given that are there, and of all under them.

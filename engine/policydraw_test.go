@@ -15,6 +15,7 @@ func (g *generator) policy(at At) PolicySet {
 	for _, name := range rapid.Permutation([]string{"org", "team", "default", "other"}).Draw(g.t, "queues")[:g.int("count", 0, 4)] {
 		ev.Policy.Queues = append(ev.Policy.Queues, g.spec(name))
 	}
+	ev.Policy.Predicted = g.int("predicted", 0, 2) > 0
 	if g.int("pools", 0, 1) == 0 {
 		ev.Policy.Pools = g.pools()
 	}

@@ -130,8 +130,8 @@ func (e *Engine) Predict(w *Workload) (predict.Quantiles, bool) {
 }
 
 // likelyLimit is a time limit that would let a workload end before the first in line starts at the latest, and that nine in ten of the same user's work of
-// that shape did not run for, in µs and whole minutes; 0: none is known, or it has one that short. It is told and no more: backfill goes by limits that are
-// given, not by predictions.
+// that shape did not run for, in µs and whole minutes; 0: none is known, or it has one that short. It is told and no more: but where a policy lets
+// work in by predictions (letin.go), backfill goes by limits that are given.
 func (p *pass) likelyLimit(w *workload) Time {
 	q, ok := p.Predict(&w.Workload)
 	if !ok || q.Like > predict.SameShape {

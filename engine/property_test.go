@@ -211,7 +211,7 @@ func (g *generator) order() (o api.QueueOrder) {
 		o.PriorityWorth = api.Duration(time.Second)
 	}
 	if g.int("levels", 0, 2) == 0 {
-		o.Served = api.LeastServed
+		o.Served, o.Held = api.LeastServed, g.int("held", 0, 1) == 1
 	}
 	return o
 }
@@ -298,9 +298,7 @@ func (g *generator) event() Event {
 			return ev
 		}
 	case kind == 22:
-		if !g.tame {
-			return g.past(at)
-		}
+		return g.past(at)
 	case kind >= 20:
 		if ev := g.usage(at); len(ev.Grants) > 0 {
 			return ev
@@ -326,14 +324,22 @@ func (g *generator) used(wrong bool) *Used {
 	return u
 }
 
-// past is of work that ended before, or after, what was learned already.
+// past is of work that ended before, or after, what was learned already: often so much of what is like one that waits that something is predicted of that.
 func (g *generator) past(at At) Learn {
 	ev := Learn{At: at}
-	for range g.int("past", 1, 3) {
-		of := g.submit().Workload
-		ev.Past = append(ev.Past, Past{
-			Workload: of, Ago: Time(g.int("ago", 0, 4)) * second, Ran: Time(g.int("ran", 0, 9)) * second, Stopped: g.int("stopped", 0, 3) == 0, Used: g.used(false),
-		})
+	waiting := g.world.engine.Waiting()
+	like := len(waiting) > 0 && g.int("like one that waits", 0, 3) > 0
+	one, many := Workload{}, g.int("past", 1, 3)
+	if like {
+		one, _ = g.world.engine.Workload(rapid.SampledFrom(waiting).Draw(g.t, "like"))
+		many = 4
+	}
+	for range many {
+		of, ran := one, Time(g.int("ran", 0, 3))*500_000
+		if !like {
+			of, ran = g.submit().Workload, Time(g.int("ran", 0, 9))*second
+		}
+		ev.Past = append(ev.Past, Past{Workload: of, Ago: Time(g.int("ago", 0, 4)) * second, Ran: ran, Stopped: !like && g.int("stopped", 0, 3) == 0, Used: g.used(false)})
 	}
 	slices.SortStableFunc(ev.Past, func(a, b Past) int { return cmp.Compare(b.Ago, a.Ago) })
 	return ev

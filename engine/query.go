@@ -160,6 +160,17 @@ func (e *Engine) Unanswered() []Action {
 	return actions
 }
 
+// Fits says that a workload, with all its roles together, would fit if nothing else ran. It changes nothing.
+func (e *Engine) Fits(w Workload) (fits bool) {
+	e.lookAhead(e.now, func(*ahead) {
+		one := &workload{Workload: w}
+		one.shape = e.shapeOf(&one.Workload)
+		fits = e.possible(one.shape)
+		e.dropShape(one)
+	})
+	return fits
+}
+
 // Check says why a workload could never run on the fleet as it is, whatever ended: what it asks and the most there is. It
 // changes nothing, and takes devices that are draining or down for ones that will be back. Roles are looked at one by one.
 func (e *Engine) Check(w Workload) error {
@@ -262,6 +273,15 @@ func (e *Engine) Held(name string) api.Milli {
 		return 0
 	}
 	return api.Milli(q.All.Held[queue.Compute] - q.Burst("")[queue.Compute])
+}
+
+// HeldAll is Held with the replicas above those that their workloads are sure of.
+func (e *Engine) HeldAll(name string) api.Milli {
+	q, ok := e.queues.Get(name)
+	if !ok {
+		return 0
+	}
+	return api.Milli(q.All.Held[queue.Compute])
 }
 
 // Quotas are the quotas and limits of queues under a policy that may hold at another time.

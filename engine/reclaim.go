@@ -24,12 +24,12 @@ const maxPruned = 64
 
 // reclaim takes back for a workload that does not fit what its queue is guaranteed, from queues that hold more than their quota, and
 // then what work of a lower priority, or that was served more, holds in its own queue, and what work of other classes borrowed of a pool that is for it: preemptible work only, and only if it then starts. Before
-// anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first. What is taken of the others is,
+// anything else go the replicas above those that elastic workloads are sure of, whosever they are, the last started first, and then what was let in and is overdue (letin.go). What is taken of the others is,
 // in this order, of low priority where that counts in its line, of much service where that does, cheap to lose (what it did since its last checkpoint, or its start, weighed by its compute, and what starting again takes), and young.
 // Among all prefixes of that order the shortest that works is the plan, without those it works without. What is guarded (guard.go)
 // stays; where there is no plan for that, the next look is when the first of it is no more.
 //
-// Where the policy moves work, and moves alone make the room, work is moved instead (moves.go).
+// Where the policy moves work, and moves alone make the room, work is moved instead (moves.go), but not where further replicas and what is overdue make it.
 //
 // Plans that are under way count as carried out, what they are for as started, and what is being ended anyway as ended.
 func (p *pass) reclaim(w *workload) {
@@ -37,7 +37,7 @@ func (p *pass) reclaim(w *workload) {
 		return
 	}
 	p.setPlan(w, 0) // one that was carried out, and was not enough
-	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.firstLevel() == 0 && !p.someEnd() {
+	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.firstLevel() == 0 && !p.someEnd() && !p.someOverdue() {
 		return
 	}
 	t := trial{pass: p, w: w}
@@ -47,12 +47,13 @@ func (p *pass) reclaim(w *workload) {
 	var chosen, moved []*workload
 	var to map[*workload][]string
 	switch {
-	case t.fits(): // when the plans under way are carried out
+	case t.fits(): // when the plans under way are carried out, and what is being ended is over
+		p.wants(w, true) // until then nobody grows into its room, who would only be ended again
 	default:
 		open, guarded := t.open(candidates)
 		chosen = t.cheapest(t.inTurn(open))
 		switch {
-		case slices.ContainsFunc(chosen, func(v *workload) bool { return v.base == nil }): // not only further replicas
+		case slices.ContainsFunc(chosen, func(v *workload) bool { return v.base == nil && !p.overdue(v) }): // not only further replicas, and what is overdue
 			moved, to = t.moves()
 		case len(chosen) > 0:
 		case t.fitsWithout(open):

@@ -33,12 +33,12 @@ type nodeShadow struct {
 }
 
 // backfill finds where a workload behind the head may start without delaying it: it ends before the head starts, or it fits beside
-// it. Where the head's start is not known, that is only on devices that could not serve the head, or that have room for all of it, too.
+// it, or is let in until then by a prediction. Where the head's start is not known, that is only on devices that could not serve the head, or that have room for all of it, too.
 func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	if p.config.NoBackfill {
 		return nil, false
 	}
-	if p.reserve == nil && p.ends.Len() == 0 {
+	if p.reserve == nil && p.ends.Len() == 0 && len(p.early) == 0 {
 		p.reserve = &reservation{} // nothing that runs has a time limit
 	}
 	if p.reserve != nil && !p.reserve.known && !w.shape.nothing() {
@@ -68,7 +68,14 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		return spots, true
 	}
 	p.fleet.Rollback(mark)
-	return p.besideHead(w, g)
+	beside, ok := p.besideHead(w, g)
+	if ok || !p.mayLetIn(w) {
+		return beside, ok
+	}
+	p.takeAll(w.shape, spots)
+	p.until = p.reserve.at
+	p.promise(w, PromisePredicted)
+	return spots, true
 }
 
 // promise notes, in a look ahead, what the head is promised of a workload should it start behind it.
@@ -255,23 +262,20 @@ func (e *Engine) allServe(s *shape) bool {
 	return s.all
 }
 
-// reserveFor finds the first end of a time limit after which the head fits, by trying: the more has ended, the more fits, so steps
+// reserveFor finds the first time at which a time limit is over, or something that was let in is due (letin.go), from which on the head fits, by trying: the more has ended, the more fits, so steps
 // double until it fits and then halve. The fleet is left as it was.
 func (p *pass) reserveFor(head *workload) *reservation {
 	e, request := p.Engine, p.request(head)
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
-	c := e.ends.Begin()
+	c := e.outs()
 	// With roles it may be that less fits where more is free, for they are taken in turn: then one by one.
-	for step, growing := 1, len(head.Roles) == 0; c.Valid(); {
-		mark := e.fleet.Begin()
-		from, last := c, c.Value()
-		for range step {
-			last = c.Value()
-			e.lift(last)
-			if c.Next(); !c.Valid() {
-				break
-			}
+	for step, growing := 1, len(head.Roles) == 0; c.valid(); {
+		mark, from, last := e.fleet.Begin(), c, Never
+		for k := 0; k < step && c.valid(); k++ {
+			var t *task
+			t, last = c.next()
+			e.lift(t)
 		}
 		spots, ok := e.placer.Place(request)
 		if !ok {
@@ -282,7 +286,7 @@ func (p *pass) reserveFor(head *workload) *reservation {
 			continue
 		}
 		if step == 1 {
-			r := &reservation{known: true, at: max(e.now, last.end())}
+			r := &reservation{known: true, at: max(e.now, last)}
 			r.record(e, spots)
 			e.fleet.Commit(mark)
 			return r

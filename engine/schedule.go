@@ -25,6 +25,7 @@ type pass struct {
 	heads    []*workload // where there are pools: the first of each part of the line that waits for room
 	short    []*workload // that wait for room, of each group the first
 	deferred bool        // one waits that takes no room of plans
+	until    Time        // by which what was just let in by a prediction is to be over; 0: nothing was
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -82,6 +83,10 @@ func (p *pass) walk(order *branch) (started bool) {
 		w, g := order.first, order.group()
 		spots, ok := p.try(w, g)
 		if ok {
+			if p.until != 0 {
+				p.letIn(w, p.until)
+				p.until = 0
+			}
 			p.start(w, spots)
 			started = true
 		}
@@ -255,7 +260,7 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
 	w.tasks = make([]*task, len(spots))
 	tasks := make([]task, len(spots))
-	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots))}
+	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots)), Due: w.rarely().due}
 	busy := e.busyOf(w)
 	for i, s := range spots {
 		t := &tasks[i]

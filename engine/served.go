@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -9,7 +10,7 @@ import (
 )
 
 // Where the order of a queue counts service (QueueOrder.Served), its work is on levels by what it was served so far: as device-hours are counted, the time for
-// which it ran weighed by the compute floors that it holds. Who is on a lower level goes first, and preempts preemptible work that is on a
+// which it ran weighed by the compute floors that it holds, or by the devices that it has shares of where the order says so (QueueOrder.Held). Who is on a lower level goes first, and preempts preemptible work that is on a
 // higher one. Each level is twice as long as the one before, so what takes turns changes places ever more seldom. It is least attained service
 // in discrete levels (Gu et al., Tiresias, NSDI'19), without knowing how long anything runs.
 
@@ -31,13 +32,33 @@ func (w *workload) setServed(had Time) error {
 	return nil
 }
 
-// rate is what a workload is served while it runs, in thousandths of a device: the floors of all its tasks.
-func (w *workload) rate() uint64 {
+// rate is what a workload is served while it runs, in thousandths of a device: the floors of all its tasks, or their devices.
+func (w *workload) rate() uint64 { return rateOf(&w.Workload, w.queue.Ruler().Order().Held) }
+
+func rateOf(w *Workload, held bool) uint64 {
 	sum := uint64(0)
-	for r := range w.shape.Each {
-		sum += uint64(r.Compute) * uint64(r.Devices) * uint64(r.Tasks)
+	add := func(share api.Share, devices, tasks int) {
+		floor := share.Compute.Floor
+		if held {
+			floor = api.WholeDevice
+		}
+		sum += uint64(floor) * uint64(devices) * uint64(tasks)
+	}
+	add(w.Share, w.Devices, w.Tasks)
+	for i := range w.Roles {
+		add(w.Roles[i].Share, w.Roles[i].Devices, w.Roles[i].Tasks)
 	}
 	return max(1, sum)
+}
+
+// ServedIn is what a workload of so much as this one is served in a time for which it runs, in µs of a whole device, by what its queue counts: what a host tells of earlier IDs of
+// it (Submit.Served).
+func (e *Engine) ServedIn(w *Workload, ran Time) Time {
+	q, ok := e.queues.Get(cmp.Or(w.Queue, api.DefaultQueue))
+	if ran <= 0 {
+		return 0
+	}
+	return Time(min(scaled(uint64(ran), rateOf(w, ok && q.Ruler().Order().Held), uint64(api.WholeDevice)), uint64(maxPast)))
 }
 
 // served is what a workload was served until now, in µs of a whole device: what its host says that it was before, and since it started, with the floors that

@@ -67,6 +67,7 @@ type savedWorkload struct {
 	Had       Time               `json:"had,omitempty"`
 	Disrupted []Time             `json:"disrupted,omitempty"`
 	Saved     *Time              `json:"saved,omitempty"`
+	Due       Time               `json:"due,omitempty"`
 	Used      *savedUse          `json:"used,omitempty"`
 }
 
@@ -155,7 +156,7 @@ func (e *Engine) save(w *workload) savedWorkload {
 		s.Of, s.First = w.base.ID, int(w.first)
 	}
 	r := w.rarely()
-	s.Stays, s.To, s.Until, s.Had, s.Saved, s.Disrupted = r.stays, r.to, r.sparedUntil, r.had, r.saved, r.disrupted
+	s.Stays, s.To, s.Until, s.Had, s.Saved, s.Disrupted, s.Due = r.stays, r.to, r.sparedUntil, r.had, r.saved, r.disrupted, r.due
 	if r.used != (savedUse{}) {
 		s.Used = &r.used
 	}
@@ -273,6 +274,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 		}
 	}
 	maps.DeleteFunc(e.plans, func(_ ActionID, pl *plan) bool { return len(pl.tasks) == 0 }) // carried out
+	e.nextDue()
 	if err := e.queues.SetUses(s.Uses); err != nil {
 		return nil, err
 	}
@@ -291,8 +293,8 @@ func (e *Engine) load(s *savedWorkload) error {
 		e.joinPlan(w.plan).w = w
 		e.planned++
 	}
-	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil || len(s.Disrupted) > 0 {
-		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved, disrupted: s.Disrupted}
+	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil || len(s.Disrupted) > 0 || s.Due != 0 {
+		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved, disrupted: s.Disrupted, due: s.Due}
 	}
 	if s.Used != nil {
 		if w.rare.used = *s.Used; !w.rare.used.valid() {
@@ -301,6 +303,9 @@ func (e *Engine) load(s *savedWorkload) error {
 	}
 	if s.Until != 0 {
 		e.sparing[w] = true
+	}
+	if s.Due != 0 {
+		e.early[w] = true
 	}
 	if err := validate(&w.Workload); err != nil {
 		return err

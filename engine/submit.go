@@ -189,6 +189,9 @@ func (e *Engine) adopt(ev Adopt) bool {
 	if err := w.setDisrupted(ev.Disrupted, e.now); err != nil {
 		return e.reject(w.ID, "invalid", "%v", err)
 	}
+	if ev.Due < 0 || ev.Due > maxPast || ev.Due > 0 && !w.Preemptible {
+		return e.reject(w.ID, "invalid", "workload %s cannot be due at %d: give 0 to %d, and 0 for what is not preemptible", w.ID, ev.Due, maxPast)
+	}
 	old := e.work[w.ID]
 	if old != nil && !old.waiting() {
 		return e.reject(w.ID, "duplicate", "workload %s holds its grants already: adopt it only once", w.ID)
@@ -208,6 +211,9 @@ func (e *Engine) adopt(ev Adopt) bool {
 	w.tasks = make([]*task, w.AllTasks())
 	for i := range w.tasks {
 		w.tasks[i] = &task{w: w, index: i, node: fleet.None, started: true, since: e.now - ev.Ran}
+	}
+	if ev.Due > 0 {
+		e.letIn(w, ev.Due)
 	}
 	e.runs(w)
 	e.noteRise(w)

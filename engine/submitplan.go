@@ -2,10 +2,11 @@ package engine
 
 // Codes of Promise: why what is started behind the first in line does not delay it.
 const (
-	PromiseEnds    = "ends_before"   // its time limit is over before the first in line starts at the latest
-	PromiseBeside  = "fits_beside"   // it leaves what the first in line has from its latest start on
-	PromiseApart   = "stays_apart"   // it takes only what could never serve the first in line, or leaves room for all of it
-	PromiseNothing = "takes_nothing" // it holds nothing that anyone could miss
+	PromiseEnds      = "ends_before"      // its time limit is over before the first in line starts at the latest
+	PromisePredicted = "predicted_before" // it is predicted to be over before that, and is evicted where it is not
+	PromiseBeside    = "fits_beside"      // it leaves what the first in line has from its latest start on
+	PromiseApart     = "stays_apart"      // it takes only what could never serve the first in line, or leaves room for all of it
+	PromiseNothing   = "takes_nothing"    // it holds nothing that anyone could miss
 )
 
 // Promise is what backfill promises the first in line of a workload that it starts before it.

@@ -12,7 +12,7 @@ func (t *trial) candidates(owners []*queue.Node) []*workload {
 	var all []*workload
 	_, limited := t.w.queue.Over(t.w.demand())
 	for _, v := range t.work {
-		if t.eligible(v) && (limited || t.helps(v)) && (v.base != nil || t.preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w)) {
+		if t.eligible(v) && (limited || t.helps(v)) && (v.base != nil || t.preempts(t.w, v) || taker(v, owners) && borrows(v, t.w) || t.guest(v, t.w) || t.overdue(v)) {
 			all = append(all, v)
 		}
 	}
@@ -49,7 +49,7 @@ func (t *trial) inTurn(candidates []*workload) []*workload {
 	keep := len(t.moved)
 	t.moved = slices.Grow(t.moved, len(all))
 	all = slices.DeleteFunc(all, func(v *workload) bool {
-		if v.base == nil && !borrows(v, t.w) && !t.guest(v, t.w) {
+		if v.base == nil && !borrows(v, t.w) && !t.guest(v, t.w) && !t.overdue(v) {
 			return true
 		}
 		t.book(v, v.staying(), -1)
@@ -73,6 +73,7 @@ type tier int8
 
 const (
 	ofSurplus tier = iota // further replicas
+	ofLate                // what was let in and is overdue
 	ofOthers              // work of other queues, or of other classes
 	ofOwn                 // work of the same queue
 )
@@ -104,6 +105,8 @@ func (t *trial) tierOf(w, v *workload) tier {
 	switch {
 	case v.base != nil:
 		return ofSurplus
+	case t.overdue(v):
+		return ofLate
 	case t.preempts(w, v):
 		return ofOwn
 	}

@@ -95,6 +95,8 @@ func (e *Engine) Why(id string) Why {
 			what = "what others borrowed of a pool that is for it is being taken back; tasks of others"
 		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() != EvictShrink }) {
 			what = "replicas above those that their workloads are sure of are being ended for it; tasks"
+		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() != EvictShrink && t.evictCode() != EvictBackfill }) {
+			what = "work that was let in before the first in line, and was to be over by now, is being ended for it; tasks"
 		} else if !slices.ContainsFunc(pl.tasks, func(t *task) bool { return t.evictCode() == EvictReclaim }) {
 			what = "work of a lower priority in its queue " + w.queue.Name + " is being ended for it; tasks"
 		}
@@ -130,7 +132,7 @@ func (p *pass) lookUpTo(w *workload) (verdict, queue.Refusal) {
 			switch {
 			case o == w:
 				return v, r
-			case w != nil && g.groupKey == w.groupKey():
+			case w != nil && g.groupKey == p.groupKey(w):
 				return p.look(w)
 			}
 		}

@@ -63,6 +63,7 @@ type rare struct {
 	disrupted   []Time   // when it was evicted for others, under other IDs, the last first
 	had         Time     // µs of a whole device that it was served before, under other IDs
 	saved       *Time    // what it had done by then is saved; nil: nothing is
+	due         Time     // it was let in by a prediction and is to be over by then; 0: it was not
 	used        savedUse // of the tasks that are over, as far as that is known
 }
 
@@ -237,10 +238,11 @@ type groupKey struct {
 	limit       Time
 	preemptible bool
 	patient     bool
+	who         string // see toldApartBy
 }
 
-func (w *workload) groupKey() groupKey {
-	return groupKey{w.shape, w.queue, w.TimeLimit, w.Preemptible, w.Patient}
+func (e *Engine) groupKey(w *workload) groupKey {
+	return groupKey{w.shape, w.queue, w.TimeLimit, w.Preemptible, w.Patient, e.toldApartBy(w)}
 }
 
 // enqueue puts a workload in line, at the place that its priority and its coming give it.
@@ -258,7 +260,7 @@ func (e *Engine) enqueue(w *workload) {
 
 func (e *Engine) regroup(w *workload) {
 	w.retryAt = 0
-	key := w.groupKey()
+	key := e.groupKey(w)
 	g, ok := e.groups[key]
 	if !ok {
 		g = &group{groupKey: key}
@@ -283,7 +285,7 @@ func (e *Engine) dequeue(w *workload) {
 
 // ungroup takes a workload out of its group.
 func (e *Engine) ungroup(w *workload) {
-	key := w.groupKey()
+	key := e.groupKey(w)
 	g := e.groups[key]
 	i, _ := slices.BinarySearchFunc(g.members, w, compare)
 	if i == 0 {
@@ -314,6 +316,10 @@ func (e *Engine) unpark() {
 		e.guarded = Never
 		e.moves++
 	}
+	if e.due <= e.now {
+		e.nextDue()
+		e.moves++
+	}
 	for c := e.parked.Begin(); c.Valid() && c.Value().retryAt <= e.now; c = e.parked.Begin() {
 		w := c.Value()
 		e.parked.Delete(w)
@@ -335,6 +341,7 @@ func (e *Engine) forget(w *workload) {
 	e.dropShape(w)
 	delete(e.guests, w)
 	delete(e.sparing, w)
+	e.notEarly(w)
 	if w.base != nil {
 		e.leaveReplica(w)
 		return

@@ -24,7 +24,7 @@ const plainWithin = 0.05
 var themis = map[string]float64{"trace1": 1_823_000, "trace3": 397_000}
 
 // own is the order of the engine that jobs are measured with: it knows no duration.
-const own = sim.Served
+const own = sim.Held
 
 // others are the orders that Philly's jobs, and made ones, are measured with beside it.
 var others = []sim.Order{sim.FirstCome, sim.Predicted, sim.Fair, sim.Tiresias, sim.LeastService}

@@ -32,6 +32,9 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 		add("State", string(work.Status.Phase))
 		add("Command", strings.Join(work.Spec.Command, " "))
 		add("Asks for", asks(work.Spec))
+		for _, r := range work.Spec.Roles {
+			add("With "+r.Name, fmt.Sprintf("%d of %s", r.Replicas.Least(), asks(api.WorkloadSpec{Share: r.Share, Devices: r.Devices})))
+		}
 		add("Queue", work.Spec.Queue)
 		add("User", work.User)
 		add("Class", string(work.Spec.Class))

@@ -43,6 +43,9 @@ func validate(spec api.QueueSpec) error {
 	if s := spec.Order.Served; s != 0 && (s < api.LeastServed || s > api.MostServed) {
 		return fmt.Errorf("queue %s: %s of service are no first level: give %s to %s, or 0s for none", spec.Name, s, api.LeastServed, api.MostServed)
 	}
+	if spec.Order.Held && spec.Order.Served == 0 {
+		return fmt.Errorf("queue %s: devices held count by no levels: give the first, of %s to %s", spec.Name, api.LeastServed, api.MostServed)
+	}
 	if spec.Priority < api.MinPriority || spec.Priority > api.MaxPriority {
 		return fmt.Errorf("queue %s: a priority of %d is out of range: give %d to %d", spec.Name, spec.Priority, api.MinPriority, api.MaxPriority)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,8 +80,15 @@ func (h *Host) doPlace(action engine.Place) {
 	w.now.Status.Grants = h.shownGrants(placing.Grants)
 	h.touch(w)
 	h.note(w, "placed on "+h.deviceNames(placing.Grants))
-	if w.now.Spec.Replicas.Most() > 1 {
-		w.now.Status.Replica = &api.Replica{Of: w.now.UID}
+	w.keep.Due = nil // of a start that was not possible
+	if action.Due != 0 {
+		due := h.wall(action.Due)
+		w.keep.Due = &due
+		h.note(w, "let in before the first in line, as work like it was over by "+due.Local().Format("2006-01-02 15:04:05")+": it is evicted for that if it runs longer")
+	}
+	if w.now.Spec.Several() {
+		role, _ := w.now.Spec.RoleOf(0)
+		w.now.Status.Replica = &api.Replica{Of: w.now.UID, Role: role}
 	}
 	h.after(func() {
 		point.Here("local.place.stored")
@@ -105,10 +113,14 @@ func (h *Host) doEvict(action engine.Evict) {
 	}
 	if w.keep.Stop == nil { // else a user stops it, and the engine only agrees
 		reason := h.worded(action.Reason)
-		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace, ForOthers: engine.ForOthers(action.Code)}
+		least, _ := w.now.Whole().Tasks()
+		w.keep.Stop = &order{Outcome: api.Evicted, Reason: reason, Grace: supervise.DefaultGrace, ForOthers: engine.ForOthers(action.Code), Whole: w.number() < least}
 		h.note(w, "evicted: "+reason)
 	}
 	h.stopWork(w)
+	if slices.Contains([]string{engine.EvictDeviceDown, engine.EvictDeviceGone, engine.EvictNodeGone}, action.Code) {
+		h.evictRest(w)
+	}
 }
 
 // doResize changes the pages in place, beside the loop, and tells the engine whether that went well.

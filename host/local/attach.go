@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -81,7 +82,7 @@ func (h *Host) attach(ctx context.Context, conn *net.UnixConn) {
 	defer h.opened.give(peer.Uid)
 	uid, files, err := receive(conn)
 	h.opened.more(peer.Uid)
-	streams := &handed{files, func() { h.opened.give(peer.Uid) }}
+	streams := &handed{files, func() { h.opened.give(peer.Uid) }, func() { h.opened.more(peer.Uid) }}
 	var w *work
 	taken := false
 	if err == nil {
@@ -165,6 +166,13 @@ func (h *Host) attachTo(uid string, peer uint32, streams *handed) (w *work, take
 		return nil, false, errors.New("it was not submitted to be attached to")
 	}
 	w.attached++
+	if w.number() == 0 && w.spare == nil && w.now.Spec.Several() {
+		var failed error
+		if w.spare, failed = streams.again(); failed != nil {
+			h.Log.Error("a client's streams are not to be had for further replicas", "workload", uid, "error", failed)
+		}
+		h.feed(w, h.others(w)...)
+	}
 	if w.child != nil || w.now.Status.Started != nil {
 		return w, false, nil // its program has its streams
 	}
@@ -177,18 +185,27 @@ func (h *Host) attachTo(uid string, peer uint32, streams *handed) (w *work, take
 }
 
 // clientGone does what a terminal does that is closed: SIGHUP to what runs, and SIGCONT, as the kernel sends an orphaned group of processes
-// that is stopped and could not obey; what does not run yet has nobody to run for.
+// that is stopped and could not obey; what does not run yet has nobody to run for. It is so of all replicas that are left.
 func (h *Host) clientGone(w *work) {
 	w.attached--
-	if w.attached > 0 || w.over {
+	if w.attached > 0 {
 		return
 	}
-	if w.child != nil {
-		_ = w.child.Signal(syscall.SIGHUP)
-		_ = w.child.Signal(syscall.SIGCONT)
+	if !w.over && w.child == nil {
+		h.stop(w, order{Outcome: api.Stopped, Reason: "its client went away"})
 		return
 	}
-	h.stop(w, order{Outcome: api.Stopped, Reason: "its client went away"})
+	for _, one := range append(h.others(w), w) {
+		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGCONT} {
+			switch {
+			case one.over:
+			case one.child != nil:
+				_ = one.child.Signal(sig)
+			default:
+				one.signals = append(one.signals, sig)
+			}
+		}
+	}
 }
 
 // expectClient sees to it that a workload whose client never comes, or never comes back, does not stay for ever.
@@ -200,7 +217,7 @@ func (h *Host) expectClient(w *work) {
 		select {
 		case <-patience.C:
 			h.tell(func() {
-				if w.attached == 0 {
+				if w.attached == 0 && !slices.ContainsFunc(h.others(w), func(o *work) bool { return o.attached > 0 }) {
 					w.attached = 1
 					h.clientGone(w)
 				}

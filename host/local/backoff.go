@@ -36,14 +36,14 @@ func (w *work) class() string {
 	return "back-off of " + w.now.Spec.Name
 }
 
-// holdBack says of a workload that goes back into the line when it may be started.
-func (h *Host) holdBack(old, w *work) {
-	if !old.keep.Stop.Memory {
+// holdBack says of a workload that goes back into the line, having begun then, when it may be started.
+func (h *Host) holdBack(old, w *work, how *order, began *time.Time) {
+	if !how.Memory {
 		return
 	}
 	w.keep.Reclaimed = old.keep.Reclaimed + 1
 	now := h.Now().Round(0)
-	if started := old.now.Status.Started; started != nil && now.Sub(*started) >= backOffForgets {
+	if began != nil && now.Sub(*began) >= backOffForgets {
 		w.keep.Reclaimed = 1
 	}
 	if pause := backOff(w.keep.Reclaimed); pause > 0 {

@@ -29,7 +29,8 @@ const crashTimes = 4
 // storyLines is how many lines the story's first program prints.
 const storyLines = 300
 
-// daemon is the process that is killed. In mode "story" it lives through the story, in mode "recover" it only takes over.
+// daemon is the process that is killed. In mode "story" it lives through the story, in mode "gang" through that of a workload with roles, in mode
+// "recover" it only takes over.
 func daemon(root, mode string) int {
 	agent, err := crashAgent(root)
 	if err != nil {
@@ -43,6 +44,8 @@ func daemon(root, mode string) int {
 	}
 	if mode == "story" {
 		(&story{host, root}).tell()
+	} else if mode == "gang" {
+		(&story{host, root}).tellGang()
 	} else if err := settle(host); err != nil {
 		fmt.Println(err)
 		return 1
@@ -174,15 +177,16 @@ func settle(host *Host) (err error) {
 	return err
 }
 
-func TestKilledAtEachPoint(t *testing.T) { killAtEachPoint(t, crashTimes) }
+func TestKilledAtEachPoint(t *testing.T) { killAtEachPoint(t, pointsInSource(t), crashTimes, crash) }
 
 func TestKilledAtEachPointOnSimulatedDevices(t *testing.T) {
 	t.Setenv(simulatedSetting, "yes")
-	killAtEachPoint(t, 1)
+	killAtEachPoint(t, pointsInSource(t), 1, crash)
 }
 
-func killAtEachPoint(t *testing.T, most int) {
-	for _, point := range pointsInSource(t) {
+// killAtEachPoint has a daemon killed at each point the first time that it is there, the second, and so on, and checks that each is reached.
+func killAtEachPoint(t *testing.T, points []string, most int, crash func(t *testing.T, at string) (reached bool)) {
+	for _, point := range points {
 		t.Run(point, func(t *testing.T) {
 			if most > 1 {
 				t.Parallel() // much of a crash is waiting; but a process uses one set of simulated devices at a time

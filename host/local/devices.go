@@ -62,6 +62,17 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 // traitsOf is what is known of what a device can do, costs and draws.
 func traitsOf(d *node.Device) fleet.Traits { return models.Told(d.Model, d.About.Capability) }
 
+// linkOf names what a device is linked with: devices of the same name are with each other; empty: with none, or it is not known.
+func linkOf(d *node.Device) string { return cmp.Or(d.About.LinkDomain, d.About.Links) }
+
+// numaOf is the memory node of a device; empty: it is not known.
+func numaOf(d *node.Device) string {
+	if d.About.NUMANode == nil {
+		return ""
+	}
+	return strconv.Itoa(*d.About.NUMANode)
+}
+
 // Devices lists the devices with what is granted on them and used now.
 func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 	metered, seen, err := h.meters(ctx)
@@ -85,6 +96,7 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 				UUID: uuid, Index: device.Index, Model: device.Model, Simulated: device.Simulated, Memory: device.Memory,
 				ComputeFree: max(0, book.ComputeFree), MemoryFree: max(0, book.MemoryFree), Health: device.Health,
 				HealthReason: device.Reason, Grants: []api.Usage{}, Capability: api.Capability(traits.Capability), Bandwidth: traits.Bandwidth,
+				Link: linkOf(device), NUMA: numaOf(device),
 			})
 		}
 		h.addUsage(list, metered, seen)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -289,6 +288,10 @@ func (h *Host) conclude(w *work, how verdict) {
 	delete(h.dates.work, w)
 	delete(h.dates.again, w)
 	w.dropStreams() // nobody will take them
+	if w.spare != nil {
+		w.spare.close()
+		w.spare = nil
+	}
 	how = how.underOrder(w.keep.Stop)
 	if how.at.IsZero() {
 		how.at = h.Now()
@@ -300,7 +303,7 @@ func (h *Host) conclude(w *work, how verdict) {
 	at := how.at.UTC()
 	status.Phase, status.Outcome, status.ExitCode, status.Signal, status.Reason = api.Ended, how.outcome, how.code, how.signal, how.reason
 	status.Ended, status.PID, status.Place, status.Replicas = &at, 0, 0, 0
-	spec := w.now.Spec
+	whole := w.now.Whole()
 	w.now.Spec.Env = nil // it may hold secrets, and is of no more use: what has ended is never started again
 	status.Usage = usageInAll(w.now, how.used, !w.evaded())
 	held := w.keep.Placing != nil
@@ -320,8 +323,8 @@ func (h *Host) conclude(w *work, how verdict) {
 		h.step(engine.Ended{At: h.time(), ID: w.gang(), Task: w.number(), Used: usedBy(w.now)})
 		h.endUnseen(w)
 	}
-	if stop := w.keep.Stop; spec.Requeue && stop != nil && stop.Outcome == api.Evicted && (how.outcome == api.Evicted || how.outcome == api.Failed) {
-		h.requeue(w, spec)
+	if h.goesBack(w, how) {
+		h.requeue(w, whole)
 	}
 	waiting := w.resizing
 	w.resizing = nil
@@ -351,52 +354,6 @@ func (how verdict) underOrder(stop *order) verdict {
 		how.outcome, how.reason = stop.Outcome, stop.Reason+"; "+how.reason
 	}
 	return how
-}
-
-// requeue puts a workload that was evicted back into the line as a new one, stored together with the end of the old one: there is
-// always one of them, and never both.
-func (h *Host) requeue(old *work, spec api.WorkloadSpec) {
-	h.seq++
-	w := newWork(h.seq, api.Workload{
-		UID: newUID(), User: old.now.User, UserID: old.now.UserID, Spec: spec,
-		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC(), Requeued: old.now.Status.Requeued + 1, PriorityOver: old.now.Status.PriorityOver},
-	}, keep{Program: old.keep.Program, User: old.keep.User, Served: h.served(old), Disrupted: h.disruptions(old)})
-	h.holdBack(old, w)
-	h.work[w.now.UID], h.names[spec.Name] = w, w
-	h.touch(w)
-	h.awaitDate(w)
-	h.awaitTurn(w)
-	h.note(w, fmt.Sprintf("back in the line, since it was evicted as %s: %s", old.now.UID, old.keep.Stop.Reason))
-	if rejected := h.step(engine.Submit{At: h.time(), Workload: engineWorkload(w), Was: old.now.UID, Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}); rejected != nil { // its queue may be gone
-		h.conclude(w, verdict{outcome: api.Refused, reason: rejected.Reason})
-	}
-}
-
-// disruptions are when a workload that has ended, and those that it was before, were evicted for others, the last times.
-func (h *Host) disruptions(old *work) []time.Time {
-	all := slices.Clone(old.keep.Disrupted)
-	if old.keep.Stop.ForOthers {
-		all = append(all, h.Now().UTC())
-	}
-	return all[max(0, len(all)-api.MaxDisruptions):]
-}
-
-// ago are times as the engine is told of them.
-func (h *Host) ago(times []time.Time) (all []engine.Time) {
-	for _, at := range times {
-		all = append(all, micros(h.Now().Sub(at)))
-	}
-	return all
-}
-
-// served is what a workload, and those that it was before, were served until now: time weighed by compute floors.
-func (h *Host) served(w *work) time.Duration {
-	if w.now.Status.Started == nil {
-		return w.keep.Served
-	}
-	ran := max(0, h.Now().Sub(*w.now.Status.Started))
-	floors := time.Duration(w.now.Spec.Share.Compute.Floor) * time.Duration(w.now.Spec.Devices)
-	return w.keep.Served + ran/time.Duration(api.WholeDevice)*floors
 }
 
 // sentence says how a workload ended.

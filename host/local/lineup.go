@@ -24,7 +24,7 @@ func (h *Host) lineUp(w *work, how verdict) bool {
 	}
 	place := w.place
 	w.place, w.ordered = 0, nil
-	w.keep.Placing, w.keep.Stop = nil, nil
+	w.keep.Placing, w.keep.Stop, w.keep.Cut = nil, nil, nil
 	w.stopping = make(chan struct{})
 	w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason, w.now.Status.Replicas = api.Waiting, nil, "", 0
 	h.touch(w)

@@ -37,10 +37,8 @@ func (h *Host) Plan(ctx context.Context, who server.Caller, spec api.WorkloadSpe
 	if err == nil && refused != nil {
 		err = refusal(refused)
 	}
-	if limits := limitsOf(spec); err == nil {
-		if failed := h.groups.Try(given.UID, limits); failed != nil {
-			out.Notes = append([]string{notHeld(spec, failed)}, out.Notes...)
-		}
+	if err == nil {
+		out.Notes = append(h.limitsNotHeld(given), out.Notes...)
 	}
 	return out, err
 }
@@ -59,7 +57,7 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 		for _, one := range plan.Place.Tasks {
 			w.now.Status.Grants = append(w.now.Status.Grants, h.shownGrants(one.Grants)...)
 		}
-		out = api.Plan{Phase: api.Starting, Node: placing.Node, Grants: w.now.Status.Grants, Message: h.holding(w.now)}
+		out = api.Plan{Phase: api.Starting, Node: placing.Node, Grants: w.now.Status.Grants, Message: h.holdingAll(w.now, plan.Place.Tasks)}
 	} else {
 		why := api.Why{}
 		h.nameWhy(&plan.Why, &why)
@@ -71,8 +69,8 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 			Start: h.shownStart(plan.Estimate), Behind: plan.Behind,
 		}
 	}
-	if r := w.now.Spec.Replicas; r.Most() > 1 && plan.Place != nil {
-		out.Message += "; " + replicasText(len(plan.Place.Tasks), r)
+	if w.now.Spec.Several() && plan.Place != nil {
+		out.Message += "; " + replicasText(len(plan.Place.Tasks), w.now)
 	}
 	if out.Evict = h.planEvictions(plan.Evict, w); len(out.Evict) > 0 {
 		out.Message = "what its queue " + w.now.Spec.Queue + " is guaranteed would be taken back for it"
@@ -80,6 +78,8 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 			out.Message = "what others borrowed of a pool that is for it would be taken back"
 		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code != engine.EvictShrink }) {
 			out.Message = "replicas above those that their workloads are sure of would be ended for it"
+		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code != engine.EvictShrink && one.Code != engine.EvictBackfill }) {
+			out.Message = "work that was let in before the first in line, and was to be over by now, would be ended for it"
 		} else if !slices.ContainsFunc(plan.Evict, func(one engine.Evict) bool { return one.Code == engine.EvictReclaim }) {
 			out.Message = "work of a lower priority in its queue " + w.now.Spec.Queue + " would be ended for it"
 		}
@@ -128,6 +128,8 @@ func (h *Host) planEvictions(evict []engine.Evict, owner *work) []api.PlanEvict 
 			reason = fmt.Sprintf("what would be submitted, of priority %d in its queue %s, goes before it, of priority %d", owner.now.Priority(), owner.now.Spec.Queue, known.Priority)
 		case one.Code == engine.EvictShrink:
 			reason = "it is above the replicas that its workload is sure of"
+		case one.Code == engine.EvictBackfill:
+			reason = "it was let in before the first in line as it was predicted to be over by now"
 		case one.Code == engine.EvictPool:
 			reason = "it has borrowed devices of a pool that is for work of class " + string(owner.now.Spec.Class)
 		case ok:
@@ -154,6 +156,8 @@ func (h *Host) promise(plan *engine.SubmitPlan) string {
 	switch plan.Promise.Code {
 	case engine.PromiseEnds:
 		return "its time limit is over before " + first + " starts at the latest" + at
+	case engine.PromisePredicted:
+		return "it is predicted to be over before " + first + " starts at the latest" + at + ", and is evicted for that where it is not"
 	case engine.PromiseBeside:
 		return fmt.Sprintf("it leaves all that %s has from its latest start on%s", first, at)
 	case engine.PromiseNothing:

@@ -17,6 +17,7 @@ const reclaimGrace = 2 * time.Second
 // that died had not decided yet the next one decides.
 func (h *Host) reclaim(wanted *node.Reclaim) {
 	missing := wanted.Memory
+	counted := map[*work]bool{}
 	ends := func(w *work) bool { return w == nil || w.over || w.keep.Stop != nil }
 	for _, one := range wanted.Borrowers {
 		w := h.work[one.Task]
@@ -24,20 +25,26 @@ func (h *Host) reclaim(wanted *node.Reclaim) {
 			continue
 		}
 		missing -= one.Held
+		counted[w] = true
 		if w != nil && !w.over && w.keep.Stop.Grace > reclaimGrace {
 			h.stop(w, order{Outcome: w.keep.Stop.Outcome, Reason: w.keep.Stop.Reason, Grace: reclaimGrace})
 		}
 	}
 	for _, one := range wanted.Borrowers {
 		w := h.work[one.Task]
-		if missing <= 0 || ends(w) {
+		if missing <= 0 || counted[w] {
 			continue
 		}
 		missing -= one.Held
+		if ends(w) { // with one of its workload, in this
+			continue
+		}
 		if owner := h.work[wanted.Owner]; owner != nil && !owner.over {
 			h.note(owner, fmt.Sprintf("waits for memory of its floor that %s has borrowed, which is ended for it", w.now.Spec.Name))
 		}
-		h.stop(w, order{Outcome: api.Evicted, Reason: "memory taken back for " + h.nameOf(wanted.Owner) + "'s floor", Grace: reclaimGrace, Memory: true})
+		least, _ := w.now.Whole().Tasks()
+		h.stop(w, order{Outcome: api.Evicted, Reason: "memory taken back for " + h.nameOf(wanted.Owner) + "'s floor", Grace: reclaimGrace, Memory: true, Whole: w.number() < least})
+		h.evictRest(w)
 	}
 }
 

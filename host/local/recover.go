@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -84,20 +82,23 @@ func (h *Host) recover(ctx context.Context) error {
 // enterRunning enters what runs, and what was held since the last server, and gives what waits. What runs, runs: that comes before anything that
 // waits may be placed.
 func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting []*work, err error) {
-	ended := map[*work]supervise.Exit{}
+	h.entering = true
+	defer func() { h.entering = false }()
+	ended, last := map[*work]supervise.Exit{}, h.seq
 	all := make([]*work, len(live))
 	for i, row := range live {
 		all[i] = h.work[row.UID]
 	}
-	several := func(w *work) bool { return w.now.Spec.Replicas.Most() > 1 && w.keep.Placing != nil }
+	several := func(w *work) bool { return w.now.Spec.Several() && w.keep.Placing != nil }
 	// The others first: workloads of several replicas may grow once all is known that runs.
-	last := slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return !several(w) })
-	all = append(slices.DeleteFunc(all, several), last...)
+	gangs := slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return !several(w) })
+	all = append(slices.DeleteFunc(all, several), gangs...)
 	begun := false
+	var broken []string
 	for _, w := range all {
 		if !begun && several(w) {
 			begun = true
-			h.adoptGangs(all)
+			broken = h.adoptGangs(all)
 		}
 		if w.over {
 			continue
@@ -107,8 +108,35 @@ func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting
 			waiting = append(waiting, w)
 		}
 	}
+	if err := h.resumeHours(ctx, ended); err != nil {
+		return nil, err
+	}
+	h.afterEntering(all, ended, broken)
+	for _, w := range h.work { // what was put back into the line since; further replicas are placed already
+		if w.seq > last && !w.over && w.keep.Placing == nil {
+			waiting = append(waiting, w)
+		}
+	}
 	slices.SortFunc(waiting, func(a, b *work) int { return cmp.Compare(a.seq, b.seq) })
-	return waiting, h.resumeHours(ctx, ended)
+	return waiting, nil
+}
+
+// afterEntering tells the engine what may have it place more than what runs, once it knows all that does: else a workload of several replicas grows onto
+// devices that others hold.
+func (h *Host) afterEntering(all []*work, ended map[*work]supervise.Exit, broken []string) {
+	for _, w := range all {
+		if !w.over && w.keep.Placing != nil {
+			h.retellCheckpoint(w)
+		}
+	}
+	for _, gang := range broken {
+		h.step(engine.Cancel{At: h.time(), ID: gang, Reason: "the server restarted while its replicas were being started, and not all of them were"})
+	}
+	for _, w := range all {
+		if _, has := ended[w]; !has && !w.over && w.keep.Placing != nil {
+			h.evictFromLost(w)
+		}
+	}
 }
 
 func (h *Host) recoverQueues(ctx context.Context) error {
@@ -144,10 +172,7 @@ func (h *Host) learnDevices() {
 		h.order = append(h.order, device.UUID)
 		one := engine.Device{
 			UUID: device.UUID, Index: device.Index, Model: device.Model, Memory: device.Memory, Health: device.Health, Reason: device.Reason,
-			Traits: traitsOf(&device), Link: cmp.Or(device.About.LinkDomain, device.About.Links),
-		}
-		if numa := device.About.NUMANode; numa != nil {
-			one.NUMA = strconv.Itoa(*numa)
+			Traits: traitsOf(&device), Link: linkOf(&device), NUMA: numaOf(&device),
 		}
 		set.Devices = append(set.Devices, one)
 	}
@@ -167,7 +192,7 @@ func (h *Host) takeUp(w *work, exits map[*work]supervise.Exit) bool {
 		if w.keep.Stop == nil || w.keep.Stop.Outcome == api.Evicted {
 			point.Here("local.recover.again")
 			_ = h.folder(uid).Remove()
-			w.keep.Placing, w.keep.Stop = nil, nil
+			w.keep.Placing, w.keep.Stop, w.keep.Cut = nil, nil, nil
 			w.now.Status.Phase, w.now.Status.Grants, w.now.Status.Reason = api.Waiting, nil, ""
 			h.touch(w)
 			h.note(w, "the server restarted before it was started; it waits again")
@@ -181,9 +206,6 @@ func (h *Host) takeUp(w *work, exits map[*work]supervise.Exit) bool {
 	}
 	h.reenter(w, found.Exit)
 	ended := err == nil && found.Exit != nil
-	if !ended {
-		h.evictFromLost(w)
-	}
 	if w.keep.Stop != nil {
 		h.stopWork(w) // it may not have been sent
 	}
@@ -203,7 +225,7 @@ func (h *Host) takeUp(w *work, exits map[*work]supervise.Exit) bool {
 			h.adopt(ctx, w)
 		})
 	})
-	if w.now.Spec.Attach {
+	if others := h.others(w); w.now.Spec.Attach && (len(others) == 0 || others[0].number() > w.number()) { // who is that of the others, too
 		h.expectClient(w)
 	}
 	return true
@@ -216,7 +238,8 @@ func (h *Host) reenter(w *work, exit *supervise.Exit) {
 	}
 	placing := *w.keep.Placing
 	placing.Node, placing.Task = h.name, 0
-	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Tasks: []engine.Placing{placing}, Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}
+	adopted := h.adoption(w)
+	adopted.Tasks = []engine.Placing{placing}
 	if started := w.now.Status.Started; started != nil {
 		until := h.Now()
 		if exit != nil { // while no server ran: what it is predicted by must not be longer for that
@@ -228,9 +251,16 @@ func (h *Host) reenter(w *work, exit *supervise.Exit) {
 		// Its queue may be gone, for one: what runs, runs, but someone must know.
 		h.Log.Error("a running workload could not be entered in the books", "workload", w.now.UID, "error", rejected.Reason)
 		h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
-		return
 	}
-	h.retellCheckpoint(w)
+}
+
+// adoption is what the engine is told of work that runs, but for where and for how long.
+func (h *Host) adoption(w *work) engine.Adopt {
+	a := engine.Adopt{At: h.time(), Workload: engineWorkload(w), Served: micros(w.keep.Served), Disrupted: h.ago(w.keep.Disrupted)}
+	if w.keep.Due != nil {
+		a.Due = a.At.At + micros(w.keep.Due.Sub(h.Now()))
+	}
+	return a
 }
 
 // evictFromLost ends a workload that runs on a device which is no longer there.
@@ -320,63 +350,6 @@ func (h *Host) adopt(ctx context.Context, w *work) {
 		h.Log.Error("a supervisor cannot be watched", "workload", w.now.UID, "error", err)
 	}
 	h.afterSupervisor(ctx, w, "")
-}
-
-// cleanOrphans ends and removes what belongs to no live workload.
-func (h *Host) cleanOrphans(ctx context.Context, known map[string]bool) error {
-	entries, err := os.ReadDir(filepath.Join(h.State, "tasks"))
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		uid := entry.Name()
-		if known[uid] {
-			continue
-		}
-		folder := h.folder(uid)
-		found, err := folder.Look()
-		if err == nil && found.Supervised {
-			err = folder.Order(supervise.Order{})
-			if err == nil {
-				err = found.Supervisor.Ended(ctx)
-			}
-		}
-		if err != nil {
-			h.Log.Warn("the folder of a task without a workload", "task", uid, "error", err)
-		}
-		if err := supervise.EndLeftover(ctx, found.Task(uid), 0); err != nil {
-			h.Log.Error("processes of a task without a workload could not be ended", "task", uid, "error", err)
-		}
-		h.groups.Remove(uid)
-		if err := folder.Remove(); err != nil {
-			return err
-		}
-		if found.Child != nil && found.Exit == nil {
-			h.reportOrphan(uid)
-		}
-	}
-	for _, task := range h.Agent.Prepared() {
-		w := h.work[task.UID]
-		if w != nil && w.keep.Placing != nil {
-			continue
-		}
-		point.Here("local.orphan.found")
-		if err := h.Agent.Unprepare(ctx, task.UID); err != nil {
-			return fmt.Errorf("take back the grants of a task without a workload: %w", err)
-		}
-		if w == nil {
-			h.reportOrphan(task.UID)
-		}
-	}
-	return nil
-}
-
-func (h *Host) reportOrphan(uid string) {
-	if !slices.Contains(h.orphaned, uid) {
-		h.orphaned = append(h.orphaned, uid)
-		h.Log.Warn("a task without a workload was found and cleaned up", "task", uid)
-		h.say("node", nil, "a task without a workload was found and cleaned up: "+uid)
-	}
 }
 
 // forgetOld keeps the number of ended workloads bounded, and their logs with them.

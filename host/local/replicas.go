@@ -9,9 +9,9 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
-	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/server"
 )
 
 // A workload of several replicas is one workload of the engine, by the UID of its first replica, and here one work for each replica: each has a UID,
@@ -49,7 +49,7 @@ func (h *Host) replica(gang string, number int) *work {
 
 // others are the live replicas of a workload beside one, in order.
 func (h *Host) others(w *work) []*work {
-	if w.now.Spec.Replicas.Most() == 1 {
+	if !w.now.Spec.Several() {
 		return nil
 	}
 	var all []*work
@@ -62,34 +62,62 @@ func (h *Host) others(w *work) []*work {
 	return all
 }
 
+// leftOf are the live replicas that a caller may have changed of a workload, by its name or UID, whose first one has ended; in order.
+func (h *Host) leftOf(who server.Caller, name string) (left []*work) {
+	if w := h.find(name); w != nil && !w.over {
+		return nil
+	}
+	for _, uid := range h.byOrder() {
+		if o := h.work[uid]; !o.over && o.number() > 0 && (o.keep.Base == name || o.gang() == name) && h.may(who.UID, o.now.UserID) {
+			left = append(left, o)
+		}
+	}
+	return left
+}
+
 // newReplica makes a further replica of the workload whose first one is given, placed already.
 func (h *Host) newReplica(first *work, uid string, placing engine.Placing) *work {
-	spec := first.now.Spec
-	spec.Name = h.replicaName(spec.Name, placing.Task)
+	role, rank := first.now.Spec.RoleOf(placing.Task)
+	spec, program := first.now.Spec, first.keep.Program
+	if role == "" || role == api.MainRole {
+		spec.Name = h.replicaName(spec.Name, strconv.Itoa(placing.Task))
+	} else {
+		spec, program = spec.InRole(role), first.keep.Programs[role]
+		spec.Name = h.replicaName(spec.Name, role+"-"+strconv.Itoa(rank))
+	}
 	h.seq++
 	w := newWork(h.seq, api.Workload{
 		UID: uid, User: first.now.User, UserID: first.now.UserID, Spec: spec,
 		Status: api.WorkloadStatus{
-			Phase: api.Starting, Submitted: h.Now().UTC(), PriorityOver: first.now.Status.PriorityOver, Notes: slices.Clone(first.now.Status.Notes),
-			Replica: &api.Replica{Of: first.gang(), Number: placing.Task}, Grants: h.shownGrants(placing.Grants),
+			Phase: api.Starting, Submitted: h.Now().UTC(), Requeued: first.now.Status.Requeued, PriorityOver: first.now.Status.PriorityOver, Notes: slices.Clone(first.now.Status.Notes),
+			Replica: &api.Replica{Of: first.gang(), Number: placing.Task, Role: role, InRole: rank}, Grants: h.shownGrants(placing.Grants),
 		},
-	}, keep{Program: exact.Text(first.keep.Program), User: first.keep.User, Placing: &placing})
+	}, keep{
+		Program: program, Programs: first.keep.Programs, User: first.keep.User, Placing: &placing, Base: first.now.Spec.Name,
+		Served: first.keep.Served, Disrupted: first.keep.Disrupted, Reclaimed: first.keep.Reclaimed, Due: first.keep.Due,
+	})
 	h.work[uid], h.names[spec.Name] = w, w
 	h.touch(w)
 	h.awaitDate(w)
-	h.note(w, fmt.Sprintf("replica %d of %s, placed on %s", placing.Task, first.now.Spec.Name, h.deviceNames(placing.Grants)))
+	h.feed(first, w)
+	what := fmt.Sprintf("replica %d", placing.Task)
+	if role != "" {
+		what = fmt.Sprintf("%s %d", role, rank)
+	}
+	h.note(w, fmt.Sprintf("%s of %s, placed on %s", what, first.now.Spec.Name, h.deviceNames(placing.Grants)))
 	return w
 }
 
-// replicaName is the name of a further replica: that of the workload with its number, and more where somebody has that.
-func (h *Host) replicaName(base string, number int) string {
-	tail := "-" + strconv.Itoa(number)
+// replicaName is the name of a further replica: that of the workload with its number, or its role and its number in that, and more where somebody
+// has that.
+func (h *Host) replicaName(base, which string) string {
+	tail := "-" + which
 	for {
 		name := strings.TrimRight(base[:min(len(base), api.MaxNameLength-len(tail))], "-") + tail
 		if h.names[name] == nil {
 			return name
 		}
-		tail = "-" + strconv.Itoa(number) + "-" + randomHex(2)
+		tail = "-" + which + "-" + randomHex(2)
 	}
 }
 
@@ -185,7 +213,7 @@ func (h *Host) countReplicas(gang string) {
 
 // endUnseen has what the engine placed for a workload, and no replica was made of, be over with its first replica.
 func (h *Host) endUnseen(w *work) {
-	if w.number() > 0 || w.now.Spec.Replicas.Most() == 1 {
+	if w.number() > 0 || !w.now.Spec.Several() {
 		return
 	}
 	for _, placing := range h.engine.Grants(w.gang()) {
@@ -197,26 +225,61 @@ func (h *Host) endUnseen(w *work) {
 
 // environmentOf is what a replica is told of itself and the others.
 func environmentOf(w api.Workload) []string {
-	r := w.Spec.Replicas
-	if r.Most() == 1 {
+	if !w.Spec.Several() {
 		return nil
 	}
-	number, of := 0, w.UID
+	one := api.Replica{Of: w.UID}
 	if w.Status.Replica != nil {
-		number, of = w.Status.Replica.Number, w.Status.Replica.Of
+		one = *w.Status.Replica
 	}
-	return []string{
-		"ALIQUOT_REPLICA=" + strconv.Itoa(number), "ALIQUOT_REPLICA_OF=" + of,
-		"ALIQUOT_REPLICAS_MIN=" + strconv.Itoa(r.Least()), "ALIQUOT_REPLICAS_MAX=" + strconv.Itoa(r.Most()),
+	least, most := w.Whole().Tasks()
+	told := []string{
+		"ALIQUOT_REPLICA=" + strconv.Itoa(one.Number), "ALIQUOT_REPLICA_OF=" + one.Of,
+		"ALIQUOT_REPLICAS_MIN=" + strconv.Itoa(least), "ALIQUOT_REPLICAS_MAX=" + strconv.Itoa(most),
 	}
+	if one.Role != "" {
+		var all []string
+		for _, r := range w.AllRoles() {
+			all = append(all, r.Name+"="+strconv.Itoa(r.Replicas.Least()))
+		}
+		told = append(told, "ALIQUOT_ROLE="+one.Role, "ALIQUOT_ROLE_NUMBER="+strconv.Itoa(one.InRole), "ALIQUOT_ROLES="+strings.Join(all, ","))
+	}
+	return told
 }
 
 // replicasText says how many replicas a workload has.
-func replicasText(now int, of api.Replicas) string { return fmt.Sprintf("%d of %s replicas", now, of) }
+func replicasText(now int, w api.Workload) string {
+	if roles := w.RolesText(); roles != "" {
+		return fmt.Sprintf("%d of its processes (%s)", now, roles)
+	}
+	return fmt.Sprintf("%d of %s replicas", now, w.Spec.Replicas)
+}
+
+// holdingAll says what the processes of a workload hold where they were placed: of each role, where it has some.
+func (h *Host) holdingAll(w api.Workload, placings []engine.Placing) string {
+	if len(w.Spec.Roles) == 0 {
+		return h.holding(w)
+	}
+	var all []string
+	for i, r := range w.AllRoles() {
+		one := w
+		if i > 0 {
+			one.Spec = w.Spec.InRole(r.Name)
+		}
+		one.Status.Grants = nil
+		for _, placing := range placings {
+			if role, _ := w.Spec.RoleOf(placing.Task); role == r.Name {
+				one.Status.Grants = append(one.Status.Grants, h.shownGrants(placing.Grants)...)
+			}
+		}
+		all = append(all, r.Name+" "+h.holding(one))
+	}
+	return "with " + strings.Join(all, "; ")
+}
 
 // whyReplicas puts how many replicas a running workload has, and why not more, behind a sentence.
 func (h *Host) whyReplicas(work api.Workload, why *api.Why) {
-	if work.Spec.Replicas.Most() == 1 {
+	if !work.Spec.Several() {
 		return
 	}
 	gang := work.UID
@@ -225,7 +288,7 @@ func (h *Host) whyReplicas(work api.Workload, why *api.Why) {
 	}
 	engines := h.engine.Why(gang)
 	now, _, _ := h.engine.Replicas(gang)
-	text := replicasText(now, work.Spec.Replicas)
+	text := replicasText(now, work)
 	if _, reason, ok := strings.Cut(engines.Message, " replicas"); ok {
 		text += reason
 	}
@@ -235,7 +298,7 @@ func (h *Host) whyReplicas(work api.Workload, why *api.Why) {
 
 // adoptGang enters all replicas of a workload that run in the engine's books together, and says which of them never ran.
 func (h *Host) adoptGang(all []*work) (never []*work) {
-	adopted := engine.Adopt{At: h.time(), Workload: engineWorkload(all[0])}
+	adopted := h.adoption(all[0])
 	for _, w := range all {
 		if w.keep.Placing == nil || h.neverRan(w) {
 			never = append(never, w)
@@ -259,12 +322,6 @@ func (h *Host) adoptGang(all []*work) (never []*work) {
 				h.addNotes(w, "it runs outside of the books: "+rejected.Reason)
 			}
 		}
-		return never
-	}
-	for _, w := range all {
-		if w.adopted {
-			h.retellCheckpoint(w)
-		}
 	}
 	return never
 }
@@ -277,27 +334,30 @@ func (h *Host) neverRan(w *work) bool {
 
 // adoptGangs does so for all workloads of several replicas one of which runs. A workload that was being started when the last server ended, and not
 // all of which began, ends as a whole; further replicas that never began are over.
-func (h *Host) adoptGangs(rows []*work) {
+func (h *Host) adoptGangs(rows []*work) (broken []string) {
 	gangs := map[string][]*work{}
 	var order []string
 	for _, w := range rows {
-		if w.now.Spec.Replicas.Most() > 1 && w.keep.Placing != nil {
+		if w.now.Spec.Several() && w.keep.Placing != nil {
 			if gangs[w.gang()] == nil {
 				order = append(order, w.gang())
 			}
 			gangs[w.gang()] = append(gangs[w.gang()], w)
 		}
 	}
-	var broken []string
+	nevers := map[string][]*work{}
+	for _, gang := range order { // all are entered before any of them ends
+		nevers[gang] = h.adoptGang(gangs[gang])
+	}
 	for _, gang := range order {
-		all := gangs[gang]
-		never := h.adoptGang(all)
+		all, never := gangs[gang], nevers[gang]
 		some := false
+		least, _ := all[0].now.Whole().Tasks()
 		for _, w := range never {
 			if w.number() == 0 && len(never) == len(all) {
 				continue // it waits again
 			}
-			some = some || w.number() < w.now.Spec.Replicas.Least()
+			some = some || w.number() < least
 			w.keep.Placing = nil
 			_ = h.folder(w.now.UID).Remove()
 			h.conclude(w, verdict{outcome: api.Refused, reason: "the server restarted before it was started"})
@@ -306,7 +366,5 @@ func (h *Host) adoptGangs(rows []*work) {
 			broken = append(broken, gang)
 		}
 	}
-	for _, gang := range broken { // once all are adopted
-		h.step(engine.Cancel{At: h.time(), ID: gang, Reason: "the server restarted while its replicas were being started, and not all of them were"})
-	}
+	return broken
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -143,21 +142,7 @@ func TestReplicasHalfStarted(t *testing.T) {
 	first := train(s, 2, 2)
 	s.awaitRunning("train", "train-1")
 	second := s.running("train-1")
-	if err := s.Host.Close(); err != nil {
-		t.Fatal(err)
-	}
-	folder := s.folder(second.UID)
-	if err := syscall.Kill(second.Status.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	until.Polled(t, "its supervisor has ended", func() bool {
-		found, err := folder.Look()
-		return err == nil && !found.Supervised && found.Exit != nil
-	})
-	if err := folder.Remove(); err != nil { // as if it had never begun
-		t.Fatal(err)
-	}
-	s.open()
+	s.reopenWithout(second)
 	if status := s.ended(second.UID).Status; status.Outcome != api.Refused || status.Reason != "the server restarted before it was started" {
 		t.Errorf("the one that never began ended with %+v", status)
 	}

@@ -2,12 +2,9 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
@@ -265,38 +262,6 @@ func codeOf(code string) string {
 	default:
 		return api.CodeConflict
 	}
-}
-
-// lastSignal is the kernel's last one, a real-time signal.
-const lastSignal = 64
-
-// Signal sends a signal to the workload's processes.
-func (h *Host) Signal(ctx context.Context, who server.Caller, name string, sig syscall.Signal) error {
-	if sig < 1 || sig > lastSignal {
-		return api.Invalid("signal %d is not known: name one, for example SIGUSR1", int(sig))
-	}
-	var failed error
-	err := h.look(ctx, func() {
-		w, err := h.owned(ctx, who, name, "signal")
-		if err == nil && w.child == nil && w.now.Status.Phase == api.Starting {
-			w.signals = append(w.signals, sig) // its program may run before we hear of it
-			return
-		}
-		if err == nil && w.child == nil {
-			err = refuse(api.CodeConflict, "%s does not run yet (%s): there is nothing to signal", w.now.Spec.Name, w.now.Status.Phase)
-		}
-		if err == nil {
-			err = w.child.Signal(sig)
-			if errors.Is(err, os.ErrProcessDone) {
-				err = refuse(api.CodeConflict, "%s has just ended: there is nothing left to signal", w.now.Spec.Name)
-			}
-		}
-		failed = err
-	})
-	if err == nil && failed != nil {
-		err = refusal(failed)
-	}
-	return err
 }
 
 // Queues lists the queues with what they hold.

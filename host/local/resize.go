@@ -18,6 +18,9 @@ func (h *Host) Resize(ctx context.Context, who server.Caller, name string, chang
 		if err != nil {
 			return err
 		}
+		if len(w.now.Spec.Roles) > 0 {
+			return refuse(api.CodeConflict, "%s has roles, each with its own share, and these cannot be changed: stop it and submit it with others", h.nameOf(w.gang()))
+		}
 		if w.number() > 0 {
 			return refuse(api.CodeConflict, "%s is one of several replicas, which all have the same share: resize the first, %s", w.now.Spec.Name, h.nameOf(w.gang()))
 		}

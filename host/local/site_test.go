@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -114,6 +115,26 @@ func (s *site) openOn(change func(*fakeAgent)) {
 func (s *site) restart() {
 	s.Helper()
 	if err := s.Host.Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.open()
+}
+
+// reopenWithout has another server find everything as the last one left it, but that one task never began.
+func (s *site) reopenWithout(w api.Workload) {
+	s.Helper()
+	if err := s.Host.Close(); err != nil {
+		s.Fatal(err)
+	}
+	folder := s.folder(w.UID)
+	if err := syscall.Kill(w.Status.PID, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+	until.Polled(s.T, "its supervisor has ended", func() bool {
+		found, err := folder.Look()
+		return err == nil && !found.Supervised && found.Exit != nil
+	})
+	if err := folder.Remove(); err != nil {
 		s.Fatal(err)
 	}
 	s.open()

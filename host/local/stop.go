@@ -16,7 +16,8 @@ const maxGrace = 24 * time.Hour
 // stoppedBy begins the reason of a workload that a user stopped.
 const stoppedBy = "stopped by "
 
-// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL. One that waits leaves the line. While
+// Stop ends a workload: SIGTERM to all its processes, after grace SIGKILL. One that waits leaves the line. Of one whose first replica has ended those
+// that are left are ended, the first of which is returned. While
 // nothing can be stored it is decided and its processes are ended all the same, and the error says that the rest follows.
 func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace api.Duration) (api.Workload, error) {
 	if grace < 0 || time.Duration(grace) > maxGrace {
@@ -25,11 +26,16 @@ func (h *Host) Stop(ctx context.Context, who server.Caller, name string, grace a
 	var uid string
 	err := h.ask(ctx, message{anyway: true, request: func() error {
 		w, err := h.owned(ctx, who, name, "stop")
+		all := []*work{w}
 		if err != nil {
-			return err
+			if all = h.leftOf(who, name); len(all) == 0 {
+				return err
+			}
 		}
-		uid = w.now.UID
-		h.stop(w, order{Outcome: api.Stopped, Reason: stoppedBy + who.Name, Grace: time.Duration(grace)})
+		uid = all[0].now.UID
+		for _, one := range all {
+			h.stop(one, order{Outcome: api.Stopped, Reason: stoppedBy + who.Name, Grace: time.Duration(grace)})
+		}
 		return nil
 	}})
 	if err != nil && uid != "" {
@@ -71,9 +77,8 @@ func (h *Host) stop(w *work, how order) {
 			w.keep.Stop.Outcome, w.keep.Stop.Reason = how.Outcome, how.Reason
 		}
 		w.keep.Stop.Grace = how.Grace
-		if w.now.Spec.Requeue && how.Outcome == api.Stopped {
-			w.now.Spec.Requeue = false
-			h.note(w, "it does not go back into the line: "+how.Reason)
+		if how.Outcome == api.Stopped {
+			h.noRequeue(w, how.Reason)
 		}
 		h.stopWork(w)
 		return

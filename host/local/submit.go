@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/advice"
 	"github.com/aliquot-dev/aliquot/host/local/internal/exact"
 	"github.com/aliquot-dev/aliquot/host/local/supervise"
@@ -22,7 +23,7 @@ import (
 
 // Submit takes a workload in, or refuses it and changes nothing. It returns as soon as the workload is stored.
 func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadSpec) (api.Workload, error) {
-	path, as, err := h.admit(who, &spec, true)
+	programs, as, err := h.admit(who, &spec, true)
 	if err != nil {
 		return api.Workload{}, refusal(err)
 	}
@@ -30,11 +31,13 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 		UID: newUID(), User: who.Name, UserID: who.UID, Spec: spec,
 		Status: api.WorkloadStatus{Phase: api.Waiting, Submitted: h.Now().UTC()},
 	}
-	if err := h.groups.Try(given.UID, limitsOf(spec)); err != nil {
-		given.Status.Notes = []string{notHeld(spec, err)} // now, while whoever asks is there to read it
+	given.Status.Notes = h.limitsNotHeld(given) // now, while whoever asks is there to read it
+	kept := keep{Program: programs[""], User: as}
+	if delete(programs, ""); len(spec.Roles) > 0 {
+		kept.Programs = programs
 	}
 	take := &intake{check: func() (*work, error) {
-		w, err := h.check(given, keep{Program: exact.Text(path), User: as})
+		w, err := h.check(given, kept)
 		if err == nil {
 			h.seq++
 		}
@@ -46,23 +49,44 @@ func (h *Host) Submit(ctx context.Context, who server.Caller, spec api.WorkloadS
 	return take.taken, nil
 }
 
-// admit fills in a submission's defaults, refuses what is wrong with it whatever the state and, with program, finds that.
-func (h *Host) admit(who server.Caller, spec *api.WorkloadSpec, program bool) (path string, as *supervise.User, err error) {
+// limitsNotHeld says which limits that were asked for this machine does not hold.
+func (h *Host) limitsNotHeld(w api.Workload) (notes []string) {
+	for _, spec := range w.Spec.EachRole() {
+		if err := h.groups.Try(w.UID, limitsOf(spec)); err != nil {
+			if note := notHeld(spec, err); !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+	}
+	return notes
+}
+
+// admit fills in a submission's defaults, refuses what is wrong with it whatever the state and, with program, finds those of its own processes, by no
+// name and as that of main, and of each of its roles.
+func (h *Host) admit(who server.Caller, spec *api.WorkloadSpec, program bool) (paths map[string]exact.Text, as *supervise.User, err error) {
 	*spec = spec.Default()
 	if err := spec.Validate(); err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	if as, err = h.identity(who.UID); err != nil || !program {
-		return "", as, err
+		return nil, as, err
 	}
 	if as != nil { // looking at files of a user may take for ever
 		if !h.opened.take(who.UID) {
-			return "", nil, refuse(api.CodeUnavailable, "%s has %d requests and connections under way: submit this when some have ended", who.Name, openLimit)
+			return nil, nil, refuse(api.CodeUnavailable, "%s has %d requests and connections under way: submit this when some have ended", who.Name, openLimit)
 		}
 		defer h.opened.give(who.UID)
 	}
-	path, err = findProgram(*spec, as)
-	return path, as, err
+	paths = map[string]exact.Text{}
+	for role, one := range spec.EachRole() {
+		path, err := findProgram(one, as)
+		if err != nil {
+			return nil, nil, inRole(role, err)
+		}
+		paths[role] = exact.Text(path)
+	}
+	paths[api.MainRole] = paths[""] // as it is known to those of other roles
+	return paths, as, nil
 }
 
 // check makes a submission of what was given, or refuses it as things are.
@@ -71,8 +95,15 @@ func (h *Host) check(given api.Workload, kept keep) (*work, error) {
 	if err := h.checkName(&one); err != nil {
 		return nil, err
 	}
-	if err := h.nameModel(&one.Spec); err != nil {
+	if err := h.nameModel(&one.Spec.Model); err != nil {
 		return nil, err
+	}
+	one.Spec.Roles = slices.Clone(one.Spec.Roles)
+	for i := range one.Spec.Roles {
+		r := &one.Spec.Roles[i]
+		if err := h.nameModel(&r.Model); err != nil {
+			return nil, inRole(r.Name, err)
+		}
 	}
 	w := newWork(h.seq+1, one, kept)
 	if err := h.checkFit(w); err != nil {
@@ -99,13 +130,13 @@ func (h *Host) checkName(one *api.Workload) error {
 // nameModel puts a model's whole name where a part of it was given, or other letters in size, or the words that `aliquot devices`
 // prints behind the name of a simulated one. A part that fits several models is refused; one that fits none stays as it is, and is
 // the engine's to refuse.
-func (h *Host) nameModel(spec *api.WorkloadSpec) error {
-	like := policy.Model(spec.Model, h.models())
+func (h *Host) nameModel(model *string) error {
+	like := policy.Model(*model, h.models())
 	if len(like) > 1 {
-		return api.Invalid("a device of model %s was asked for, and that is a part of several names: write one of them, %s", spec.Model, strings.Join(like, " or "))
+		return api.Invalid("a device of model %s was asked for, and that is a part of several names: write one of them, %s", *model, strings.Join(like, " or "))
 	}
 	if len(like) == 1 {
-		spec.Model = like[0]
+		*model = like[0]
 	}
 	return nil
 }
@@ -122,8 +153,10 @@ func (h *Host) models() []string {
 // checkFit refuses what could never run here: an unknown queue, more than any device has; and a priority that its user may not give.
 func (h *Host) checkFit(w *work) error {
 	spec := w.now.Spec
-	if err := checkMachine(spec, h.machine); err != nil {
-		return err
+	for role, one := range spec.EachRole() {
+		if err := checkMachine(one, h.machine); err != nil {
+			return inRole(role, err)
+		}
 	}
 	queues := h.engine.Queues()
 	at := slices.IndexFunc(queues, func(queue api.Queue) bool { return queue.Name == spec.Queue })
@@ -145,11 +178,29 @@ func (h *Host) checkFit(w *work) error {
 	if err := h.engine.Check(asked); err != nil {
 		return api.Invalid("%s", err)
 	}
-	if err := h.checkCeiling(spec.Share.Memory, spec.Model); err != nil {
-		return err
+	for role, one := range spec.EachRole() {
+		if err := h.checkCeiling(one.Share.Memory, one.Model); err != nil {
+			return inRole(role, err)
+		}
 	}
 	if err := h.checkQuota(asked); err != nil {
 		return api.Invalid("%s", err)
+	}
+	return h.checkRoles(asked)
+}
+
+// checkRoles refuses roles that would not fit together on all devices, were these empty. Where some are out of service, or a policy may let it have
+// others at another time, it waits for that.
+func (h *Host) checkRoles(asked engine.Workload) error {
+	if out, _ := h.outOfService(); len(asked.Roles) == 0 || out != "" || h.ruling.policy != nil {
+		return nil
+	}
+	if h.engine.Fits(asked) {
+		return nil
+	}
+	_, news := h.heldNow()
+	if why := h.engine.PlanSubmit(news, asked).Why; why.Code == engine.WhyNever {
+		return api.Invalid("%s", strings.Replace(why.Message, "nothing that may be used now", "no devices of this server", 1)+"; ask for less, or for fewer processes")
 	}
 	return nil
 }
@@ -214,6 +265,17 @@ func checkMachine(spec api.WorkloadSpec, has machine) error {
 		return api.Invalid("a limit of %s of the machine's memory was asked for, and it has %s; ask for at most that with --host-memory, or leave it out", spec.Memory, whole.Short())
 	}
 	return nil
+}
+
+// inRole is a refusal that is of one role of a submission; empty: of its own processes.
+func inRole(role string, err error) error {
+	var known *api.Error
+	if role == "" || !errors.As(err, &known) {
+		return err
+	}
+	said := *known
+	said.Message = "role " + role + ": " + said.Message
+	return &said
 }
 
 // newName makes a name up from a program's: `train-3f2a`.

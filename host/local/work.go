@@ -33,6 +33,7 @@ type work struct {
 	signals  []syscall.Signal // that came while it was starting
 	stopping chan struct{}    // closed when it is to end
 	streams  chan *handed     // handed over by its client
+	spare    *handed          // where its client has further replicas of it print
 	attached int              // connections of its client
 	resizing []func(error)    // who wait for the outcome of a resize
 	orders   int              // to stop, given so far
@@ -48,10 +49,12 @@ type work struct {
 
 // keep is what the host must know of a workload after a restart, beside what everyone may see.
 type keep struct {
-	Program exact.Text      `json:"program"`
-	User    *supervise.User `json:"user,omitempty"`
-	Placing *engine.Placing `json:"placing,omitempty"`
-	Stop    *order          `json:"stop,omitempty"`
+	Program exact.Text `json:"program"`
+	// The programs of the processes of each role, main among them, where there are roles.
+	Programs map[string]exact.Text `json:"programs,omitempty"`
+	User     *supervise.User       `json:"user,omitempty"`
+	Placing  *engine.Placing       `json:"placing,omitempty"`
+	Stop     *order                `json:"stop,omitempty"`
 	// What was noted of processes of it that use a device around its share; none do where this is empty.
 	Evasions []string `json:"evasions,omitempty"`
 	// The first estimate of its start, expected or at the latest, that was given while it waited; nil: none was.
@@ -64,8 +67,14 @@ type keep struct {
 	Again     *time.Time `json:"again,omitempty"`
 	// What it was served in the runs before this one, from which it was evicted and put back into the line: time weighed by compute floors.
 	Served time.Duration `json:"served,omitempty"`
+	// The name of the workload that it is a further replica of.
+	Base string `json:"base,omitempty"`
+	// That others of its workload were evicted with all of it, and have ended; nil: none did.
+	Cut *cutShort `json:"cut,omitempty"`
 	// When it was evicted for others in these, the last api.MaxDisruptions times.
 	Disrupted []time.Time `json:"disrupted,omitempty"`
+	// It was let in before the first in line, by what is predicted of it, and gives way to that if it is not over by then; nil: it was not.
+	Due *time.Time `json:"due,omitempty"`
 }
 
 // order is why a workload is being ended, and how.
@@ -76,6 +85,8 @@ type order struct {
 	Memory  bool          `json:"memory,omitempty"` // it is evicted for memory that it has borrowed
 	// It is evicted for the sake of other work, or moved.
 	ForOthers bool `json:"forOthers,omitempty"`
+	// It is one of several with which its workload started, and all of that is evicted.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // verdict is how a workload ended.
@@ -153,13 +164,21 @@ func (h *Host) after(f func()) { h.effects = append(h.effects, f) }
 
 // engineWorkload is a workload as the engine knows it.
 func engineWorkload(w *work) engine.Workload {
-	spec := w.now.Spec
+	spec := w.now.Whole()
 	return engine.Workload{
 		ID: w.gang(), User: w.now.User, Name: advice.Kind(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
 		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
 		Share: spec.Share, Model: spec.Model, Least: fleet.Least{Capability: int32(spec.MinCapability), Bandwidth: spec.MinBandwidth}, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
-		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(),
+		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(), Roles: engineRoles(spec),
 	}
+}
+
+// engineRoles are the roles of a submission as the engine knows them.
+func engineRoles(spec api.WorkloadSpec) (roles []engine.Role) {
+	for _, r := range spec.Roles {
+		roles = append(roles, engine.Role{Name: r.Name, Tasks: r.Replicas.Least(), Devices: r.Devices, Share: r.Share, Model: r.Model})
+	}
+	return roles
 }
 
 // byOrder are the UIDs of the live workloads in order of submission.

@@ -112,7 +112,7 @@ func (p *parser) take(words []string) error {
 		p.words[key] = value
 	}
 	kinds := map[string]func(string) error{
-		"zone": p.takeZone, "top": p.takeTop, "placement": p.takePlacement, "defragment": p.takeDefragment, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
+		"zone": p.takeZone, "top": p.takeTop, "backfill": p.takeBackfill, "placement": p.takePlacement, "defragment": p.takeDefragment, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
 	}
 	take, ok := kinds[kind]
 	if !ok {
@@ -191,6 +191,17 @@ func (p *parser) takeTop(order string) error {
 		return fmt.Errorf("top %q: write fair, for the queues that are under none by their fair shares, or one-line", shortened(order))
 	}
 	p.section.OneLine = new(order == "one-line")
+	return nil
+}
+
+func (p *parser) takeBackfill(by string) error {
+	if err := p.once("backfill"); err != nil {
+		return err
+	}
+	if by != "limits" && by != "predicted" {
+		return fmt.Errorf("backfill %q: write limits, for work whose time limit is over before the first in line starts, or predicted, for preemptible work that is predicted to be over by then, too", shortened(by))
+	}
+	p.section.Predicted = new(by == "predicted")
 	return nil
 }
 

@@ -30,6 +30,7 @@ type Settings struct {
 	Queues    []*Queue      // in the order of the file
 	Pools     []*Pool       // in the order of the file: a device is in the first that it matches
 	OneLine   *bool         // of the queues that are under none; nil: not said
+	Predicted *bool         // preemptible work is let in before the first in line by predictions; nil: not said
 	Placement *place.Policy // nil: not said
 	// Defragment is whether work is moved so that devices come free; nil: not said.
 	Defragment *Defragment
@@ -98,6 +99,9 @@ func (p *Policy) During(w *Window, own []api.QueueSpec) engine.Policy {
 	for _, s := range all {
 		if s.OneLine != nil {
 			out.OneLine = *s.OneLine
+		}
+		if s.Predicted != nil {
+			out.Predicted = *s.Predicted
 		}
 		if s.Placement != nil {
 			out.Placement = s.Placement

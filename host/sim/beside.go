@@ -88,6 +88,7 @@ type besides struct {
 	devices  map[string]*sharedDevice // by UUID
 	inOrder  []*sharedDevice          // of their first use
 	services int                      // grants that follow one
+	starting []*member                // jobs that start again and do not yet go on
 	members  []*member                // all that ever ran
 	changes  []change                 // of what was useful, in millionths of a device
 	sums     sharingSums
@@ -98,12 +99,19 @@ func newBesides(s *Sharing) *besides {
 	return &besides{Sharing: *s, devices: map[string]*sharedDevice{}}
 }
 
-// next is when what services keep busy changes; Never: none runs.
+// next is when what services keep busy changes, or a job goes on that starts again; Never: neither comes.
 func (b *besides) next(now engine.Time) engine.Time {
-	if b == nil || b.services == 0 {
-		return engine.Never
+	next := engine.Never
+	if b == nil {
+		return next
 	}
-	return (now/b.Duty.Step + 1) * b.Duty.Step
+	for _, m := range b.starting {
+		next = min(next, m.resumed)
+	}
+	if b.services > 0 {
+		next = min(next, (now/b.Duty.Step+1)*b.Duty.Step)
+	}
+	return next
 }
 
 // occupy puts a job on the devices where it was placed.
@@ -115,6 +123,9 @@ func (r *jobRun) occupy(m *member, tasks []engine.Placing) {
 	if !m.shared {
 		m.shared = true
 		b.members = append(b.members, m)
+	}
+	if m.resumed > r.now {
+		b.starting = append(b.starting, m)
 	}
 	var touched []*sharedDevice
 	for _, task := range tasks {
@@ -171,21 +182,29 @@ func (r *jobRun) vacate(m *member) {
 	}
 }
 
-// followServices divides anew the devices on which a service wants more or less than before.
-func (r *jobRun) followServices() {
-	if r.beside == nil || r.beside.services == 0 {
+// followDemand divides anew the devices on which a service wants more or less than before, or a job goes on that started again.
+func (r *jobRun) followDemand() {
+	if r.beside == nil {
+		return
+	}
+	going := len(r.beside.starting)
+	r.beside.starting = slices.DeleteFunc(r.beside.starting, func(m *member) bool { return m.resumed <= r.now || !m.running })
+	if r.beside.services == 0 && len(r.beside.starting) == going {
 		return
 	}
 	for _, d := range r.beside.inOrder {
-		if slices.ContainsFunc(d.sharers, func(s *sharer) bool { return s.service >= 0 && r.beside.demand(s, r.now) != s.demand }) {
+		if slices.ContainsFunc(d.sharers, func(s *sharer) bool { return r.beside.demand(s, r.now) != s.demand }) {
 			r.beside.settle(d, r.now)
 			r.redivide(d)
 		}
 	}
 }
 
-// demand is what a grant would keep busy of its device now if it were alone.
+// demand is what a grant would keep busy of its device now if it were alone: nothing until its job goes on where it was.
 func (b *besides) demand(s *sharer, now engine.Time) api.Milli {
+	if now < s.member.resumed {
+		return 0
+	}
 	if s.service < 0 {
 		return b.alone(s.member.job)
 	}
@@ -256,7 +275,8 @@ func (r *jobRun) follow(m *member) {
 		r.beside.setUseful(s, int64(s.demand)*of/int64(api.WholeDevice), r.now)
 	}
 	if speed != m.speed {
-		m.left, m.since, m.speed = m.leftAt(r.now), r.now, speed
+		m.settle(r.now)
+		m.speed = speed
 		r.expect(m)
 	}
 }

@@ -59,6 +59,9 @@ func (b *besides) settle(d *sharedDevice, now engine.Time) {
 		sums.useful += time * float64(s.useful)
 		sums.got += time * float64(s.got*(fullSpeed/1000))
 		sums.running += time / float64(len(s.member.sharers))
+		if now <= s.member.resumed { // it starts again
+			continue
+		}
 		if s.service < 0 {
 			sums.training += time
 			sums.pace += time * float64(s.member.speed)

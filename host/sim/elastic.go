@@ -16,7 +16,7 @@ func (m *member) replicaCompute() int64 {
 
 // changeReplicas has a job go on with other replicas from now on.
 func (r *jobRun) changeReplicas(m *member, more []int) {
-	m.left, m.since = m.leftAt(r.now), r.now
+	m.settle(r.now)
 	r.usage = append(r.usage, change{r.now, m.job.Queue, int64(len(more)-len(m.more)) * m.replicaCompute()})
 	m.more = more
 	m.speed = fullSpeed * int64(m.job.Tasks+len(m.more)) / int64(m.job.Tasks)

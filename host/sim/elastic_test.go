@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // lines reads a trace in our own format.
@@ -54,20 +52,6 @@ func TestElasticJob(t *testing.T) {
 	}
 	if _, err := lines(t, "aliquot trace 1\nnodes 1\njob a run=1s tasks=4..2\n"); err == nil || !strings.Contains(err.Error(), "smaller number first") {
 		t.Errorf("4..2 tasks: %v", err)
-	}
-}
-
-// TestElasticIsNotShadowed: a record with elastic workloads is refused by name.
-func TestElasticIsNotShadowed(t *testing.T) {
-	elastic := engine.Workload{ID: "train", Tasks: 2, Max: 4}
-	for _, event := range []engine.Event{engine.Submit{Workload: elastic}, engine.Adopt{Workload: elastic}} {
-		if err := noElastic([]recordedStep{{event: event}}, &logSnapshot{}); err == nil || !strings.Contains(err.Error(), "train of 2..4 replicas") {
-			t.Errorf("%T: %v", event, err)
-		}
-	}
-	elastic.Max = 2
-	if err := noElastic([]recordedStep{{event: engine.Submit{Workload: elastic}}}, &logSnapshot{}); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestFailuresOverlap(t *testing.T) {
 	for _, o := range orders {
 		// One is stopped at 10 s and goes on when the node is back at 50 s, for 90 s; where both take turns meanwhile, each for 70 s.
 		want := 140.0
-		if o == LeastService || o == Served {
+		if o == LeastService || o == Served || o == Held {
 			want = 120
 		}
 		if r := runJobs(t, trace, o); r.P99JCT != want || r.Preemptions < 1 {

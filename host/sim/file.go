@@ -59,6 +59,9 @@ func (r *JobResult) Figures() []Named {
 		{"shrunk", float64(r.Shrunk), ""},
 		{"jobs", float64(r.Jobs), ""},
 	}
+	if r.Lost != nil {
+		all = append(all, r.Lost.figures()...)
+	}
 	if r.Energy != nil {
 		all = append(all, r.Energy.figures()...)
 	}

@@ -14,12 +14,12 @@ type finished struct {
 	contention float64     // mean, at least 1
 }
 
-// expect puts the end of a job that runs among those to come, as it goes on now.
+// expect puts the end of a job that runs among those to come, as it goes on from now on. It is settled.
 func (r *jobRun) expect(m *member) {
 	m.pace++
 	if m.speed > 0 {
 		r.seq++
-		heap.Push(&r.ends, ending{at: r.now + takes(m.left, m.speed), seq: r.seq, member: m, pace: m.pace})
+		heap.Push(&r.ends, ending{at: m.since + takes(m.left, m.speed), seq: r.seq, member: m, pace: m.pace})
 	}
 }
 
@@ -60,6 +60,7 @@ func (r *jobRun) endDue() error {
 
 // end notes what a job came to.
 func (r *jobRun) end(m *member) {
+	r.vain = 0
 	r.ended = append(r.ended, finished{
 		job: m.job, wait: m.started - m.job.Submit, completion: r.now - m.job.Submit,
 		contention: max(1, (r.busy-m.busy)/float64(max(1, r.now-m.job.Submit))),
@@ -68,7 +69,13 @@ func (r *jobRun) end(m *member) {
 
 // release takes what a job holds out of the sums.
 func (r *jobRun) release(m *member) {
-	m.left, m.since, m.running = m.leftAt(r.now), r.now, false
+	m.settle(r.now)
+	if starting := m.starting(r.now); starting > 0 {
+		m.again += starting
+		r.lost.Restart += float64(starting) * float64(m.job.Compute()) / 1e9
+	}
+	m.running = false
+	m.ran += r.now - m.began
 	delete(r.running, m)
 	r.vacate(m)
 	r.usage = append(r.usage, change{r.now, m.job.Queue, -m.job.Compute() - m.replicaCompute()*int64(len(m.more))})

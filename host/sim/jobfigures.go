@@ -35,6 +35,8 @@ type JobResult struct {
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
 	Fragmented  float64 `json:"fragmented"`         // percent of all devices, the mean over the makespan: free, and of no use to work like that of the trace; of a recorded run it is not known
 
+	// Lost is what evictions cost; nil: no job of the trace says that they cost it something.
+	Lost *LostResult `json:"lost,omitempty"`
 	// Energy is what the devices drew; nil: of none it is known what it draws.
 	Energy *EnergyResult `json:"energy,omitempty"`
 	// Sharing is of a run whose jobs share devices; nil: every job ran as if it were alone.
@@ -112,6 +114,7 @@ func (r *jobRun) figures(first engine.Time) {
 		o.Plots.Fairness = append(o.Plots.Fairness, quantile(fairness, float64(i)/100))
 	}
 	r.plot(first)
+	o.Lost = r.costs()
 	if r.beside != nil {
 		o.Sharing = r.sharing(first)
 	}

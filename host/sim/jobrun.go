@@ -33,7 +33,7 @@ type member struct {
 	id      string // in the engine, another after each eviction
 	starts  int
 	left    engine.Time // of running, as of since
-	since   engine.Time
+	since   engine.Time // later than now: when it goes on
 	started engine.Time // first; -1: not yet
 	running bool
 	more    []int   // numbers of the replicas that it has above its tasks
@@ -50,18 +50,12 @@ type member struct {
 	// Since it started last, over its devices: what it had of their time, and the time.
 	used, held engine.Time
 	disrupted  []engine.Time // when it was evicted for others, the last times
-}
 
-func (m *member) leftAt(now engine.Time) engine.Time {
-	if !m.running {
-		return m.left
-	}
-	return m.left - progress(now-m.since, m.speed)
-}
-
-// serviceAt is what a job had until now, in seconds × devices.
-func (m *member) serviceAt(now engine.Time) float64 {
-	return float64(m.job.Duration-m.leftAt(now)) * float64(m.job.Wants()) / 1e9
+	ran            engine.Time // for how long it was on devices before it started last
+	began, resumed engine.Time // when it started last, and when it went on then
+	saved          engine.Time // what was left of running when it saved last
+	lost, again    engine.Time // of running: what it did and lost, and what starting again took
+	kept           engine.Time // what was left when it was evicted last; engine.Never: it was not
 }
 
 // jobRun is the state of a run of jobs.
@@ -83,6 +77,10 @@ type jobRun struct {
 	energy   *energy
 	stopping bool // the eviction is the simulator's own, which puts the job in line itself
 	ends     endings
+	saves    saves          // of which the engine is to be told
+	lost     *LostResult    // nil: evictions cost nothing
+	toCome   int            // jobs that have not come
+	vain     int            // how often jobs were evicted since one kept something or ended
 	events   []engine.Event // of the trace, that are to come
 	seq      int
 	pieces   *fragments // nil: of a recorded run it is not known
@@ -118,9 +116,9 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 			submit = t.Jobs[i].Submit
 		}
 		next := r.next(submit)
-		if services := r.beside.next(r.now); services < next && (o.Until == 0 || services <= o.Until) {
-			r.advance(services) // nothing is to be decided then
-			r.followServices()
+		if demand := r.beside.next(r.now); demand < next && (o.Until == 0 || demand <= o.Until) {
+			r.advance(demand) // nothing is to be decided then
+			r.followDemand()
 			continue
 		}
 		if o.Until > 0 && next > o.Until {
@@ -146,6 +144,9 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 
 // live does all that is to be done at a moment, i being the first job that has not come, and returns the first that has not come then.
 func (r *jobRun) live(t *Trace, i int) (int, error) {
+	if err := r.tellSaves(); err != nil {
+		return i, err
+	}
 	if err := r.endDue(); err != nil {
 		return i, err
 	}
@@ -158,7 +159,7 @@ func (r *jobRun) live(t *Trace, i int) (int, error) {
 	if err := r.happen(); err != nil {
 		return i, err
 	}
-	r.followServices()
+	r.followDemand()
 	for ; i < len(t.Jobs) && t.Jobs[i].Submit <= r.now; i++ {
 		if err := r.arrive(&t.Jobs[i], i); err != nil {
 			return i, err
@@ -170,7 +171,10 @@ func (r *jobRun) live(t *Trace, i int) (int, error) {
 // newJobRun is a run at its beginning, with all that is known before the first job.
 func newJobRun(t *Trace, o JobOptions) (*jobRun, error) {
 	config := engine.Config{NoBackfill: o.Order == FirstCome, Placement: o.Placement}
-	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity(), pieces: newFragments(t), energy: newEnergy(o.Sharing != nil)}
+	r := &jobRun{engine: engine.New(config), log: o.Log, order: o.Order, byID: map[string]*member{}, running: map[*member]bool{}, there: map[string]int64{}, capacity: t.Capacity(), toCome: len(t.Jobs), pieces: newFragments(t), energy: newEnergy(o.Sharing != nil)}
+	if t.keepsAccount() {
+		r.lost = &LostResult{}
+	}
 	if o.Rules != nil {
 		if o.Order != Fair {
 			return nil, fmt.Errorf("a policy file rules the order of jobs itself: run it under the order %s, not %s", Fair, o.Order)
@@ -222,8 +226,8 @@ func (r *jobRun) prepare(t *Trace) error {
 	if r.order == Predicted {
 		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, ShortestFirst: predictedFactor}})
 	}
-	if r.order == Served {
-		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, Order: api.QueueOrder{Served: servedLevel}}})
+	if r.order == Served || r.order == Held {
+		return r.step(engine.QueueSet{Queue: api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited, Order: api.QueueOrder{Served: servedLevel, Held: r.order == Held}}})
 	}
 	if r.order != Fair {
 		return nil
@@ -275,7 +279,8 @@ func (r *jobRun) arrive(j *Job, index int) error {
 		}
 	}
 	r.wanted += j.Wants()
-	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy}
+	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy, kept: engine.Never}
+	r.toCome--
 	r.awaitDate(m)
 	if !r.order.chooses() {
 		return r.submit(m)
@@ -308,8 +313,9 @@ func (r *jobRun) submit(m *member) error {
 	for _, at := range m.disrupted {
 		submit.Disrupted = append(submit.Disrupted, r.now-at)
 	}
-	if r.order == Served { // what comes again has been served
-		submit.Waited, submit.Served = r.now-m.job.Submit, (m.job.Duration-m.leftAt(r.now))/engine.Time(api.WholeDevice)*engine.Time(m.job.Compute())
+	submit.Served = r.engine.ServedIn(&w, m.ran)
+	if r.order == Served || r.order == Held { // what comes again is as old as it is
+		submit.Waited = r.now - m.job.Submit
 	}
 	w.Requeue = w.Preemptible // as evict has it
 	submit.Workload = w
@@ -368,11 +374,7 @@ func (r *jobRun) start(a engine.Place) error {
 	if m.running {
 		return r.grow(m, a)
 	}
-	m.running, m.since, m.speed, m.used, m.held = true, r.now, fullSpeed, 0, 0
-	r.running[m] = true
-	if m.started < 0 {
-		m.started = r.now
-	}
+	r.begin(m)
 	r.expect(m)
 	r.occupy(m, a.Tasks)
 	r.usage = append(r.usage, change{r.now, m.job.Queue, m.job.Compute()})
@@ -399,6 +401,10 @@ func (r *jobRun) evict(a engine.Evict) error {
 	}
 	first := m.running
 	if first {
+		m.settle(r.now)
+		if err := r.lose(m); err != nil {
+			return err
+		}
 		r.release(m)
 		m.more = nil
 		r.out.Preemptions++

@@ -187,6 +187,18 @@ func moment(text string) (engine.Time, error) {
 	return engine.Time(int64(d) / 1000), err
 }
 
+// every parses how often a job saves its work.
+func every(text string) (engine.Time, error) {
+	if text == "never" {
+		return NeverSaves, nil
+	}
+	t, err := moment(text)
+	if err == nil && t < 1 {
+		err = fmt.Errorf("write how often it saves, for example 10m, or never")
+	}
+	return t, err
+}
+
 func (p *lineReader) nodes(count string) {
 	n, err := between(1, maxNodes-int64(len(p.trace.Nodes)))(count)
 	if err != nil {
@@ -327,6 +339,8 @@ func (p *lineReader) job(name string) {
 	read(p, "at", moment, &j.Submit)
 	read(p, "run", moment, &j.Duration)
 	read(p, "limit", moment, &j.TimeLimit)
+	read(p, "checkpoint", every, &j.Checkpoint)
+	read(p, "restart", moment, &j.Restart)
 	read(p, "tasks", replicas, &tasks)
 	read(p, "devices", between(1, 64), &devices)
 	read(p, "gpu", api.ParseCompute, &j.Share.Compute)
@@ -356,6 +370,8 @@ func (p *lineReader) job(name string) {
 		p.fail("priority-after=%d: it is not said after what: write priority-until=2d beside it, as at= is written", after)
 	case j.Service != "" && (j.Busy > 0 || j.Program != ""):
 		p.fail("job %s follows a service, and keeps busy what that does: leave out busy and program", name)
+	case j.Service != "" && j.Checkpoint != 0:
+		p.fail("job %s follows a service, which serves and saves nothing: leave out checkpoint", name)
 	case preemptible != "" && preemptible != "no" && preemptible != "yes":
 		p.fail("preemptible=%s: write yes or no", preemptible)
 	case len(p.trace.Jobs) == maxJobs:

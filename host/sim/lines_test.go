@@ -88,6 +88,10 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s stages=0.5/0.5":          "stages=0.5/0.5: write three parts of its time",
 		"job x run=1s stages=0.5/0.5/1.5":      "stages=0.5/0.5/1.5: \"1.5\" is no part of its time",
 		"job x run=1s busy=0.5 service=s":      "leave out busy and program",
+		"job x run=1s checkpoint=0s":           "checkpoint=0s: write how often it saves",
+		"job x run=1s checkpoint=often":        "checkpoint=often: ",
+		"job x run=1s restart=soon":            "restart=soon: ",
+		"job x run=1s service=s checkpoint=1m": "serves and saves nothing",
 		"fail node-00001 at=1s for=1s":         "there is no node node-00001 before this line",
 		"fail node-00000 at=1s":                "the failure of node-00000 has no end",
 		"nodes 0":                              "nodes 0: write a whole number",
@@ -117,6 +121,7 @@ func FuzzOwnFormat(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(small))
+	f.Add(formatLine + "\nnodes 1\njob a run=1h checkpoint=1us restart=1m\njob b at=1m run=1h tasks=1..4 checkpoint=never\nfail node-00000 at=90s for=1m\n")
 	f.Add(formatLine + "\nnodes 1\njob a run=1ms gpu=0..1\njob b at=1us run=30y\njob c run=9999d devices=64 tasks=65536\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		trace, err := scanLines("fuzz", strings.NewReader(text))

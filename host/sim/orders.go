@@ -16,7 +16,7 @@ import (
 
 // Order is the order in which the jobs of a trace get devices.
 //
-// The first five are the engine's own: it decides, and nothing that runs is ended for another job unless quotas or priorities say so. The others
+// The first six are the engine's own: it decides, and nothing that runs is ended for another job unless quotas or priorities say so. The others
 // are for comparison, as others published them: the simulator chooses at every coming and end, and wherever the order changes by
 // itself, which jobs run, ends what is not among them and lets the engine place the rest. What is ended so goes on later where it
 // was; neither that nor moving costs anything.
@@ -34,6 +34,8 @@ const (
 	// Served is Backfill with the least served first: what had less device time takes the place of what had more, by levels, the first of servedLevel
 	// (api.QueueOrder.Served). It knows no duration.
 	Served Order = "served"
+	// Held is the same, each device counted as a whole for as long as a job holds a share of it (api.QueueOrder.Held).
+	Held Order = "held"
 	// ShortestTime runs those first that have the least time left. It knows the durations.
 	ShortestTime Order = "srtf"
 	// ShortestService runs those first that have the least time × devices left. It knows the durations.
@@ -45,7 +47,7 @@ const (
 	LeastService Order = "las"
 )
 
-var orders = []Order{FirstCome, Backfill, Fair, Predicted, Served, ShortestTime, ShortestService, Tiresias, LeastService}
+var orders = []Order{FirstCome, Backfill, Fair, Predicted, Served, Held, ShortestTime, ShortestService, Tiresias, LeastService}
 
 // Orders are the names of all orders.
 func Orders() []string {
@@ -66,7 +68,7 @@ func ParseOrder(text string) (Order, error) {
 
 // chooses says that the simulator chooses what runs, not the engine.
 func (o Order) chooses() bool {
-	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted, Served}, o)
+	return !slices.Contains([]Order{FirstCome, Backfill, Fair, Predicted, Served, Held}, o)
 }
 
 // tiresiasService is where the first queue of Tiresias ends, and leastService where that of LeastService does, in seconds × devices.
@@ -79,7 +81,7 @@ const (
 // predicted to be shorter.
 const predictedFactor = 10 * api.WholeDevice
 
-// servedLevel is the first level of the queue under Served.
+// servedLevel is the first level of the queue under Served and Held.
 const servedLevel = api.Duration(time.Minute)
 
 // boundary is how much service, in seconds × devices, ends a level of an order that has levels; 0: there is no end.
@@ -250,7 +252,7 @@ func (r *jobRun) crossing() engine.Time {
 	for m := range r.running {
 		if b := r.order.boundary(m.level); b > 0 && m.job.Wants() > 0 && m.speed > 0 {
 			after := math.Ceil((b - m.serviceAt(r.now)) * 1e9 / float64(m.job.Wants())) // µs at the speed alone
-			at = min(at, r.now+takes(engine.Time(min(maxTime, max(1, after))), m.speed))
+			at = min(at, m.hasAt(r.now, engine.Time(min(maxTime, max(1, after)))))
 		}
 	}
 	return at

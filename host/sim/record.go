@@ -46,7 +46,8 @@ type logSnapshot struct {
 	Queues    []api.QueueSpec `json:"queues"`
 	Workloads []struct {
 		Workload  engine.Workload `json:"workload"`
-		Of        string          `json:"of"` // of a further replica
+		Of        string          `json:"of"`    // of a further replica
+		First     int             `json:"first"` // and its number
 		Came      engine.Time     `json:"came"`
 		Cancelled bool            `json:"cancelled"`
 		Tasks     []struct {

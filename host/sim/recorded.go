@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -63,7 +65,59 @@ type listener struct {
 // heard is a workload of a log.
 type heard struct {
 	member
-	open int // tasks that have not ended
+	open  int                 // tasks that have not ended, without replicas above those that it is sure of
+	going map[int]engine.Time // of an elastic one: since when its replicas run, by number
+	did   engine.Time         // and what those did that are over
+}
+
+// runs notes that a replica of an elastic workload runs.
+func (l *listener) runs(h *heard, task int) {
+	if _, already := h.going[task]; already || h.job.Max <= h.job.Tasks {
+		return
+	}
+	if h.going == nil {
+		h.going = map[int]engine.Time{}
+	}
+	h.going[task] = l.run.now
+	if task >= h.job.Tasks {
+		l.run.usage = append(l.run.usage, change{l.run.now, h.job.Queue, h.replicaCompute()})
+	}
+}
+
+// stops notes that one is over.
+func (l *listener) stops(h *heard, task int) {
+	since, ran := h.going[task]
+	if !ran {
+		return
+	}
+	h.did += l.run.now - since
+	delete(h.going, task)
+	if task >= h.job.Tasks {
+		l.run.usage = append(l.run.usage, change{l.run.now, h.job.Queue, -h.replicaCompute()})
+	}
+}
+
+// holds is what a workload that runs takes with all its replicas, in thousandths of a device.
+func (l *listener) holds(h *heard) int64 {
+	held := h.job.Compute()
+	for task := range h.going {
+		if task >= h.job.Tasks {
+			held += h.replicaCompute()
+		}
+	}
+	return held
+}
+
+// took is for how long a workload has run: an elastic one as long as it takes with the replicas that it is sure of, for all that its replicas did.
+func (l *listener) took(h *heard) engine.Time {
+	if h.job.Max <= h.job.Tasks {
+		return max(1, l.run.now-h.started)
+	}
+	did := h.did
+	for _, since := range h.going {
+		did += l.run.now - since
+	}
+	return max(1, did/engine.Time(h.job.Tasks))
 }
 
 // listen makes the trace and the figures of a log.
@@ -88,7 +142,7 @@ func (o *Recording) listen(snapshot *logSnapshot, events []engine.Event) {
 			continue
 		}
 		if h.running {
-			h.job.Duration = max(1, l.run.now-h.started)
+			h.job.Duration = l.took(h)
 		}
 		l.trace.Jobs = append(l.trace.Jobs, *h.job)
 	}
@@ -129,8 +183,8 @@ func (l *listener) state(s *logSnapshot) {
 		l.trace.Classes = append(l.trace.Classes, f)
 	}
 	l.trace.Queues = s.Queues
-	if p := s.Policy; p.OneLine || len(p.Pools) > 0 { // of the window that held, until the next; the run has a placement of its own
-		l.trace.Events = append(l.trace.Events, engine.PolicySet{Policy: engine.Policy{Window: p.Window, OneLine: p.OneLine, Pools: p.Pools}})
+	if p := s.Policy; p.OneLine || p.Predicted || len(p.Pools) > 0 { // of the window that held, until the next; the run has a placement of its own
+		l.trace.Events = append(l.trace.Events, engine.PolicySet{Policy: engine.Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, Pools: p.Pools}})
 	}
 }
 
@@ -166,8 +220,11 @@ func (l *listener) setting(event engine.Event) {
 // workloads takes in what the snapshot has: what ran comes and starts with the log.
 func (l *listener) workloads(s *logSnapshot) {
 	for _, w := range s.Workloads {
-		if w.Of != "" {
-			continue // it grows again by itself
+		if w.Of != "" { // as a trace it grows again by itself
+			if h := l.known[w.Workload.ID]; h != nil && w.Tasks[0].Started {
+				l.runs(h, w.First)
+			}
+			continue
 		}
 		h := l.come(w.Workload)
 		for i := range w.Tasks {
@@ -177,6 +234,11 @@ func (l *listener) workloads(s *logSnapshot) {
 		}
 		if len(w.Tasks) > 0 && h.open > 0 {
 			l.begin(h)
+			for i := range w.Tasks {
+				if w.Tasks[i].Started {
+					l.runs(h, i)
+				}
+			}
 		}
 	}
 }
@@ -195,14 +257,24 @@ func (l *listener) hear(event engine.Event) {
 			}
 		}
 		l.begin(h)
+		for _, task := range e.Tasks {
+			l.runs(h, task.Task)
+		}
 	case engine.Change:
 		l.change(e)
 	case engine.Started:
-		if h := l.known[e.ID]; h != nil && !h.running {
-			l.begin(h)
+		if h := l.known[e.ID]; h != nil {
+			if !h.running {
+				l.begin(h)
+			}
+			l.runs(h, e.Task)
 		}
 	case engine.Ended:
-		if h := l.known[e.ID]; h != nil && e.Task < h.job.AllTasks() {
+		h := l.known[e.ID]
+		if h != nil {
+			l.stops(h, e.Task)
+		}
+		if h != nil && e.Task < h.job.AllTasks() {
 			if e.Used != nil {
 				h.job.Used = e.Used
 			}
@@ -244,7 +316,10 @@ func (l *listener) over(id string) {
 		return
 	}
 	h.running = false
-	h.job.Duration = max(1, l.run.now-h.started)
+	h.job.Duration = l.took(h)
+	for _, task := range slices.Sorted(maps.Keys(h.going)) { // which end with it
+		l.stops(h, task)
+	}
 	l.run.usage = append(l.run.usage, change{l.run.now, h.job.Queue, -h.job.Compute()})
 	l.run.end(&h.member)
 }
@@ -256,7 +331,7 @@ func (l *listener) change(e engine.Change) {
 	if h == nil {
 		return
 	}
-	before, queue := h.job.Compute(), h.job.Queue
+	before, held, queue := h.job.Compute(), l.holds(h), h.job.Queue
 	if e.Share != nil {
 		h.job.Share = *e.Share
 	}
@@ -271,6 +346,6 @@ func (l *listener) change(e engine.Change) {
 	}
 	l.run.wanted += h.job.Compute() - before
 	if h.running {
-		l.run.usage = append(l.run.usage, change{l.run.now, queue, -before}, change{l.run.now, h.job.Queue, h.job.Compute()})
+		l.run.usage = append(l.run.usage, change{l.run.now, queue, -held}, change{l.run.now, h.job.Queue, l.holds(h)})
 	}
 }

@@ -34,6 +34,28 @@ func recorded(t *testing.T, trace *Trace, o Order) (string, *JobResult) {
 	return path, r
 }
 
+// Of elastic work a record says how much it did, so that run again with as many replicas it takes as long, and with fewer longer.
+func TestRecordedElasticWorkRunsAgain(t *testing.T) {
+	trace := few(t, "nodes 2 devices=2", "job grows run=100s tasks=1..4", "job two at=10s run=20s tasks=2", "job last at=100s run=10s")
+	path, was := recorded(t, trace, Backfill)
+	rec, err := ReadLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := runJobs(t, rec.Trace, Backfill)
+	for name, r := range map[string]*JobResult{"as recorded": rec.Was, "run again": again} {
+		if r.MeanJCT != was.MeanJCT || r.Utilisation != was.Utilisation || r.Fairness != was.Fairness {
+			t.Errorf("%s: mean JCT %g s, %g %% used, fairness %g; it was %g, %g and %g", name, r.MeanJCT, r.Utilisation, r.Fairness, was.MeanJCT, was.Utilisation, was.Fairness)
+		}
+	}
+	if d := rec.Trace.Jobs[0].Duration; d != 100_000_000 || again.Grown != was.Grown || was.Grown == 0 {
+		t.Errorf("it takes %d µs with one replica, and grows %d times; it was %d times", d, again.Grown, was.Grown)
+	}
+	if fixed := runJobs(t, rec.Trace, ShortestTime); fixed.P99JCT != 100 || fixed.Grown > 0 {
+		t.Errorf("with one replica alone it takes %g s, and grows %d times", fixed.P99JCT, fixed.Grown)
+	}
+}
+
 // A recorded day comes to what it came to, and so does its trace when it is run again under what decided it.
 func TestRecordingRunsAgain(t *testing.T) {
 	for _, o := range []Order{FirstCome, Backfill, Fair} {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -189,5 +190,40 @@ func TestRulesDefragment(t *testing.T) {
 		if _, err := engine.Replay(&log); err != nil {
 			t.Errorf("%s: its log does not replay: %v", c.line, err)
 		}
+	}
+}
+
+// A policy lets preemptible jobs start before the first in line that are like what was over in time: they wait for nothing, it starts when it would, and what was
+// told wrongly gives way to it.
+func TestRulesBackfillByPredictions(t *testing.T) {
+	for _, c := range []struct {
+		backfill, run string
+		wait          float64 // minutes, of all jobs together
+		preemptions   int
+	}{
+		{"limits", "5m", 29 + 38, 0},
+		{"predicted", "5m", 29, 0},
+		{"predicted", "40m", 29, 1},
+	} {
+		trace := few(t, "nodes 1 devices=1", "job a at=0 run=5m gpu=0.5 user=ann", "job b at=0 run=5m gpu=0.5 user=ann", "job c at=5m run=5m gpu=0.5 user=ann", "job d at=5m run=5m gpu=0.5 user=ann",
+			"job long at=20m run=30m limit=30m gpu=0.5 preemptible=no", "job first at=21m run=10m preemptible=no", "job short at=22m gpu=0.5 user=ann run="+c.run)
+		r := rules(t, "2026-01-05 20:00:00", "backfill "+c.backfill)
+		out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.MeanWait * 7 / 60; math.Abs(got-c.wait) > 1e-9 || out.Preemptions != c.preemptions {
+			t.Errorf("backfill %s, for %s: jobs wait %v min and %d are evicted, want %v and %d", c.backfill, c.run, got, out.Preemptions, c.wait, c.preemptions)
+		}
+	}
+}
+
+// What jobs were served counts under a policy's order as under that of the simulator: their turns get longer.
+func TestRulesCountService(t *testing.T) {
+	trace := few(t, "nodes 1 devices=1", "job a at=0 run=10h", "job b at=0 run=10h", "job c at=0 run=10h")
+	want := runJobs(t, trace, Served).Preemptions
+	out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 20:00:00", "queue default order=priority+served:1m")})
+	if err != nil || out.Preemptions != want || want < 10 || want > 40 {
+		t.Errorf("%d preemptions under the policy and %d under the order (%v)", out.Preemptions, want, err)
 	}
 }

@@ -82,3 +82,13 @@ func TestInterleavedCountsWholeDevices(t *testing.T) {
 		t.Errorf("the worst fairness is %g, want %g", r.FairnessWorst, want)
 	}
 }
+
+// Under held a job that is sure of a tenth of its device has had its minute after a minute, under served after ten.
+func TestHeldByHand(t *testing.T) {
+	trace := few(t, "nodes 1 devices=1", "job long at=0 run=100s gpu=0.1", "job short at=70s run=30s")
+	for order, want := range map[Order]float64{Served: (100 + 60) / 2.0, Held: (130 + 30) / 2.0} {
+		if r := runJobs(t, trace, order); r.MeanJCT != want {
+			t.Errorf("under %s the mean JCT is %g s, want %g", order, r.MeanJCT, want)
+		}
+	}
+}

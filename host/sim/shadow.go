@@ -32,7 +32,7 @@ type shadowing struct {
 	// Jobs by the name that the record's engine has for them, and by that of the second one.
 	byLive, byMine map[string]*shadowJob
 	answers        map[engine.ActionID]openAction // by the record's open proposal: which of the second engine is the same
-	starts         map[engine.ActionID]*shadowJob // by the record's open Place
+	starts         map[engine.ActionID]openStart  // by the record's open Place
 	due            dues
 	seq            int
 	wrong          error // of something done by itself
@@ -55,10 +55,15 @@ type shadowJob struct {
 	run      int // of the second engine, counted: what is due of an earlier one is dropped
 	tries    int // under a name of the second engine's own
 	placing  engine.ActionID
-	tasks    []shadowTask // none: it waits
+	tasks    []shadowTask // by number; none: it waits
+	done     engine.Time  // in its present run, by replicas that are over
+	pace     int          // how often their number changed, while it goes on by itself
 	evicted  bool         // its run is ended by the second engine
 	ending   bool         // and so is what is left of it
 	over     bool         // with the second engine
+	// What the second engine is told of when it comes again: what it was served and when it was evicted for others, since it came and before.
+	had       engine.Time
+	disrupted []engine.Time
 
 	liveEvicted bool // its run is ended by the record's engine, not for its user
 }
@@ -66,7 +71,8 @@ type shadowJob struct {
 // shadowTask is a task in its present run.
 type shadowTask struct {
 	placing engine.Placing
-	live    bool // placed, and not ended
+	action  engine.ActionID // that started it; 0: it ran before
+	live    bool            // placed, and not ended
 	started bool
 	since   engine.Time
 }
@@ -77,6 +83,8 @@ type fate struct {
 	where     []engine.Placing
 	action    engine.ActionID // that started it first
 	evictions int
+	// Replicas above those that it is sure of.
+	grown, shrunk int
 }
 
 // start notes where a job starts, if that is its first start.
@@ -89,7 +97,7 @@ func (f *fate) start(a engine.Place, at engine.Time) {
 // refused takes a start back.
 func (f *fate) refused(id engine.ActionID) {
 	if f.placed >= 0 && f.action == id {
-		*f = fate{placed: -1, evictions: f.evictions}
+		f.placed, f.where, f.action = -1, nil, 0
 	}
 }
 
@@ -121,12 +129,9 @@ func newShadowing(r *Record, candidate *policy.Policy) (*shadowing, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := noElastic(r.steps, state); err != nil {
-		return nil, err
-	}
 	s := &shadowing{
 		steps: r.steps, past: pastOf(r.steps, state), byLive: map[string]*shadowJob{}, byMine: map[string]*shadowJob{},
-		answers: map[engine.ActionID]openAction{}, starts: map[engine.ActionID]*shadowJob{},
+		answers: map[engine.ActionID]openAction{}, starts: map[engine.ActionID]openStart{},
 	}
 	if s.live, err = engine.Restore(r.snapshot); err != nil {
 		return nil, err
@@ -142,34 +147,6 @@ func newShadowing(r *Record, candidate *policy.Policy) (*shadowing, error) {
 	s.meter.begin(s)
 	s.turn()
 	return s, nil
-}
-
-// noElastic refuses a record in which workloads have replicas that come and go: how long each ran says nothing of another policy.
-func noElastic(steps []recordedStep, state *logSnapshot) error {
-	refuse := func(w *engine.Workload) error {
-		if w.Max <= w.Tasks {
-			return nil
-		}
-		return fmt.Errorf("the record has workload %s of %d..%d replicas, and a candidate cannot be run beside such: choose a record without, or replay it with `aliquot sim replay`", w.ID, w.Tasks, w.Max)
-	}
-	for i := range state.Workloads {
-		if err := refuse(&state.Workloads[i].Workload); err != nil {
-			return err
-		}
-	}
-	for i := range steps {
-		var err error
-		switch e := steps[i].event.(type) {
-		case engine.Submit:
-			err = refuse(&e.Workload)
-		case engine.Adopt:
-			err = refuse(&e.Workload)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // forward takes the next step of the record, what is due before it and what follows from it.
@@ -188,6 +165,9 @@ func (s *shadowing) forward() error {
 func (s *shadowing) adoptState(state *logSnapshot) {
 	for i := range state.Workloads {
 		w := &state.Workloads[i]
+		if w.Of != "" {
+			continue
+		}
 		j := s.come(w.Workload, w.Came)
 		j.stopped, j.together, j.ran = w.Cancelled, len(w.Tasks) > 0, len(w.Tasks) > 0
 		j.tasks = make([]shadowTask, len(w.Tasks))
@@ -196,7 +176,15 @@ func (s *shadowing) adoptState(state *logSnapshot) {
 			j.evicted = j.evicted || t.Evicting && !w.Cancelled
 		}
 		j.liveEvicted = j.evicted
-		for _, p := range s.mine.Grants(w.Workload.ID) {
+	}
+	for i := range state.Workloads {
+		if w := &state.Workloads[i]; w.Of != "" {
+			t := w.Tasks[0]
+			s.byMine[w.Of].setTask(w.First, shadowTask{live: t.Node != "", started: t.Started, since: t.Since})
+		}
+	}
+	for _, j := range s.found {
+		for _, p := range s.mine.Grants(j.mineID) {
 			j.tasks[p.Task].placing = p
 		}
 	}

@@ -70,7 +70,11 @@ func shadowText(c ShadowJob) string {
 		}
 		return fmt.Sprintf("%ds on %s, %d evictions", f.Start.Unix(), strings.Join(f.Devices, " "), f.Evictions)
 	}
-	return fmt.Sprintf("%s %s: %s; %s", c.Workload, c.Change, of(c.Live), of(c.Candidate))
+	text := fmt.Sprintf("%s %s: %s; %s", c.Workload, c.Change, of(c.Live), of(c.Candidate))
+	if replicas := func(f ShadowFate) int { return f.Grown + f.Shrunk }; replicas(c.Live)+replicas(c.Candidate) > 0 {
+		text += fmt.Sprintf("; %d grown and %d shrunk, %d and %d", c.Live.Grown, c.Live.Shrunk, c.Candidate.Grown, c.Candidate.Shrunk)
+	}
+	return text
 }
 
 var allDay = []string{

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
@@ -13,7 +14,14 @@ import (
 type openAction struct {
 	id     engine.ActionID
 	job    *shadowJob
+	task   int // as taskIn has it
 	evicts bool
+}
+
+// openStart is a start of the record that is not answered.
+type openStart struct {
+	job     *shadowJob
+	further bool // of a replica above those that the job is sure of
 }
 
 // step tells the second engine what happened, and carries out what it decides; live is what the record's engine decided in the same step.
@@ -28,7 +36,11 @@ func (s *shadowing) step(event engine.Event, live []engine.Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case engine.Place:
-			s.place(a, s.match(a, live))
+			if j := s.byMine[a.Workload]; j.further(taskIn(a)) {
+				s.grow(j, a, s.match(a, live))
+			} else {
+				s.place(a, s.match(a, live))
+			}
 		case engine.Evict:
 			s.evict(a, s.match(a, live))
 		case engine.Resize:
@@ -48,7 +60,7 @@ func (s *shadowing) advance(to engine.Time) {
 	s.now = to
 }
 
-// workloadIn is the workload that an action is about, and taskIn the task; -1: all of it.
+// workloadIn is the workload that an action is about, and taskIn the task, of a start the first; -1: there is none.
 func workloadIn(action engine.Action) string {
 	switch a := action.(type) {
 	case engine.Place:
@@ -63,6 +75,10 @@ func workloadIn(action engine.Action) string {
 
 func taskIn(action engine.Action) int {
 	switch a := action.(type) {
+	case engine.Place:
+		for _, p := range a.Tasks {
+			return p.Task
+		}
 	case engine.Evict:
 		return a.Task
 	case engine.Resize:
@@ -91,7 +107,7 @@ func sameKind(a, b engine.Action) bool {
 // record answers it; 0: none. What is about a run is the same only if that run is.
 func (s *shadowing) match(mine engine.Action, live []engine.Action) engine.ActionID {
 	j := s.byMine[workloadIn(mine)]
-	if _, begins := mine.(engine.Place); !begins && !j.together {
+	if _, starts := mine.(engine.Place); !j.together && (!starts || j.further(taskIn(mine))) {
 		return 0
 	}
 	for _, a := range live {
@@ -106,9 +122,16 @@ func (s *shadowing) match(mine engine.Action, live []engine.Action) engine.Actio
 // same notes that the record answers a proposal of the second engine.
 func (s *shadowing) same(j *shadowJob, mine engine.Action, live engine.ActionID) {
 	_, evicts := mine.(engine.Evict)
-	s.answers[live] = openAction{mine.Action(), j, evicts}
-	if _, starts := mine.(engine.Place); starts {
-		j.placing = mine.Action()
+	s.answers[live] = openAction{mine.Action(), j, taskIn(mine), evicts}
+	if a, starts := mine.(engine.Place); starts {
+		if !j.further(taskIn(a)) {
+			j.placing = a.ID
+		}
+		for _, p := range a.Tasks {
+			if p.Task < len(j.tasks) {
+				j.tasks[p.Task].action = a.ID
+			}
+		}
 	}
 }
 
@@ -117,9 +140,9 @@ func (s *shadowing) place(a engine.Place, live engine.ActionID) {
 	j := s.byMine[a.Workload]
 	j.run++
 	j.placing, j.together, j.evicted, j.ending = a.ID, live != 0, false, false
-	j.tasks = make([]shadowTask, len(a.Tasks))
+	j.tasks, j.done = make([]shadowTask, len(a.Tasks)), 0
 	for _, p := range a.Tasks {
-		j.tasks[p.Task] = shadowTask{placing: p, live: true, since: s.now}
+		j.tasks[p.Task] = shadowTask{placing: p, action: a.ID, live: true, since: s.now}
 	}
 	j.mine.start(a, s.now)
 	if !j.together {
@@ -138,33 +161,49 @@ func (s *shadowing) ofRun(j *shadowJob, at engine.Time, do func()) {
 	})
 }
 
+// ofTask has something done later if the job is still in the same run then and this task of it, not another of its number, has not ended.
+func (s *shadowing) ofTask(j *shadowJob, task int, at engine.Time, do func()) {
+	action := j.tasks[task].action
+	s.ofRun(j, at, func() {
+		if t := j.tasks[task]; t.live && t.action == action {
+			do()
+		}
+	})
+}
+
+// endsTask ends a task at a time, if it has not ended by then.
+func (s *shadowing) endsTask(j *shadowJob, task int, at engine.Time) {
+	s.ofTask(j, task, at, func() {
+		s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: task, Used: s.past.usedBy(j, task)}, nil)
+	})
+}
+
 // runs has the tasks of a job start that have not, and each end once it has run for as long as it did in the record.
 func (s *shadowing) runs(j *shadowJob) {
 	for i := range j.tasks {
-		t := &j.tasks[i]
-		long := s.past.length(j, i)
-		end := func(since engine.Time) {
-			if long == engine.Never {
-				return
+		s.runsTask(j, i)
+	}
+	s.expect(j)
+}
+
+// runsTask does so with one task.
+func (s *shadowing) runsTask(j *shadowJob, task int) {
+	end := func() {
+		if long := s.past.length(j, task); long != engine.Never {
+			s.endsTask(j, task, j.tasks[task].since+long)
+		}
+	}
+	switch t := j.tasks[task]; {
+	case !t.live:
+	case t.started:
+		end()
+	default:
+		s.ofTask(j, task, s.now, func() {
+			if !j.tasks[task].started {
+				s.step(engine.Started{At: s.at(), ID: j.mineID, Task: task}, nil)
+				end()
 			}
-			s.ofRun(j, since+long, func() {
-				if t.live {
-					s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i, Used: s.past.usedBy(j, i)}, nil)
-				}
-			})
-		}
-		switch {
-		case !t.live:
-		case t.started:
-			end(t.since)
-		default:
-			s.ofRun(j, s.now, func() {
-				if t.live && !t.started {
-					s.step(engine.Started{At: s.at(), ID: j.mineID, Task: i}, nil)
-					end(s.now)
-				}
-			})
-		}
+		})
 	}
 }
 
@@ -178,7 +217,10 @@ func (s *shadowing) part(j *shadowJob) {
 		}
 		delete(s.answers, live)
 		s.ofRun(j, s.now, func() { s.step(engine.Done{At: s.at(), ID: open.id}, nil) })
-		if open.evicts { // it was to end with the record's
+		switch { // it was to end with the record's
+		case open.evicts && j.further(open.task):
+			s.endsTask(j, open.task, s.now)
+		case open.evicts:
 			s.ends(j)
 		}
 	}
@@ -188,9 +230,16 @@ func (s *shadowing) part(j *shadowJob) {
 // evict ends a task. What the record's engine does not end in the same step ends at once, and its job waits again.
 func (s *shadowing) evict(a engine.Evict, live engine.ActionID) {
 	j := s.byMine[a.Workload]
-	if a.Code != engine.EvictCancelled && !j.evicted {
+	switch {
+	case a.Code == engine.EvictCancelled:
+	case j.further(a.Task):
+		j.mine.shrunk++
+	case !j.evicted:
 		j.evicted = true
 		j.mine.evictions++
+		if engine.ForOthers(a.Code) {
+			j.disrupted = append(j.disrupted, s.now)
+		}
 	}
 	if live != 0 {
 		return
@@ -198,22 +247,14 @@ func (s *shadowing) evict(a engine.Evict, live engine.ActionID) {
 	if j.together {
 		s.part(j)
 	}
-	s.ofRun(j, s.now, func() { s.step(engine.Done{At: s.at(), ID: a.ID}, nil) })
-	s.ofRun(j, s.now, func() {
-		if j.tasks[a.Task].live {
-			s.step(engine.Ended{At: s.at(), ID: a.Workload, Task: a.Task, Used: s.past.usedBy(j, a.Task)}, nil)
-		}
-	})
+	s.ofTask(j, a.Task, s.now, func() { s.step(engine.Done{At: s.at(), ID: a.ID}, nil) })
+	s.endsTask(j, a.Task, s.now)
 }
 
 // ends ends every task of a job at once.
 func (s *shadowing) ends(j *shadowJob) {
 	for i := range j.tasks {
-		s.ofRun(j, s.now, func() {
-			if j.tasks[i].live {
-				s.step(engine.Ended{At: s.at(), ID: j.mineID, Task: i, Used: s.past.usedBy(j, i)}, nil)
-			}
-		})
+		s.endsTask(j, i, s.now)
 	}
 }
 
@@ -226,8 +267,10 @@ func (j *shadowJob) ended() bool {
 func (s *shadowing) told(event engine.Event) {
 	switch e := event.(type) {
 	case engine.Started:
-		t := &s.byMine[e.ID].tasks[e.Task]
+		j := s.byMine[e.ID]
+		t := &j.tasks[e.Task]
 		t.started, t.since = true, s.now
+		s.expect(j)
 	case engine.Ended:
 		s.toldEnd(s.byMine[e.ID], e.Task)
 	case engine.Change:
@@ -244,7 +287,15 @@ func (s *shadowing) told(event engine.Event) {
 // toldRefused has what could not start wait again, and what could not be ended run on.
 func (s *shadowing) toldRefused(id engine.ActionID) {
 	for _, j := range s.byMine {
-		if j.placing != id || len(j.tasks) == 0 {
+		if len(j.tasks) == 0 {
+			continue
+		}
+		if j.placing != id {
+			if i := slices.IndexFunc(j.tasks, func(t shadowTask) bool { return t.action == id && t.live }); i >= 0 {
+				j.mine.grown--
+				s.toldEnd(j, i)
+				return
+			}
 			continue
 		}
 		j.mine.refused(id)
@@ -254,9 +305,25 @@ func (s *shadowing) toldRefused(id engine.ActionID) {
 	}
 }
 
+// disruptedAgo is when it was evicted for others, as the engine is told, the last times.
+func (j *shadowJob) disruptedAgo(now engine.Time) (ago []engine.Time) {
+	for _, at := range j.disrupted[max(0, len(j.disrupted)-api.MaxDisruptions):] {
+		ago = append(ago, now-at)
+	}
+	return ago
+}
+
 // toldEnd notes that a task is over. What was evicted, and not together with the record's, waits again under another name once nothing is left of it.
 func (s *shadowing) toldEnd(j *shadowJob, task int) {
-	j.tasks[task].live = false
+	t := &j.tasks[task]
+	if t.started {
+		j.done += s.now - t.since
+		if task == 0 {
+			j.had += s.mine.ServedIn(&j.work, s.now-t.since)
+		}
+	}
+	t.live = false
+	s.expect(j)
 	switch {
 	case !j.ended():
 		if j.evicted && !j.together && !j.ending {
@@ -276,7 +343,7 @@ func (s *shadowing) toldEnd(j *shadowJob, task int) {
 			s.again(j, j.work.ID+"+"+strconv.Itoa(j.tries))
 			w := j.work
 			w.ID = j.mineID
-			s.step(engine.Submit{At: s.at(), Workload: w, Was: was}, nil)
+			s.step(engine.Submit{At: s.at(), Workload: w, Was: was, Served: j.had, Disrupted: j.disruptedAgo(s.now)}, nil)
 		})
 	}
 }

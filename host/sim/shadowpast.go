@@ -10,8 +10,9 @@ import (
 type past struct {
 	ran  map[string]map[int]engine.Time // by workload and task: from its start to its end, where it ended by itself
 	used map[string]map[int]*engine.Used
-	heir map[string]string // of each workload that came again: as what
-	was  map[string]string // and the other way round
+	work map[string]engine.Time // of elastic workloads: all replicas together, where they ended by themselves
+	heir map[string]string      // of each workload that came again: as what
+	was  map[string]string      // and the other way round
 }
 
 // comesAgain is how long after its end what was evicted is in line again, at the latest.
@@ -21,6 +22,8 @@ const comesAgain engine.Time = 1_000_000
 type liveRun struct {
 	work    engine.Workload
 	started map[int]engine.Time
+	done    engine.Time // by tasks that are over
+	limited bool        // its time limit ended it, so what it did is not all that it would have
 	evicted bool        // by the engine, not for its user
 	stopped bool        // by its user
 	ended   engine.Time // of the last of its tasks that did
@@ -30,10 +33,13 @@ type liveRun struct {
 // pastOf goes through a record. An evicted workload that is over, and one that is said to be it or, where nothing is said, comes within comesAgain and
 // differs in nothing but its name and priority, are taken for one and the same.
 func pastOf(steps []recordedStep, state *logSnapshot) *past {
-	p := &past{ran: map[string]map[int]engine.Time{}, used: map[string]map[int]*engine.Used{}, heir: map[string]string{}, was: map[string]string{}}
+	p := &past{ran: map[string]map[int]engine.Time{}, used: map[string]map[int]*engine.Used{}, work: map[string]engine.Time{}, heir: map[string]string{}, was: map[string]string{}}
 	known := map[string]*liveRun{}
 	for i := range state.Workloads {
 		w := &state.Workloads[i]
+		if w.Of != "" {
+			continue
+		}
 		r := &liveRun{work: w.Workload, started: map[int]engine.Time{}, stopped: w.Cancelled}
 		for k, t := range w.Tasks {
 			if t.Started {
@@ -42,6 +48,11 @@ func pastOf(steps []recordedStep, state *logSnapshot) *past {
 			r.evicted = r.evicted || t.Evicting && !w.Cancelled
 		}
 		known[w.Workload.ID] = r
+	}
+	for i := range state.Workloads {
+		if w := &state.Workloads[i]; w.Of != "" && w.Tasks[0].Started {
+			known[w.Of].started[w.First] = w.Tasks[0].Since
+		}
 	}
 	var evicted []string // and over, in the order of their ends
 	evicting := map[engine.ActionID]string{}
@@ -86,12 +97,14 @@ func pastOf(steps []recordedStep, state *logSnapshot) *past {
 		for _, a := range step.actions {
 			switch a := a.(type) {
 			case engine.Evict:
-				if a.Code != engine.EvictCancelled {
+				if a.Code != engine.EvictCancelled && a.Task < known[a.Workload].work.AllTasks() {
 					known[a.Workload].evicted = true
 					evicting[a.ID] = a.Workload
 				}
 			case engine.Place: // it may be one that was refused, and evicted meanwhile
-				known[a.Workload].evicted = false
+				if r := known[a.Workload]; taskIn(a) < r.work.AllTasks() {
+					r.evicted = false
+				}
 			}
 		}
 	}
@@ -108,6 +121,9 @@ func (p *past) ended(r *liveRun, e engine.Ended) bool {
 	}
 	since, ran := r.started[e.Task]
 	delete(r.started, e.Task)
+	if ran {
+		r.did(p, e.Task, e.At.At-since, !r.evicted && !r.stopped)
+	}
 	switch {
 	case r.evicted:
 		first := !r.listed
@@ -142,11 +158,15 @@ func sameWork(a, b engine.Workload) bool {
 	return sameJSON(a, b)
 }
 
-// length is how long a task of a workload runs by the last of its runs that ended by itself, or by its time limit; Never: that is not known.
+// length is how long a task of a workload runs by the last of its runs that ended by itself, or by its time limit; Never: that is not known. Of an
+// elastic one only the limit counts: how long it runs hangs on its replicas.
 func (p *past) length(j *shadowJob, task int) engine.Time {
 	long := engine.Never
 	if j.work.TimeLimit > 0 {
 		long = j.work.TimeLimit
+	}
+	if j.elastic() { // see expect
+		return long
 	}
 	for id := p.last(j); id != ""; id = p.was[id] {
 		if ran, ok := p.ran[id][task]; ok {
@@ -162,6 +182,9 @@ func (p *past) usedBy(j *shadowJob, task int) *engine.Used {
 		if used, ok := p.used[id][task]; ok {
 			return used
 		}
+	}
+	if j.further(task) {
+		return p.usedBy(j, 0)
 	}
 	return nil
 }

@@ -25,11 +25,13 @@ type ShadowResult struct {
 // ShadowFigures are of the workloads that waited when the record began or came in it.
 type ShadowFigures struct {
 	Started   int     `json:"started"`
-	Waiting   int     `json:"waiting"`   // at the end
-	MeanWait  float64 `json:"meanWait"`  // s until the first start, or until the end of the record
-	P95Wait   float64 `json:"p95Wait"`   // s
-	Evictions int     `json:"evictions"` // also of what ran before the record
-	Allocated float64 `json:"allocated"` // mean part of the devices under compute floors, in %
+	Waiting   int     `json:"waiting"`          // at the end
+	MeanWait  float64 `json:"meanWait"`         // s until the first start, or until the end of the record
+	P95Wait   float64 `json:"p95Wait"`          // s
+	Evictions int     `json:"evictions"`        // also of what ran before the record
+	Grown     int     `json:"grown,omitempty"`  // replicas that elastic workloads got above those that they are sure of
+	Shrunk    int     `json:"shrunk,omitempty"` // and gave back before they ended
+	Allocated float64 `json:"allocated"`        // mean part of the devices under compute floors, in %
 	waits     []float64
 }
 
@@ -48,6 +50,7 @@ const (
 	ShadowOnlyLive  = "not_started"
 	ShadowOnlyMine  = "started"
 	ShadowEvictions = "evictions" // it starts as it did, and is evicted more or less often
+	ShadowReplicas  = "replicas"  // it starts as it did, is evicted as often, and grows or shrinks more or less often
 )
 
 // ShadowJob is a workload that would have fared otherwise.
@@ -66,6 +69,8 @@ type ShadowFate struct {
 	Start     *time.Time `json:"start,omitempty"` // its first one in the record
 	Devices   []string   `json:"devices,omitempty"`
 	Evictions int        `json:"evictions"`
+	Grown     int        `json:"grown,omitempty"`
+	Shrunk    int        `json:"shrunk,omitempty"`
 }
 
 // clockAt is a time of the engine's, by the clock.
@@ -104,6 +109,8 @@ func (s *shadowing) result(name string, from engine.Time) {
 func (s *shadowing) count(j *shadowJob, f *fate, known bool, all ...*ShadowFigures) {
 	for _, to := range all {
 		to.Evictions += f.evictions
+		to.Grown += f.grown
+		to.Shrunk += f.shrunk
 		switch {
 		case j.ran:
 		case f.placed >= 0:
@@ -145,6 +152,8 @@ func (j *shadowJob) change() string {
 		return ShadowElsewhere
 	case a.evictions != b.evictions:
 		return ShadowEvictions
+	case a.grown != b.grown || a.shrunk != b.shrunk:
+		return ShadowReplicas
 	}
 	return ""
 }
@@ -161,7 +170,7 @@ func (f *fate) devices() []string {
 }
 
 func (f *fate) shown() ShadowFate {
-	out := ShadowFate{Devices: f.devices(), Evictions: f.evictions}
+	out := ShadowFate{Devices: f.devices(), Evictions: f.evictions, Grown: f.grown, Shrunk: f.shrunk}
 	if f.placed >= 0 {
 		at := clockAt(f.placed)
 		out.Start = &at
@@ -217,7 +226,7 @@ func (m *heldMeter) name(e *engine.Engine) {
 
 func (m *heldMeter) look(e *engine.Engine) {
 	for i, name := range m.queues {
-		m.held[i] = int64(e.Held(name))
+		m.held[i] = int64(e.HeldAll(name))
 	}
 }
 

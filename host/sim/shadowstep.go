@@ -31,10 +31,17 @@ func (s *shadowing) heardEvent(event engine.Event) {
 	case engine.Done:
 		delete(s.starts, e.ID)
 	case engine.Refused:
-		if j := s.starts[e.ID]; j != nil {
-			j.live.refused(e.ID)
-			delete(s.starts, e.ID)
-		} else if open, ok := s.answers[e.ID]; ok && open.evicts {
+		open, ok := s.answers[e.ID]
+		start, starts := s.starts[e.ID]
+		delete(s.starts, e.ID)
+		switch {
+		case starts && start.further:
+			start.job.live.grown--
+		case starts:
+			start.job.live.refused(e.ID)
+		case ok && open.evicts && open.job.further(open.task):
+			open.job.live.shrunk--
+		case ok && open.evicts:
 			open.job.liveEvicted = false
 		}
 	}
@@ -45,12 +52,23 @@ func (s *shadowing) heardAction(action engine.Action) {
 	switch a := action.(type) {
 	case engine.Place:
 		j := s.byLive[a.Workload]
+		further := j.further(taskIn(a))
+		s.starts[a.ID] = openStart{j, further}
+		if further {
+			j.live.grown++
+			s.heardGrowth(j, a.ID)
+			return
+		}
 		j.live.start(a, s.now)
 		j.liveEvicted = false
-		s.starts[a.ID] = j
 	case engine.Evict:
 		j := s.byLive[a.Workload]
 		if a.Code == engine.EvictCancelled {
+			return
+		}
+		if j.further(a.Task) {
+			j.live.shrunk++
+			s.heardGrowth(j, a.ID)
 			return
 		}
 		if !j.liveEvicted {
@@ -126,7 +144,11 @@ func (s *shadowing) come(w engine.Workload, at engine.Time) *shadowJob {
 func (s *shadowing) submitted(e engine.Submit) engine.Event {
 	j := s.byLive[s.past.was[e.Workload.ID]]
 	if j == nil {
-		s.come(e.Workload, e.At.At-e.Waited)
+		j = s.come(e.Workload, e.At.At-e.Waited)
+		j.had = e.Served
+		for _, ago := range e.Disrupted {
+			j.disrupted = append(j.disrupted, e.At.At-ago)
+		}
 		return e
 	}
 	delete(s.byLive, j.liveID)
@@ -156,9 +178,9 @@ func (s *shadowing) adopted(e engine.Adopt) {
 		j = s.come(e.Workload, e.At.At-e.Ran)
 	}
 	j.ran, j.together = true, true
-	j.tasks = make([]shadowTask, e.Workload.AllTasks())
+	j.tasks, j.done = make([]shadowTask, e.Workload.AllTasks()), 0
 	for _, p := range e.Tasks {
-		j.tasks[p.Task] = shadowTask{placing: p, live: true, started: true, since: e.At.At - e.Ran}
+		j.setTask(p.Task, shadowTask{placing: p, live: true, started: true, since: e.At.At - e.Ran})
 	}
 }
 
@@ -208,13 +230,18 @@ func (s *shadowing) refused(e engine.Refused) engine.Event {
 	if !ok {
 		return nil
 	}
-	on := func(t shadowTask) bool { return t.placing.Node == e.Node }
-	if j := open.job; j.placing == open.id && e.Node != "" && !slices.ContainsFunc(j.tasks, on) {
+	j := open.job
+	on := func(t shadowTask) bool { return t.action == open.id && t.placing.Node == e.Node }
+	starts := func(t shadowTask) bool { return t.action == open.id }
+	if e.Node != "" && slices.ContainsFunc(j.tasks, starts) && !slices.ContainsFunc(j.tasks, on) {
 		s.part(j)
 		return nil
 	}
-	if open.evicts {
-		open.job.evicted = false
+	switch {
+	case open.evicts && j.further(open.task):
+		j.mine.shrunk--
+	case open.evicts:
+		j.evicted = false
 	}
 	delete(s.answers, e.ID)
 	e.ID = open.id

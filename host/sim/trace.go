@@ -28,6 +28,8 @@ type Job struct {
 	// PriorityUntil is when its priority is over, in µs of the trace, and PriorityAfter counts instead; 0: it always holds.
 	PriorityUntil engine.Time
 	PriorityAfter int32
+	// Checkpoint is how often it saves what it did, in µs of going on; NeverSaves: it begins anew after an eviction; 0: an eviction takes nothing of what it did.
+	Checkpoint engine.Time
 	// What it does to devices, where that counts (Sharing).
 	Busy        api.Milli // what it keeps busy of each device alone; 0: as its program, all of it where that is not known either
 	Program     string    // as an interference lists it; empty: none of those

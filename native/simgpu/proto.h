@@ -104,7 +104,7 @@ _Static_assert(sizeof(struct sim_stream) == 32, "stream");
 
 enum sim_call {
 	SIM_HELLO = 1,    /* arg[0] version; answers value[0] devices, and the kick eventfd */
-	SIM_DEVICE = 2,   /* device; answers info */
+	SIM_DEVICE = 2,   /* device; answers info, value[0] it is gone, value[1] which linked devices it is of, value[2] its memory node; both from 1, 0: none */
 	SIM_CONTEXT = 3,  /* device; answers value[0] channel id, and the channel's memfd */
 	SIM_DESTROY = 4,  /* arg[0] channel id; its memory goes too */
 	SIM_ALLOC = 5,    /* arg[0] channel id (0: the device only), arg[1] bytes, a multiple of SIM_GRANULE; answers value[0] allocation id */

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,7 @@ var architectures = map[nvml.DeviceArchitecture]string{
 	nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
 }
 
-// about asks the driver, and the machine, of a whole GPU. A simulated one is on no bus of this machine.
+// about asks the driver, and the machine, of a whole GPU. A simulated one is on no bus of this machine, and its driver says which memory node it is at.
 func (b *nvmlBackend) about(handle nvml.Device) About {
 	var about About
 	if b.has("nvmlSystemGetDriverVersion") {
@@ -48,6 +49,11 @@ func (b *nvmlBackend) about(handle nvml.Device) About {
 		}
 	}
 	if b.sysfs == "" {
+		if b.has("nvmlDeviceGetMemoryAffinity") {
+			if nodes, ret := handle.GetMemoryAffinity(maxMemoryNodes, nvml.AFFINITY_SCOPE_NODE); ret == nvml.SUCCESS {
+				about.NUMANode = onlyNode(nodes)
+			}
+		}
 		return about
 	}
 	if b.has("nvmlDeviceGetPciInfo") {
@@ -75,6 +81,24 @@ func (b *nvmlBackend) numaNode(pci string) *int {
 		return nil
 	}
 	return &node
+}
+
+// maxMemoryNodes is how many memory nodes a driver may tell of.
+const maxMemoryNodes = 64
+
+// onlyNode is the one memory node of a set; nil: it has none, or several.
+func onlyNode(set []uint) *int {
+	var found *int
+	for i, word := range set {
+		for ; word != 0; word &= word - 1 {
+			if found != nil {
+				return nil
+			}
+			node := i*bits.UintSize + bits.TrailingZeros(word)
+			found = &node
+		}
+	}
+	return found
 }
 
 // linkDomain names the clique of a fabric that a GPU has joined; a GPU that is of none, or has not joined it yet, has no name of one.

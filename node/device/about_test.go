@@ -80,6 +80,36 @@ func TestAboutSimulated(t *testing.T) {
 	}
 }
 
+// TestJoinedSimulated: simulated devices are linked with each other, and at memory nodes, as their list says.
+func TestJoinedSimulated(t *testing.T) {
+	options, _ := simulated(t, "h200x3,a10x2,linked=2,numa=3")
+	devices := openSimulated(t, options).Devices()
+	of := func(i int) string { return devices[i].UUID }
+	for i, want := range []struct {
+		links string
+		numa  int
+	}{{of(0), 0}, {of(0), 0}, {of(2), 0}, {of(2), 1}, {"", 1}} {
+		if got := devices[i].About; got.Links != want.links || got.NUMANode == nil || *got.NUMANode != want.numa {
+			t.Errorf("device %d is linked with %q, at memory node %v; want %+v", i, got.Links, got.NUMANode, want)
+		}
+	}
+}
+
+// A device is at a memory node if it is at one alone.
+func TestOnlyNode(t *testing.T) {
+	for want, sets := range map[int][][]uint{-1: {nil, {0, 0}, {3}, {1, 1}}, 0: {{1}}, 5: {{32, 0}}, 64: {{0, 1}}} {
+		for _, set := range sets {
+			got := -1
+			if node := onlyNode(set); node != nil {
+				got = *node
+			}
+			if got != want {
+				t.Errorf("of %v the node is %d, want %d", set, got, want)
+			}
+		}
+	}
+}
+
 // GPUs that are linked with each other, also over others, are of the group of the first; one that is linked with none is of none.
 func TestLinked(t *testing.T) {
 	for name, one := range map[string]struct {

@@ -43,6 +43,7 @@ func mockDevice(uuid string, memory uint64, parts ...nvml.Device) *mock.Device {
 		GetP2PStatusFunc: func(nvml.Device, nvml.GpuP2PCapsIndex) (nvml.GpuP2PStatus, nvml.Return) {
 			return nvml.P2P_STATUS_NOT_SUPPORTED, nvml.SUCCESS
 		},
+		GetMemoryAffinityFunc:   func(int, nvml.AffinityScope) ([]uint, nvml.Return) { return []uint{1}, nvml.ERROR_NOT_SUPPORTED },
 		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 42}, nvml.SUCCESS },
 	}
 }

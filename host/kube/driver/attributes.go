@@ -16,7 +16,7 @@ import (
 func attributes(d node.Device, machine ...deviceattribute.MachineModifier) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"uuid": {StringValue: &d.UUID}, "simulated": {BoolValue: &d.Simulated}}
 	for name, text := range map[resourceapi.QualifiedName]string{
-		"model": d.Model, "architecture": d.About.Architecture, "linkDomain": d.About.LinkDomain,
+		"model": d.Model, "architecture": d.About.Architecture, "linkDomain": d.About.LinkDomain, "links": d.About.Links,
 	} {
 		if text != "" && len(text) <= resourceapi.DeviceAttributeMaxValueLength {
 			all[name] = resourceapi.DeviceAttribute{StringValue: &text}

@@ -35,6 +35,7 @@ func TestAttributes(t *testing.T) {
 	}{
 		"everything": {all, always + " architecture=Hopper driverVersion=v535.104.5 computeCapability=v9.0.0 numaNode=1 linkDomain=ab-cd.7" +
 			" resource.kubernetes.io/pciBusID=0000:c4:00.0 resource.kubernetes.io/pcieRoot=pci0000:c0"},
+		"linked":             {device.About{Links: "GPU-aa"}, always + " links=GPU-aa"},
 		"nothing":            {device.About{}, always},
 		"a bus not here":     {device.About{PCI: "0000:c5:00.0"}, always + " resource.kubernetes.io/pciBusID=0000:c5:00.0"},
 		"simulated":          {device.About{DriverVersion: "560.0-simgpu"}, always + " driverVersion=v560.0.0-simgpu"},

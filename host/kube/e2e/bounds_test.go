@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,22 +19,18 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
-	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/kube/plugin"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
-	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
-	"github.com/aliquot-dev/aliquot/node"
 )
 
 // What a queue lets its pods do holds when they are made, and what it uses stands in its status, each by its component's own account and as the API server
-// takes it; `kubectl aliquot queue show` prints it. That takes no node but in name: pods need only be bound.
+// takes it; `kubectl aliquot queue show` prints it.
 func TestQueueBounds(t *testing.T) {
-	w := beginCluster(t, "", testcluster.Config{Control: true})
-	w.install(map[string]any{
-		"agent": map[string]any{"enabled": false}, "scheduler": map[string]any{"enabled": true, "replicas": 0},
-		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
+	w := beginWith(t, "h200x1", map[string]any{
+		"scheduler": map[string]any{"enabled": true, "replicas": 0},
+		"webhook":   map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
 	})
-	w.nominal()
+	w.halves()
 	objects, err := dynamic.NewForConfig(w.REST())
 	w.no(err)
 	queues := objects.Resource(v1alpha1.Queues)
@@ -84,6 +79,7 @@ func TestQueueBounds(t *testing.T) {
 		return u != nil && u.Hours == nil, fmt.Sprintf("%+v", u)
 	})
 	w.permitted("webhook", "controller", "scheduler")
+	w.remove("runs")
 }
 
 // permitted checks that nothing was forbidden to these.
@@ -96,23 +92,10 @@ func (w *world) permitted(names ...string) {
 	}
 }
 
-// nominal makes a node with a device that are there in name alone, and what pods need to be made.
-func (w *world) nominal() {
+// halves makes a claim for half of a device, and a priority that is higher than others.
+func (w *world) halves() {
 	w.Helper()
-	name, no := testcluster.NodeName, false
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")}
-	_, err := w.client.CoreV1().Nodes().Create(w.ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room},
-	}, metav1.CreateOptions{})
-	w.no(err)
-	_, err = w.client.ResourceV1().ResourceSlices().Create(w.ctx, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: resourceapi.ResourceSliceSpec{
-		Driver: driver.Name, NodeName: &name, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
-		Devices: []resourceapi.Device{driver.Published(node.Device{UUID: "GPU-0", Model: "H200", Memory: 140 << 30, Health: api.Healthy})},
-	}}, metav1.CreateOptions{})
-	w.no(err)
-	_, err = w.client.CoreV1().ServiceAccounts("default").Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}, AutomountServiceAccountToken: &no}, metav1.CreateOptions{})
-	w.no(err)
-	_, err = w.client.SchedulingV1().PriorityClasses().Create(w.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 100}, metav1.CreateOptions{})
+	_, err := w.client.SchedulingV1().PriorityClasses().Create(w.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 100}, metav1.CreateOptions{})
 	w.no(err)
 	ask, err := annotation.Parse(map[string]string{annotation.GPU: "0.50", annotation.Memory: "4Gi"})
 	w.no(err)

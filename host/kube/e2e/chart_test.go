@@ -27,7 +27,7 @@ import (
 // Three pods share a device, one of them by annotations; while the agent's pod is replaced, and when its process is killed, they run on within
 // their shares, by the same arbiter, and the next one takes them back.
 func TestChart(t *testing.T) {
-	w := beginEmpty(t, "h200x1")
+	w := beginCluster(t, "h200x1")
 	metrics, scheduled := w.installAll()
 	w.agentReady("")
 	w.offers()
@@ -116,7 +116,7 @@ func (w *world) loadKube(name, program, dist string) {
 	w.Helper()
 	image, err := images.Kube(name, program, dist)
 	w.no(err)
-	w.no(w.Load(w.ctx, image))
+	w.load(image)
 }
 
 // everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.

@@ -5,12 +5,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,18 +62,16 @@ func begin(t *testing.T, devices string) *world {
 // beginWith is begin with more values of the chart, of which it installs nothing that runs unless they say so.
 func beginWith(t *testing.T, devices string, values map[string]any) *world {
 	t.Helper()
-	w := beginCluster(t, devices, testcluster.Config{Kinds: deploy.Stream(keptOf(rendered(t, devices)))})
-	w.loadExamples()
+	w := beginCluster(t, devices)
 	all := map[string]any{}
 	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
 		all[component] = map[string]any{"enabled": false}
 	}
 	all["agent"] = map[string]any{"enabled": false, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet()}
 	maps.Copy(all, values)
-	objects, err := w.chart().Render(all)
-	w.no(err)
-	w.no(w.Create(w.ctx, deploy.Stream(slices.DeleteFunc(objects, isKind))))
-	w.kubeconfig, err = w.KubeconfigOf(w.ctx, "aliquot", "aliquot-agent")
+	w.install(all)
+	var err error
+	w.kubeconfig, err = w.KubeconfigOf(w.ctx, ours, "aliquot-agent")
 	w.no(err)
 	w.startAgent()
 	return w
@@ -95,38 +91,37 @@ func rendered(t *testing.T, devices string) []deploy.Object {
 	return objects
 }
 
-// beginEmpty starts a cluster in which nothing of Aliquot is yet. Its nodes are to have these simulated devices.
+// beginEmpty is beginCluster where not even our kinds of object are there.
 func beginEmpty(t *testing.T, devices string) *world {
 	t.Helper()
-	w := beginCluster(t, devices, testcluster.Config{})
-	w.loadExamples()
+	w := beginCluster(t, devices)
+	w.no(common.strip(w.ctx, t))
 	return w
 }
 
-// beginCluster starts a cluster of a kind and builds what is to run beside it.
-func beginCluster(t *testing.T, devices string, config testcluster.Config) *world {
+// beginCluster has the shared cluster, in which nothing of Aliquot is yet but its kinds of object, and the image of the examples. Its node is to have
+// these simulated devices.
+func beginCluster(t *testing.T, devices string) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
-	config.Cache, config.State = cache, "/var/lib/aliquot-e2e"
-	config.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	cluster, err := testcluster.Start(ctx, config)
-	if err != nil {
-		t.Fatal(err)
+	cluster := give(ctx, t)
+	w := &world{
+		T: t, Cluster: cluster.Cluster, ctx: ctx, client: cluster.Client(), devices: devices,
+		run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
 	}
+	cluster.last = w
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", cluster.Log("agent"), cluster.Log("scheduler"))
+		if !t.Failed() {
+			return
 		}
-		if err := cluster.Stop(); err != nil {
+		t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", cluster.Log("agent"), cluster.Log("scheduler"))
+		if err := cluster.end(); err != nil {
 			t.Error(err)
 		}
 	})
-	w := &world{
-		T: t, Cluster: cluster, ctx: ctx, client: cluster.Client(), devices: devices,
-		run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
-	}
 	w.program = w.built("aliquot-kube")
+	w.loadExamples()
 	return w
 }
 
@@ -141,19 +136,19 @@ func (w *world) built(name string) string {
 	if current[name] {
 		return program
 	}
-	if said, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(w.ctx, "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
 		w.Fatalf("build %s: %v\n%s", name, err, said)
 	}
 	current[name] = true
 	return program
 }
 
-// install makes what users install, with these values of the chart.
+// install makes what users install, with these values of the chart. Our kinds of object may be there before.
 func (w *world) install(values map[string]any) {
 	w.Helper()
 	objects, err := w.chart().Render(values)
 	w.no(err)
-	w.no(w.Create(w.ctx, deploy.Stream(objects)))
+	w.no(w.Create(w.ctx, deploy.Stream(w.missing(objects))))
 }
 
 func (w *world) chart() deploy.Chart {
@@ -208,7 +203,7 @@ func (w *world) loadExamples() {
 	image, err := images.Examples(filepath.Join(root, "build", "examples"), filepath.Join(root, "native", "dist"))
 	w.no(err)
 	image.Files["/bin/pod"] = filepath.Join(cache, "pod")
-	w.no(w.Load(w.ctx, image))
+	w.load(image)
 }
 
 // eventually waits for something that nobody tells of. What is so instead stands in the error.

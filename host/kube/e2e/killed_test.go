@@ -27,8 +27,8 @@ import (
 // killEach is how often each is killed at each point.
 var killEach = flag.Int("killed.each", 1, "how often each part is killed at each step (TestKilled)")
 
-// Agent, scheduler, controller and webhook are killed at each of their named points, and kubelet, containerd and the API server at each step of a
-// pod's life, while another pod runs. That one notices nothing; the pod whose life it is runs, and goes; nothing is granted twice and nothing is left.
+// Agent, scheduler, controller and webhook are killed at each of their named points, and kubelet, containerd and the API server at each step of
+// pods' lives, while another pod runs. That one notices nothing; the pods whose lives these are run, and go; nothing is granted twice and nothing is left.
 func TestKilled(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{
 		"scheduler": map[string]any{"enabled": true, "replicas": 0}, "controller": map[string]any{"enabled": true, "replicas": 0},
@@ -42,20 +42,23 @@ func TestKilled(t *testing.T) {
 	w.admitted(w.annotated(work{name: "stays", command: trainer}, "gpu", "0.50", "memory", "5Gi", "queue", "owner"))
 	w.trains("stays")
 	k.stays = w.pids("stays")
-	ours, placing, evicting := pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule."), pointsIn(t, "scheduler", "kube.evict.")
+	agents, placing, evicting := pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule."), pointsIn(t, "scheduler", "kube.evict.")
 	asking := slices.Concat(pointsIn(t, "webhook", "kube."), pointsIn(t, "controller", "kube."))
+	slices.SortFunc(placing, func(a, b string) int { return strings.Index(schedulerStops, a) - strings.Index(schedulerStops, b) }) // as they are passed
 	for range *killEach {
-		for i := range max(len(ours), len(placing), len(asking)) { // of each part one in a life
-			k.life(ours[i%len(ours)], placing[i%len(placing)], asking[i%len(asking)], trainer)
+		for i := range livesOfAgents {
+			one := deaths{agent: deal(agents, i, livesOfAgents)} // each taking back in another life
+			if i == 0 {
+				one.scheduler = placing
+			} else {
+				one.asking = deal(asking, i-1, livesOfAgents-1)
+			}
+			k.life(one, trainer)
 		}
-		for _, point := range evicting {
-			k.lifeOfAnother(point, trainer)
-		}
-		for _, part := range parts {
-			k.lifeWithout(part, trainer)
-		}
+		k.lifeOfAnother(evicting, trainer)
+		k.lifeWithout(trainer)
 	}
-	steps := slices.Concat(ours, placing, evicting, asking)
+	steps := slices.Concat(agents, placing, evicting, asking)
 	for _, part := range parts {
 		for step := range strings.SplitSeq(agentStops+","+schedulerStops, ",") {
 			steps = append(steps, part+" at "+step)
@@ -114,19 +117,44 @@ type killer struct {
 	busy       time.Duration
 	hits       map[string]int
 	lives      int
+	nudged     int
 }
 
-// life is a pod's, in which the agent is killed at one of its points, the scheduler at one of its own, and webhook or controller at one of theirs.
-func (k *killer) life(ours, placing, asking string, command []string) {
-	k.Helper()
-	late := strings.HasPrefix(ours, "kube.ceiling.") // it is passed for the other pod, too, soon after the agent serves
-	if !late {
-		k.agentUntil(ours)
+// livesOfAgents are over how many lives the agent's points are dealt.
+const livesOfAgents = 3
+
+// deal is every so manieth, from one on.
+func deal(points []string, from, among int) (dealt []string) {
+	for ; from < len(points); from += among {
+		dealt = append(dealt, points[from])
 	}
-	k.schedulerUntil(placing)
-	k.askingUntil(asking)
+	return dealt
+}
+
+// deaths are the points at which parts die in one life.
+type deaths struct{ agent, scheduler, asking []string }
+
+// of are those of the agent at these stages.
+func (d deaths) of(stages ...string) (points []string) {
+	for _, point := range d.agent {
+		if slices.Contains(stages, strings.Split(point, ".")[1]) {
+			points = append(points, point)
+		}
+	}
+	return points
+}
+
+// life is a pod's, in which agent, scheduler, webhook and controller are killed at points of theirs. What is asked for is asked for again after each.
+func (k *killer) life(dies deaths, command []string) {
+	k.Helper()
+	preparing, ceiling, unpreparing := dies.of("prepare", "file"), dies.of("ceiling"), dies.of("unprepare")
+	k.agentUntil(preparing)
+	k.schedulerUntil(dies.scheduler)
+	for _, point := range dies.asking {
+		k.askingUntil(point)
+	}
 	name := k.next()
-	if asking == admitPoint {
+	if slices.Contains(dies.asking, admitPoint) {
 		k.eventually("the webhook has died", func() (bool, string) { // it is reached once it has its certificate
 			_, err := k.client.CoreV1().Pods("default").Create(k.ctx, k.asks(name, command), metav1.CreateOptions{})
 			if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
@@ -134,29 +162,36 @@ func (k *killer) life(ours, placing, asking string, command []string) {
 			}
 			return k.dead(k.webhook), err.Error()
 		})
-		k.died("webhook", k.webhook, asking)
+		k.died("webhook", k.webhook, admitPoint)
 		k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name)
 	}
 	k.admitted(k.asks(name, command))
-	k.controllerDies("kube.template.made", asking)
-	k.died("scheduler", k.scheduler, placing)
-	k.scheduler = k.startSchedulerWith()
-	k.oneEach()
-	k.diesWhile("prepare", ours)
-	k.diesWhile("file", ours)
+	k.controllerDies("kube.template.made", dies.asking)
+	k.schedulerDies(dies.scheduler)
+	k.agentDies(name, preparing)
+	k.runs(name)
 	k.trains(name)
-	if late {
-		k.agentUntil(ours)
-	}
+	k.agentUntil(ceiling) // it is passed for the other pod, too, soon after the agent serves
 	k.no(change(k.ctx, k.sharesAs(k.Kubeconfig()), k.claim(name).Name, `{"ceiling":{"compute":"0.90"}}`))
-	k.diesWhile("ceiling", ours)
+	k.agentDies(name, ceiling)
 	k.untilCeiling(string(k.claim(name).UID), 900)
-	k.gone(name, func() { k.diesWhile("unprepare", ours) })
-	k.controllerDies("kube.template.removed", asking)
+	k.agentUntil(unpreparing)
+	k.gone(name, func() { k.agentDies(name, unpreparing) })
+	k.controllerDies("kube.template.removed", dies.asking)
 }
 
-// lifeOfAnother is that of a pod for which two of another queue, a gang, are evicted, and the scheduler is killed at a point of that.
-func (k *killer) lifeOfAnother(point string, command []string) {
+// runs waits until a pod runs.
+func (k *killer) runs(name string) {
+	k.Helper()
+	k.asksAgain(name, func() bool {
+		pod, err := k.client.CoreV1().Pods("default").Get(k.ctx, name, metav1.GetOptions{})
+		k.no(err)
+		return pod.Status.Phase == corev1.PodRunning
+	})
+}
+
+// lifeOfAnother is that of a pod for which two of another queue, a gang, are evicted, and the scheduler is killed at points of that.
+func (k *killer) lifeOfAnother(points, command []string) {
 	k.Helper()
 	guests := []string{fmt.Sprint("guest-", k.lives, "-0"), fmt.Sprint("guest-", k.lives, "-1")}
 	for _, guest := range guests {
@@ -169,12 +204,10 @@ func (k *killer) lifeOfAnother(point string, command []string) {
 		k.trains(guest)
 		claims = append(claims, k.claim(guest).Name)
 	}
-	k.schedulerUntil(point)
+	k.schedulerUntil(points)
 	name := k.next()
 	k.admitted(k.asks(name, command))
-	k.died("scheduler", k.scheduler, point)
-	k.oneEach()
-	k.scheduler = k.startSchedulerWith()
+	k.schedulerDies(points)
 	for i, guest := range guests {
 		k.no(testcluster.AwaitGone(k.ctx, k.client.CoreV1().Pods("default"), guest))
 		k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceClaims("default"), claims[i]))
@@ -184,117 +217,8 @@ func (k *killer) lifeOfAnother(point string, command []string) {
 	k.gone(name, func() {})
 }
 
-// schedulerUntil starts the scheduler anew so that it dies at a point.
-func (k *killer) schedulerUntil(point string) {
-	k.Helper()
-	k.scheduler.Kill()
-	k.scheduler = k.startSchedulerWith("ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("scheduler"))
-}
-
-// admitPoint is the webhook's only one.
-const admitPoint = "kube.admit.decided"
-
-// askingUntil starts webhook or controller anew, whose point it is, so that it dies there.
-func (k *killer) askingUntil(point string) {
-	k.Helper()
-	if point == admitPoint {
-		k.webhook.Kill()
-		k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name, "ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("webhook"))
-		return
-	}
-	k.untilNoTemplate() // the last life's, so that this one's is made
-	k.controller.Kill()
-	if point == certificatePoint {
-		k.no(k.client.CoreV1().Secrets("aliquot").Delete(k.ctx, "aliquot-webhook-tls", metav1.DeleteOptions{}))
-	}
-	k.startController("ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("controller"))
-	k.controllerDies(certificatePoint, point)
-}
-
-// certificatePoint is passed while the controller starts.
-const certificatePoint = "kube.certificate.kept"
-
-// controllerDies waits until the controller has died, if its point is this one, and starts it again.
-func (k *killer) controllerDies(here, point string) {
-	k.Helper()
-	if here == point {
-		k.died("controller", k.controller, point)
-		k.startController()
-	}
-}
-
-// startController starts the controller so that a template goes with the last pod that names it.
-func (k *killer) startController(environment ...string) {
-	k.Helper()
-	k.controller = k.startControllerWith(environment, "--keep-templates", "0s")
-}
-
-// untilNoTemplate waits until no template is left but that of the pod that runs on, while it does.
-func (k *killer) untilNoTemplate() {
-	k.Helper()
-	k.eventually("the templates are gone with their pods", func() (bool, string) {
-		pods, err := k.client.CoreV1().Pods("default").List(k.ctx, metav1.ListOptions{})
-		k.no(err)
-		left := k.templates()
-		return len(left) <= len(pods.Items), fmt.Sprint(left)
-	})
-}
-
-// diesWhile waits until the agent has died, if its point is of this stage, and starts it again.
-func (k *killer) diesWhile(stage, point string) {
-	k.Helper()
-	if strings.HasPrefix(point, "kube."+stage+".") {
-		k.died("agent", k.agent, point)
-		k.startAgent()
-		k.oneEach()
-	}
-}
-
-// agentUntil starts the agent anew so that it dies at a point after it serves: what it passes there while it starts, it is let pass.
-func (k *killer) agentUntil(point string) {
-	k.Helper()
-	k.agent.Kill()
-	for passed := 1; passed < 5; passed++ {
-		k.startAgentWith([]string{fmt.Sprintf("ALIQUOT_KILL_AT=%s:%d", point, passed), "ALIQUOT_KILL_LOG=" + k.file("agent")})
-		if !k.dead(k.agent) {
-			return
-		}
-		k.died("agent", k.agent, point)
-	}
-	k.Fatalf("the agent does not serve: it passes %s again and again", point)
-}
-
-func (k *killer) dead(p *testcluster.Process) bool {
-	select {
-	case <-p.Ended():
-		return true
-	default:
-		return false
-	}
-}
-
-func (k *killer) file(who string) string { return filepath.Join(k.reached, who) }
-
-// died waits until the process of agent or scheduler has ended, and checks that it did so at the point.
-func (k *killer) died(who string, p *testcluster.Process, point string) {
-	k.Helper()
-	ctx, cancel := context.WithTimeout(k.ctx, time.Minute)
-	defer cancel()
-	select {
-	case <-p.Ended():
-	case <-ctx.Done():
-		k.Fatalf("waited a minute, and nothing has died at %s:\n%s", point, p.Log())
-	}
-	reached, err := os.ReadFile(k.file(who))
-	if err != nil || strings.TrimSpace(string(reached)) != point {
-		k.Fatalf("it has ended, and not at %s: it reached %q, %v\n%s", point, reached, err, p.Log())
-	}
-	k.no(os.Remove(k.file(who)))
-	k.hits[point]++
-}
-
-// parts are those of Kubernetes that are killed.
-var parts = []string{"kubelet", "containerd", "kube-apiserver"}
+// parts are those of Kubernetes that are killed, kubelet last: it does not start where containerd does not answer.
+var parts = []string{"containerd", "kube-apiserver", "kubelet"}
 
 // Where agent and scheduler stand still while a part of Kubernetes is killed.
 const (
@@ -302,9 +226,9 @@ const (
 	schedulerStops = "kube.schedule.finalizer,kube.schedule.allocated,kube.schedule.bound"
 )
 
-// lifeWithout is a pod's, at each step of which a part of Kubernetes is killed while the agent or the scheduler, whose step it is, stands still.
-// What is asked of the agent may be given up by that, taken back, and asked again.
-func (k *killer) lifeWithout(part string, command []string) {
+// lifeWithout is a pod's, at each step of which every part of Kubernetes is killed and started again, one after the other, while the agent or the
+// scheduler, whose step it is, stands still. What is asked of the agent may be given up by that, taken back, and asked again.
+func (k *killer) lifeWithout(command []string) {
 	k.Helper()
 	k.agent.Kill()
 	k.startAgentWith([]string{"ALIQUOT_STOP_AT=" + agentStops, "ALIQUOT_KILL_LOG=" + k.file("agent")})
@@ -313,28 +237,31 @@ func (k *killer) lifeWithout(part string, command []string) {
 	name := k.next()
 	k.admitted(k.asks(name, command))
 	pods := k.client.CoreV1().Pods("default")
-	k.without(part, name+" runs", func() bool {
+	k.without(name, name+" runs", func() bool {
 		pod, err := pods.Get(k.ctx, name, metav1.GetOptions{})
 		k.no(err)
 		return pod.Status.Phase == corev1.PodRunning
 	})
 	k.trains(name)
-	k.no(k.Restart(k.ctx, part))
 	k.gone(name, func() {
-		k.without(part, name+" is gone", func() bool {
+		k.without(name, name+" is gone", func() bool {
 			_, err := pods.Get(k.ctx, name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
+		// It waits longer each time that the API server has gone, half a minute in the end, before it looks again what claims are without their pods.
+		k.no(k.Restart(k.ctx, "kube-controller-manager"))
 	})
 }
 
-// without kills a part each time that agent or scheduler stands still, and has it go on then, until something is so.
-func (k *killer) without(part, what string, is func() bool) {
+// without kills each part of Kubernetes each time that agent or scheduler stands still, and has it go on then, until something is so of a pod.
+func (k *killer) without(name, what string, is func() bool) {
 	k.Helper()
 	ctx, cancel := context.WithTimeout(k.ctx, 3*time.Minute)
 	defer cancel()
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	for !is() {
 		for who, p := range map[string]*testcluster.Process{"agent": k.agent, "scheduler": k.scheduler} {
 			reached, err := os.ReadFile(k.file(who))
@@ -348,14 +275,18 @@ func (k *killer) without(part, what string, is func() bool) {
 				return strings.HasPrefix(rest, "T"), rest
 			})
 			k.no(os.Remove(k.file(who)))
-			k.no(k.Restart(k.ctx, part))
+			for _, part := range parts {
+				k.no(k.Restart(k.ctx, part))
+				k.hits[part+" at "+strings.TrimSpace(string(reached))]++
+			}
 			k.oneEach()
-			k.hits[part+" at "+strings.TrimSpace(string(reached))]++
 			k.no(syscall.Kill(p.PID(), syscall.SIGCONT))
 		}
 		select {
+		case <-again.C:
+			k.nudge(name)
 		case <-ctx.Done():
-			k.Fatalf("waited three minutes until %s; %s was killed so often: %v", what, part, k.hits)
+			k.Fatalf("waited three minutes until %s; what was killed so often: %v", what, k.hits)
 		case <-look.C:
 		}
 	}
@@ -379,6 +310,10 @@ func (k *killer) gone(name string, meanwhile func()) {
 	claim := k.claim(name).Name
 	k.no(k.client.CoreV1().Pods("default").Delete(k.ctx, name, metav1.DeleteOptions{}))
 	meanwhile()
+	k.asksAgain(name, func() bool {
+		_, err := k.client.CoreV1().Pods("default").Get(k.ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 	k.no(testcluster.AwaitGone(k.ctx, k.client.CoreV1().Pods("default"), name))
 	k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceClaims("default"), claim))
 	k.eventually("there is one claim on the node", func() (bool, string) {

@@ -23,8 +23,9 @@ import (
 // with shares everything that knows nothing of it: a Deployment, a Job, pods that a node's labels, taints, ports, a scheduling gate or a volume keep
 // waiting, and one of a higher priority, for which others are evicted.
 func TestOnlyScheduler(t *testing.T) {
-	w := beginCluster(t, "h200x1", testcluster.Config{NoScheduler: true})
-	w.loadExamples()
+	w := beginCluster(t, "h200x1")
+	common.alone = true
+	w.no(w.Kill("kube-scheduler"))
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
 	values, _, _ := w.everything()
 	values["scheduler"].(map[string]any)["also"] = []any{corev1.DefaultSchedulerName}

@@ -98,12 +98,18 @@ func (w *world) processesIn(group string) map[int]bool {
 	return found
 }
 
-// used is the part of a device that each pod used over ten seconds, by the device's own record, in thousandths.
+// used is the part of a device that each pod used over five seconds, by the device's own record, in thousandths.
 func (w *world) used(names ...string) map[string]int64 {
+	w.Helper()
+	return w.usedOver(5*time.Second, names...)
+}
+
+// usedOver is used over another time.
+func (w *world) usedOver(span time.Duration, names ...string) map[string]int64 {
 	w.Helper()
 	first := w.read()
 	select { // the time that is measured
-	case <-time.After(10 * time.Second):
+	case <-time.After(span):
 	case <-w.ctx.Done():
 		w.Fatal(w.ctx.Err())
 	}

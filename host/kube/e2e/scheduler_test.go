@@ -105,12 +105,15 @@ func (w *world) startSchedulerWith(environment ...string) *testcluster.Process {
 	process, err := w.Start("scheduler", environment, w.program, "scheduler", "--kubeconfig", account, "--leader-elect=false")
 	w.no(err)
 	w.eventually("the scheduler serves", func() (bool, string) {
+		if strings.Count(process.Log(), "msg=scheduling") > before { // it may have ended since, where it is to
+			return true, ""
+		}
 		select {
 		case <-process.Ended():
 			w.Fatalf("the scheduler has ended:\n%s", process.Log())
 		default:
 		}
-		return strings.Count(process.Log(), "msg=scheduling") > before, process.Log()
+		return false, process.Log()
 	})
 	return process
 }

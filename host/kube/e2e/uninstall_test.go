@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -112,29 +111,16 @@ var passed = []string{"events", "apiservices", "componentstatuses", "endpoints"}
 // left waits until these are all the objects of ours that the API server has, of whatever other kind.
 func (w *world) left(want ...string) {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.no(err)
 	w.eventually(fmt.Sprintf("of ours there is no more than %v", want), func() (bool, string) {
-		lists, err := w.client.Discovery().ServerPreferredResources()
-		w.no(err)
 		var have []string
-		for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
-			for _, kind := range list.APIResources {
-				if slices.Contains(passed, kind.Name) {
-					continue
-				}
-				group, err := schema.ParseGroupVersion(list.GroupVersion)
-				w.no(err)
-				all, err := client.Resource(group.WithResource(kind.Name)).List(w.ctx, metav1.ListOptions{})
-				if err != nil { // a definition that goes
-					return false, err.Error()
-				}
-				for _, one := range all.Items {
-					if strings.Contains(one.GetName(), "aliquot") || one.GetNamespace() == "aliquot" || one.GetLabels()["app.kubernetes.io/part-of"] == "aliquot" {
-						have = append(have, kind.Name+"/"+one.GetName())
-					}
-				}
+		err := each(w.ctx, w.Cluster, func(kind metav1.APIResource, _ schema.GroupVersionResource, one *unstructured.Unstructured) {
+			of := strings.Contains(one.GetName(), "aliquot") || one.GetNamespace() == ours || one.GetLabels()["app.kubernetes.io/part-of"] == "aliquot"
+			if of {
+				have = append(have, kind.Name+"/"+one.GetName())
 			}
+		})
+		if err != nil { // a definition that goes
+			return false, err.Error()
 		}
 		slices.Sort(have)
 		return slices.Equal(have, want), fmt.Sprint(have)

@@ -13,10 +13,12 @@ import (
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
-// How long after a class's nodes were asked for they are asked for again at the earliest, when something has changed, and how often
-// they are asked for while pods wait though nothing is known to have: volumes and much else have no events here.
+// How long after a class's nodes were asked for they are asked for again at the earliest, when something has changed; when once more after that, for the
+// filters hear of it by themselves, which may be later; and how often they are asked for while pods wait though nothing is known to have: volumes and much
+// else have no events here.
 const (
 	askPause = 100 * time.Millisecond
+	askOnce  = time.Second
 	askEvery = 10 * time.Second
 )
 
@@ -75,6 +77,7 @@ func (c *class) leave(s *Scheduler) {
 
 // outdate notes that the nodes that classes may use may be others now.
 func (s *Scheduler) outdate() {
+	s.outdated = s.config.Now()
 	for _, c := range s.classes {
 		c.stale = true
 	}
@@ -94,8 +97,12 @@ func (s *Scheduler) classify() time.Duration {
 				first = c
 			}
 		default:
-			next = min(next, c.asked.Add(askEvery).Sub(now))
-			c.stale = !now.Before(c.asked.Add(askEvery))
+			again := c.asked.Add(askEvery)
+			if c.asked.Before(s.outdated.Add(askOnce)) {
+				again = c.asked.Add(askOnce)
+			}
+			next = min(next, again.Sub(now))
+			c.stale = !now.Before(again)
 		}
 	}
 	if s.classifying || first == nil {

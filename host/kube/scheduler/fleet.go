@@ -126,8 +126,10 @@ func attributed(one *engine.Device, all map[resourceapi.QualifiedName]resourceap
 		capability = strings.TrimSuffix(*version, ".0") // 9.0.0
 	}
 	one.Traits = models.Told(one.Model, capability)
-	if domain := all["linkDomain"].StringValue; domain != nil {
-		one.Link = *domain
+	for _, name := range []resourceapi.QualifiedName{"links", "linkDomain"} { // what reaches beyond the node counts, if both are said
+		if of := all[name].StringValue; of != nil {
+			one.Link = *of
+		}
 	}
 	if numa := all["numaNode"].IntValue; numa != nil {
 		one.NUMA = strconv.FormatInt(*numa, 10)

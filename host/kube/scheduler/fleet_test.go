@@ -19,6 +19,15 @@ func TestAttributed(t *testing.T) {
 	if told.Traits.Capability != 90 || told.Traits.Bandwidth != 0 || told.Link != "ab-cd.7" || told.NUMA != "1" {
 		t.Errorf("told is %+v", told)
 	}
+	first, linked := "GPU-aa", engine.Device{}
+	attributed(&linked, map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"links": {StringValue: &first}})
+	if linked.Link != "GPU-aa" {
+		t.Errorf("of a device that is linked on its node alone, told is %+v", linked)
+	}
+	attributed(&linked, map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"links": {StringValue: &first}, "linkDomain": {StringValue: &domain}})
+	if linked.Link != "ab-cd.7" {
+		t.Errorf("of a device that is linked beyond its node, told is %+v", linked)
+	}
 	known := engine.Device{Model: "NVIDIA L4"}
 	attributed(&known, nil)
 	if of, _ := models.Of("L4"); known.Traits != of || known.Link != "" || known.NUMA != "" {

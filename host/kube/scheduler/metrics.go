@@ -32,7 +32,7 @@ func newMetrics() *metrics {
 		return all
 	}
 	m := &metrics{
-		evicted:   by("evicted_total", "reason", "Pods that were evicted for others.", engine.EvictReclaim, engine.EvictPreempt, engine.EvictPool, evictPriority),
+		evicted:   by("evicted_total", "reason", "Pods that were evicted for others.", engine.EvictReclaim, engine.EvictPreempt, engine.EvictPool, engine.EvictBackfill, evictPriority),
 		spared:    by("evictions_refused_total", "cause", "Workloads that were to be evicted and were not.", causePod, causeBudget, causeGang, causeAPI),
 		decisions: counter("decisions_total", "Places that the engine has chosen for workloads."),
 		bound:     counter("bound_total", "Pods that were bound."),

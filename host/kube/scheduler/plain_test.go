@@ -25,6 +25,8 @@ type plain struct {
 	assumed map[types.UID]string // nodes by pods
 
 	failing atomic.Int64 // how often PreBind is to fail yet
+	late    atomic.Int64 // how often Nodes is yet to say what it said last, for it has not heard of a change
+	said    Feasible     // last
 	classed bool         // pods with the same labels and node selector are of one class
 }
 
@@ -44,6 +46,13 @@ func (f *plain) Class(pod *corev1.Pod) string {
 
 // Nodes are those that would take the pod now.
 func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
+	f.mu.Lock()
+	before := f.said
+	f.mu.Unlock()
+	if f.late.Load() > 0 {
+		f.late.Add(-1)
+		return before, nil
+	}
 	nodes, err := f.nodes.List(labels.Everything())
 	said := Feasible{Why: map[string]string{}}
 	for _, n := range nodes {
@@ -60,6 +69,9 @@ func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
 			}
 		}
 	}
+	f.mu.Lock()
+	f.said = said
+	f.mu.Unlock()
 	return said, err
 }
 

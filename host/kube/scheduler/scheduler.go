@@ -56,9 +56,10 @@ type Scheduler struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
-	seekers       []seeker // pods for which room is to be looked for
-	seeks         bool     // it is, for one
-	evictions     int      // under way
+	outdated      time.Time // when something changed last by which classes may use other nodes
+	seekers       []seeker  // pods for which room is to be looked for
+	seeks         bool      // it is, for one
+	evictions     int       // under way
 	tick          *time.Timer
 }
 

@@ -29,17 +29,19 @@ func (c *Cluster) startStore(ctx context.Context) error {
 	return c.startServer(ctx)
 }
 
-// startControllers starts the controller manager and, unless one under test is to be the only one, the scheduler.
-func (c *Cluster) startControllers() error {
+// runControllers starts the controller manager.
+func (c *Cluster) runControllers(context.Context) error {
 	_, err := c.Start("kube-controller-manager", nil, c.programs["kube-controller-manager"],
 		"--kubeconfig="+c.state.kubeconfig("controller-manager"), "--authentication-kubeconfig="+c.state.kubeconfig("controller-manager"),
 		"--authorization-kubeconfig="+c.state.kubeconfig("controller-manager"), "--leader-elect=false", "--use-service-account-credentials",
 		"--service-account-private-key-file="+c.state.pki("accounts.key"), "--root-ca-file="+c.state.pki("ca.crt"),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.controllers))
-	if err != nil || c.alone {
-		return err
-	}
-	_, err = c.Start("kube-scheduler", nil, c.programs["kube-scheduler"],
+	return err
+}
+
+// runScheduler starts the stock scheduler.
+func (c *Cluster) runScheduler(context.Context) error {
+	_, err := c.Start("kube-scheduler", nil, c.programs["kube-scheduler"],
 		"--kubeconfig="+c.state.kubeconfig("scheduler"), "--authentication-kubeconfig="+c.state.kubeconfig("scheduler"),
 		"--authorization-kubeconfig="+c.state.kubeconfig("scheduler"), "--leader-elect=false",
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.scheduler))

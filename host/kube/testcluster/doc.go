@@ -38,9 +38,6 @@ type Config struct {
 	// next looks, half a minute later, and collects none of them before.
 	Kinds []byte
 
-	// NoScheduler leaves the stock scheduler out: pods wait until one under test places them.
-	NoScheduler bool
-
 	// Log gets a line for each thing that is begun; nil: nobody is told.
 	Log *slog.Logger
 }
@@ -53,7 +50,6 @@ type Cluster struct {
 	log      *slog.Logger
 	cache    string
 	control  bool
-	alone    bool // without the stock scheduler
 	programs programs
 	state    state
 	lock     *os.File

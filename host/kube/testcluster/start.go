@@ -31,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, cache: config.Cache, control: config.Control, alone: config.NoScheduler, programs: built, state: s, lock: lock}
+	c := &Cluster{log: log, cache: config.Cache, control: config.Control, programs: built, state: s, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -74,7 +74,7 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 	if err := c.Create(ctx, kinds); err != nil {
 		return err
 	}
-	if err := c.startControllers(); err != nil {
+	if err := errors.Join(c.runControllers(ctx), c.runScheduler(ctx)); err != nil {
 		return err
 	}
 	return c.startNode(ctx)

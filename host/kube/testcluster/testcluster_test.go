@@ -21,9 +21,23 @@ import (
 )
 
 // Everything that the cluster is for: a node that gets ready, an image made here, a pod scheduled onto it and run by runc, what it said
-// read through API server and kubelet, its end, and a machine as it was before.
+// read through API server and kubelet, its end, and a machine as it was before. The first cluster's process is killed while a pod runs; what that leaves
+// behind is taken back by the next one in its folder, which is the one that is looked at.
 func TestPod(t *testing.T) {
+	if os.Getenv(leave) != "" {
+		leaves(t)
+	}
 	before := machine(t)
+	killed := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPod$", "-test.v")
+	killed.Env = append(os.Environ(), leave+"=1")
+	said, err := killed.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed with its cluster running: %v\n%s", err, said)
+	}
+	if now := machine(t); maps.Equal(now, before) {
+		t.Fatal("it left nothing behind")
+	}
 	cluster, stop := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -71,36 +85,20 @@ func TestPod(t *testing.T) {
 // leave is the environment variable that makes this test binary start a cluster and leave it running.
 const leave = "ALIQUOT_TEST_LEAVE_CLUSTER"
 
-// What a cluster leaves behind whose process was killed, with a pod that runs, is taken back by the next one in its folder.
-func TestLeftBehind(t *testing.T) {
-	if os.Getenv(leave) != "" {
-		cluster, _ := start(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		sandbox := pod("runs-on", nil)
-		sandbox.Spec.Containers[0].Image = "testcluster.local/pause:1"
-		if _, err := cluster.Client().CoreV1().Pods("default").Create(ctx, sandbox, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := cluster.AwaitPod(ctx, "default", "runs-on", corev1.PodRunning); err != nil {
-			t.Fatal(err)
-		}
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+// leaves starts a cluster with a pod that runs, and leaves both running.
+func leaves(t *testing.T) {
+	cluster, _ := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sandbox := pod("runs-on", nil)
+	sandbox.Spec.Containers[0].Image = "testcluster.local/pause:1"
+	if _, err := cluster.Client().CoreV1().Pods("default").Create(ctx, sandbox, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
-	before := machine(t)
-	killed := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLeftBehind$", "-test.v")
-	killed.Env = append(os.Environ(), leave+"=1")
-	said, err := killed.CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("it was not killed with its cluster running: %v\n%s", err, said)
+	if _, err := cluster.AwaitPod(ctx, "default", "runs-on", corev1.PodRunning); err != nil {
+		t.Fatal(err)
 	}
-	if now := machine(t); maps.Equal(now, before) {
-		t.Fatal("it left nothing behind")
-	}
-	_, stop := start(t)
-	stop()
-	unchanged(t, before)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
 // unchanged checks that the machine is as it was.

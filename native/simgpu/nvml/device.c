@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the simulated devices are and how they are, asked of the server at each call, so that nothing here can be out of date. What
- * the model does not have (temperature, power drawn, fans, links) is not supported: never zero for unknown.
+ * the model does not have (temperature, power drawn, fans) is not supported: never zero for unknown.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -167,6 +167,37 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType
 	if (type != NVML_CLOCK_GRAPHICS && type != NVML_CLOCK_SM && type != NVML_CLOCK_MEM)
 		return NVML_ERROR_NOT_SUPPORTED;
 	*mhz = (type == NVML_CLOCK_MEM ? answer.info.memory_clock_khz : answer.info.clock_khz) / 1000;
+	return NVML_SUCCESS;
+}
+
+/* All can reach each other's memory, as the driver says, over the bus where they are not linked. */
+EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t of, nvmlGpuP2PStatus_t *status)
+{
+	struct sim_answer one, two;
+	if (!status || device == other || (unsigned int)of >= NVML_P2P_CAPS_INDEX_UNKNOWN)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = info_of(device, &one);
+	if (result == NVML_SUCCESS)
+		result = info_of(other, &two);
+	if (result == NVML_SUCCESS)
+		*status = of != NVML_P2P_CAPS_INDEX_NVLINK || (one.value[1] && one.value[1] == two.value[1]) ? NVML_P2P_STATUS_OK
+													      : NVML_P2P_STATUS_NOT_SUPPORTED;
+	return result;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int size, unsigned long *nodes, nvmlAffinityScope_t scope)
+{
+	struct sim_answer answer;
+	if (!nodes || !size || scope > NVML_AFFINITY_SCOPE_SOCKET)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = info_of(device, &answer);
+	if (result != NVML_SUCCESS)
+		return result;
+	uint64_t node = answer.value[2] - 1, bits = 8 * sizeof *nodes;
+	if (!answer.value[2] || node / bits >= size)
+		return NVML_ERROR_NOT_SUPPORTED;
+	memset(nodes, 0, size * sizeof *nodes);
+	nodes[node / bits] = 1ul << node % bits;
 	return NVML_SUCCESS;
 }
 

@@ -146,6 +146,8 @@ void answer(struct client *c, const struct sim_request *r, struct sim_answer *a,
 	case SIM_DEVICE:
 		a->info = d->info;
 		a->value[0] = d->gone;
+		a->value[1] = server.m->linked > 1 ? 1 + d->index / server.m->linked : 0;
+		a->value[2] = server.m->local ? 1 + d->index / server.m->local : 0;
 		return;
 	case SIM_CONTEXT: {
 		uint32_t id = 0;

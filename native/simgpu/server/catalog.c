@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The models of GPUs that can be simulated, and `h200x2,a10x4,switch_ns=100000` read into devices and their costs. Figures are those of the vendor's data sheets. */
+/* The models of GPUs that can be simulated, and `h200x2,a10x4,linked=2,switch_ns=100000` read into devices, how they are joined, and their costs. Figures are those of the vendor's data sheets. */
 #include "simgpu/server/server.h"
 
 #include <ctype.h>
@@ -101,6 +101,19 @@ static int add_devices(struct model *m, char *item, const char *list)
 	return 0;
 }
 
+/* Sets how devices are joined; 1: the name is none of that, -1: the number is none. */
+static int joined_set(struct model *m, const char *name, const char *text)
+{
+	uint32_t *in = strcmp(name, "linked") == 0 ? &m->linked : strcmp(name, "numa") == 0 ? &m->local : NULL;
+	uint64_t number;
+	if (!in)
+		return 1;
+	if (parse_number(text, &number) < 0 || number < 1 || number > SIM_MAX_DEVICES)
+		return -1;
+	*in = (uint32_t)number;
+	return 0;
+}
+
 int catalog_parse(struct model *m, const char *list)
 {
 	char copy[256], *rest = copy, *item;
@@ -112,9 +125,17 @@ int catalog_parse(struct model *m, const char *list)
 		char *number = strchr(item, '=');
 		if (number) {
 			*number++ = '\0';
+			int joined = joined_set(m, item, number);
+			if (joined < 0) {
+				fprintf(stderr, "aliquot-simgpu: \"%s=%s\" joins no devices; write how many in a row belong together, from 1 to %d, for "
+						"example linked=2\n", item, number, SIM_MAX_DEVICES);
+				return -1;
+			}
+			if (joined == 0)
+				continue;
 			if (cost_set(&m->costs, item, number) < 0) {
 				fprintf(stderr, "aliquot-simgpu: \"%s=%s\" is no cost; write for example switch_ns=100000, in whole numbers and with the "
-						"names of native/simgpu/costs.h\n", item, number);
+						"names of native/simgpu/costs.h, or linked=2 or numa=4\n", item, number);
 				return -1;
 			}
 		} else if (add_devices(m, item, list) < 0) {

@@ -20,7 +20,8 @@ static const char usage[] =
 	"  aliquot-simgpu sync --socket S                       bring the record up to now\n"
 	"  aliquot-simgpu inject --control C --device N FAULT   FAULT: xid NUMBER [--pid PID] | gone | hang | oom | back\n"
 	"\n"
-	"Devices may have costs in their list: h200x2,switch_ns=100000 with the names of native/simgpu/costs.h, as in FILE.\n"
+	"Devices may have costs in their list: h200x2,switch_ns=100000 with the names of native/simgpu/costs.h, as in FILE; and be linked\n"
+	"with each other, and at memory nodes, so many in a row: h200x8,linked=4,numa=4.\n"
 	"Faults are taken over the socket C alone, which its user and root may open; whoever is to use the devices is given S.\n"
 	"A program finds the devices through build/native/sim/libcuda.so.1 and $ALIQUOT_SIMGPU=S.\n";
 

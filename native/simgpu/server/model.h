@@ -98,6 +98,7 @@ struct model {
 	struct costs costs;
 	struct device device[SIM_MAX_DEVICES];
 	uint32_t devices;
+	uint32_t linked, local; /* so many devices in a row are linked with each other, and at the same memory node; 0: none are, and it is not said */
 	struct sim_record *record;
 	struct row row[SIM_RECORD_ROWS];
 	uint32_t cross_waits; /* operations outstanding that wait for another device: then devices advance in step */

@@ -9,8 +9,8 @@ struct options {
 	const char *control; /* the one socket that takes faults, for the server's own user and root; NULL: none are taken */
 };
 
-/* Reads a list of devices such as h200x2,a10x4 into the model, and costs such as switch_ns=100000 that it may hold beside them, which go
- * for all; 0, or -1, and then it has said on standard error what is wrong with it. */
+/* Reads a list of devices such as h200x2,a10x4 into the model, and what it may hold beside them, which goes for all: costs such as
+ * switch_ns=100000, and how many devices in a row are linked with each other or at one memory node, as linked=2,numa=4; 0, or -1, and then it has said on standard error what is wrong with it. */
 int catalog_parse(struct model *m, const char *list);
 
 /* Reads a whole number, 0 or more; 0, or -1 if it is none. */

@@ -110,7 +110,49 @@ static void absent(void)
 	CHECK(strlen(nvmlErrorString(NVML_ERROR_DRIVER_NOT_LOADED)) > 0);
 }
 
+/* Of five devices in twos the last is linked with none; with nothing said none are, and no memory node is known. */
+static void joined(void)
+{
+	nvmlDevice_t device[5];
+	NVML(NVML_SUCCESS, nvmlInit_v2());
+	for (unsigned int i = 0; i < 5; i++)
+		NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(i, &device[i]));
+	for (unsigned int i = 0; i < 5; i++) {
+		unsigned long nodes[2] = {7, 7};
+		NVML(NVML_SUCCESS, nvmlDeviceGetMemoryAffinity(device[i], 2, nodes, NVML_AFFINITY_SCOPE_NODE));
+		CHECK(nodes[0] == 1ul << i / 3 && nodes[1] == 0);
+		for (unsigned int k = 0; k < 5; k++) {
+			nvmlGpuP2PStatus_t link, reach;
+			if (k == i) {
+				NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetP2PStatus(device[i], device[k], NVML_P2P_CAPS_INDEX_NVLINK, &link));
+				continue;
+			}
+			NVML(NVML_SUCCESS, nvmlDeviceGetP2PStatus(device[i], device[k], NVML_P2P_CAPS_INDEX_NVLINK, &link));
+			NVML(NVML_SUCCESS, nvmlDeviceGetP2PStatus(device[i], device[k], NVML_P2P_CAPS_INDEX_READ, &reach));
+			CHECK(link == (k / 2 == i / 2 ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED) && reach == NVML_P2P_STATUS_OK);
+		}
+	}
+	NVML(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetMemoryAffinity(device[0], 0, NULL, NVML_AFFINITY_SCOPE_NODE));
+	NVML(NVML_SUCCESS, nvmlShutdown());
+}
+
+static void apart(void)
+{
+	nvmlDevice_t device[2];
+	nvmlGpuP2PStatus_t link;
+	unsigned long nodes;
+	NVML(NVML_SUCCESS, nvmlInit_v2());
+	for (unsigned int i = 0; i < 2; i++)
+		NVML(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(i, &device[i]));
+	NVML(NVML_SUCCESS, nvmlDeviceGetP2PStatus(device[0], device[1], NVML_P2P_CAPS_INDEX_NVLINK, &link));
+	CHECK(link == NVML_P2P_STATUS_NOT_SUPPORTED);
+	NVML(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMemoryAffinity(device[0], 1, &nodes, NVML_AFFINITY_SCOPE_NODE));
+	NVML(NVML_SUCCESS, nvmlShutdown());
+}
+
 const struct test nvml_tests[] = {{"NVML and the driver agree on devices", "h200,a100,l4", identity},
+				  {"NVML says which devices are linked, and at which memory node", "a10x5,linked=2,numa=3", joined},
+				  {"NVML says of devices of which nothing is said that they are not linked", "a10x2", apart},
 				  {"NVML shows memory, processes and use", "h200", use},
 				  {"NVML tells of XIDs and lost devices", "h200x2", events},
 				  {"NVML without a server", NULL, absent},

@@ -130,7 +130,8 @@ static void switch_cost_listed(void)
 	CHECK(r->device[0].switch_ns <= all && r->device[0].switch_ns + 100000 >= all); /* the last may be going on */
 	stop_hog(a);
 	stop_hog(b);
-	static const char *const wrong[] = {"h200,sneeze_ns=1", "h200,switch_ns=", "h200,switch_ns=-1", "h200,switch_ns=1us", "h200,=1", "switch_ns=1"};
+	static const char *const wrong[] = {"h200,sneeze_ns=1", "h200,switch_ns=", "h200,switch_ns=-1", "h200,switch_ns=1us", "h200,=1", "switch_ns=1",
+					     "h200,linked=0", "h200,linked=two", "h200,numa=99", "linked=2"};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		if (simgpu("serve", "--devices", wrong[i], "--record", test_record, NULL) != 2)
 			FAIL("a list of devices was taken: %s", wrong[i]);
