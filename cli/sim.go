@@ -52,7 +52,8 @@ comes is given up. The table says how much of the devices was allocated when 50,
 mean over the seeds.
 
 Traces of jobs (muri, philly, jobs, generated-jobs, generated-mix) run from the first coming to the last end: jobs come, wait, run as long as the trace
-says, and leave. The table says how long they took from their coming to their end (JCT) and how fair that was, for each order and policy.
+says, and leave. The table says how long they took from their coming to their end (JCT) and how fair that was, for each order and policy; jobs
+that could never run are counted and named with the reason.
 With --interference or --duty, and for generated-mix, each device's time is divided among the jobs on it by their floors, ceilings and what they keep
 busy, beside others they are slower, and the table says, too, what the devices did of use.
 docs/simulator.md describes orders, figures and the format of own traces.`,
@@ -87,12 +88,10 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 				return err
 			}
 		}
-		return c.print(*format, runs, func(bool) table {
-			if len(runs.Jobs) > 0 {
-				return jobsTable(runs.Jobs)
-			}
-			return seriesTable(runs.Series)
-		})
+		if len(runs.Jobs) > 0 {
+			return c.printJobs(*format, runs)
+		}
+		return c.print(*format, runs, func(bool) table { return seriesTable(runs.Series) })
 	}
 	return cmd
 }

@@ -38,6 +38,14 @@ func TestSimJobs(t *testing.T) {
 	if err := os.WriteFile(staged, []byte("aliquot trace 1\nnodes 1\njob a run=1m stages=0.9/0.1/0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	huge := filepath.Join(folder, "huge.trace")
+	if err := os.WriteFile(huge, []byte("aliquot trace 1\nnodes 1\njob a run=1m\njob big run=1m devices=9 name=dream queue=team\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(folder, "none.policy")
+	if err := os.WriteFile(none, []byte("aliquot policy 1\nqueue students limit=0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	log, broken := eventLog(t, folder, false), eventLog(t, folder, true)
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "las/default") {
 		t.Errorf("the report is not of the last run: %v", err)
@@ -67,6 +75,8 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "generated-mix:1", "--interleave"}, ExitUsage, "is told by their stages alone"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--interleave"}, ExitFailed, "nothing is known of the stages of any of 100 jobs"},
 		{[]string{"run", "--trace", "jobs:" + staged, "--interleave", "--order", "served"}, 0, "served"},
+		{[]string{"run", "--trace", "jobs:" + huge, "--order", "fifo,srtf"}, 0, "NEVER RAN   NAME    QUEUE   ORDER   POLICY    WHY\nbig         dream   team    fifo    default   workload big wants 9 devices on one node and no node has more than 8 that would do: ask for fewer\n"},
+		{[]string{"run", "--trace", "jobs:" + huge, "-o", "json"}, 0, `"job": "big",`},
 		{[]string{"run", "--trace", "generated-mix:1", "--use", "0.5", "--own"}, ExitUsage, "leave one of them out"},
 		{[]string{"run", "--trace", "generated-mix:1", "--horizon", "1ms"}, ExitUsage, "a run takes at least 1s"},
 		{[]string{"run", "--trace", "generated:2", "--own"}, ExitUsage, "are for traces of jobs"},
@@ -80,6 +90,7 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"replay", log}, 0, "recorded   as it was    100"},
 		{[]string{"replay", log, "--order", "srtf,fair"}, 0, "srtf       best_fit     100"},
 		{[]string{"replay", log, "--policy", "random"}, 0, "fair       random       100"},
+		{[]string{"replay", log, "--policy", none}, 0, "workload job-000009 asks for 2 devices and queue students may never hold more than 0 devices"},
 		{[]string{"replay", log, "--order", "last"}, ExitUsage, `there is no order "last"`},
 		{[]string{"replay"}, ExitUsage, "takes one file of an event log, and 0 were given"},
 		{[]string{"replay", fifo}, ExitFailed, "this is no event log"},
@@ -161,5 +172,27 @@ func TestSimProgress(t *testing.T) {
 	shown := make([]byte, len(end))
 	if _, err := io.ReadFull(people, shown); err != nil || string(shown) != end {
 		t.Errorf("a terminal shows %q (%v), want %q", shown, err, end)
+	}
+}
+
+// Of many jobs that never ran the first are named, and all with -o wide.
+func TestSimNeverRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "many.trace")
+	text := "aliquot trace 1\nnodes 1 devices=2\n"
+	for i := range 12 {
+		text += fmt.Sprintf("job j%d run=1m devices=3\n", i)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short, wide := invoke(t, Program{}, "sim", "run", "--trace", "jobs:"+path), invoke(t, Program{}, "sim", "run", "--trace", "jobs:"+path, "-o", "wide")
+	if short.exit.Status != 0 || !strings.HasSuffix(short.out, "\nand 2 more: -o wide names all\n") || strings.Contains(short.out, "j11") {
+		t.Errorf("status %d, in short it says\n%s%s", short.exit.Status, short.out, short.err)
+	}
+	if !strings.Contains(wide.out, "\nj11 ") || strings.Contains(wide.out, "more: ") {
+		t.Errorf("with -o wide it says\n%s%s", wide.out, wide.err)
+	}
+	if fields := strings.Fields(strings.Split(short.out, "\n")[1]); fields[2] != "0" || fields[len(fields)-1] != "12" {
+		t.Errorf("the run's line is %q", fields)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -114,8 +115,55 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 	return all, nil
 }
 
+// printJobs prints the runs of a trace of jobs, and in a table of their own the jobs that never ran.
+func (c *invocation) printJobs(format string, runs *sim.File) error {
+	if err := c.print(format, runs, func(bool) table { return jobsTable(runs.Jobs) }); err != nil {
+		return err
+	}
+	if format == formatJSON || format == formatYAML || !slices.ContainsFunc(runs.Jobs, neverRun) {
+		return nil
+	}
+	t, more := neverRunTable(runs.Jobs, format == formatWide)
+	if _, err := fmt.Fprintln(c.Out); err != nil {
+		return err
+	}
+	if err := t.write(c.Out, c.style()); err != nil || more == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(c.Out, "and %d more: -o wide names all\n", more)
+	return err
+}
+
+func neverRun(r *sim.JobResult) bool { return len(r.NeverRun) > 0 }
+
+// neverRunRows is how many of the jobs of one run that never ran are named.
+const neverRunRows = 10
+
+// neverRunTable names jobs that never ran, the first of each run or all, and says how many more there are.
+func neverRunTable(runs []*sim.JobResult, all bool) (t table, more int) {
+	t.head = []string{"NEVER RAN", "NAME", "QUEUE", "ORDER", "POLICY", "WHY"}
+	for _, r := range runs {
+		for i, n := range r.NeverRun {
+			if i == neverRunRows && !all {
+				more += len(r.NeverRun) - i
+				break
+			}
+			why := n.Reason
+			if n.Ran > 0 {
+				why = "after it had run for " + thousands(n.Ran) + ": " + why
+			}
+			t.rows = append(t.rows, []cell{{n.Job, bold}, text(cmp.Or(n.Name, "-")), text(cmp.Or(n.Queue, "-")), text(string(r.Order)), text(r.Policy), text(why)})
+		}
+	}
+	return t, more
+}
+
 func jobsTable(all []*sim.JobResult) table {
 	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	never := slices.ContainsFunc(all, neverRun)
+	if never {
+		out.head = append(out.head, ">NEVER RUN")
+	}
 	lost := slices.ContainsFunc(all, func(r *sim.JobResult) bool { return r.Lost != nil })
 	if lost {
 		out.head = append(out.head, ">LOST %")
@@ -134,6 +182,9 @@ func jobsTable(all []*sim.JobResult) table {
 			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
 		})
 		row := &out.rows[len(out.rows)-1]
+		if never {
+			*row = append(*row, text(strconv.Itoa(len(r.NeverRun))))
+		}
 		if l := r.Lost; l != nil {
 			*row = append(*row, text(points(l.Percent)))
 		} else if lost {

@@ -20,7 +20,7 @@ func (c *invocation) simReplayCommand() *cobra.Command {
 		Long: `Reads a file of a server's event log (STATE/events/NUMBER.events), takes every decision again and holds it against the log. Then it says
 how the workloads in it fared. With --order or --policy the same workloads are run once more, coming when they came, running as long as they
 ran, among the same nodes and queues, to say how they would have fared. Those that never started are left out; those that ran
-when the log ended count as long as they had run. It exits with 1 if this version decides otherwise than the log says.`,
+when the log ended count as long as they had run. Those that could never run so are counted and named with the reason. It exits with 1 if this version decides otherwise than the log says.`,
 		Example: `  aliquot sim replay /var/lib/aliquot/events/00000007.events
   aliquot sim replay 00000007.events --order fifo,fair --policy best_fit,default --html what-if.html`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ when the log ended count as long as they had run. It exits with 1 if this versio
 				return err
 			}
 		}
-		if err := c.print(*format, out, func(bool) table { return jobsTable(out.Jobs) }); err != nil {
+		if err := c.printJobs(*format, out); err != nil {
 			return err
 		}
 		return c.toldReplay(log)

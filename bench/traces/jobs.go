@@ -48,6 +48,9 @@ func (b *bench) runJobsWith(t *sim.Trace, name string, o sim.JobOptions) (*sim.J
 	if err != nil {
 		return nil, fmt.Errorf("%s under %s: %w", name, order, err)
 	}
+	if n := len(r.NeverRun); n > 0 {
+		return nil, fmt.Errorf("%s under %s: %d jobs never ran, first %s: %s", name, order, n, r.NeverRun[0].Job, r.NeverRun[0].Reason)
+	}
 	fmt.Fprintf(os.Stderr, "%s under %s: mean JCT %.0f s (%.1f s)\n", name, order, r.MeanJCT, time.Since(start).Seconds())
 	return r, nil
 }

@@ -147,7 +147,7 @@ func (e *energy) result(first, now engine.Time) *EnergyResult {
 func kWh(changes []change, first, now engine.Time) float64 {
 	var sum float64
 	for _, c := range changes {
-		sum += float64(c.amount) * seconds(now-max(c.at, first))
+		sum += float64(c.amount) * seconds(max(0, now-max(c.at, first)))
 	}
 	return math.Round(sum/3.6e9*1e3) / 1e3
 }

@@ -58,6 +58,7 @@ func (r *JobResult) Figures() []Named {
 		{"grown", float64(r.Grown), ""},
 		{"shrunk", float64(r.Shrunk), ""},
 		{"jobs", float64(r.Jobs), ""},
+		{"never run", float64(len(r.NeverRun)), ""},
 	}
 	if r.Lost != nil {
 		all = append(all, r.Lost.figures()...)

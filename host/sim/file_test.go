@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -108,6 +109,30 @@ func TestHTML(t *testing.T) {
 				wellFormed(t, "<svg"+part[:end]+"</svg>")
 			}
 		}
+	}
+}
+
+// The report names the first of the jobs that never ran, whatever they are called, says how many there are, and nothing of them where there are none.
+func TestNeverRunInReports(t *testing.T) {
+	lines := []string{"nodes 1", "job ok run=1s"}
+	for i := range neverRunRows + 3 {
+		lines = append(lines, fmt.Sprintf("job <%d> run=1s devices=9 name=<n>", i))
+	}
+	r := runJobs(t, few(t, lines...), FirstCome)
+	back := stored(t, &File{Trace: "few", Jobs: []*JobResult{r}})
+	if n := back.Jobs[0].NeverRun; len(n) != neverRunRows+3 || n[1].Job != "<1>" || n[1].Code != "impossible" || n[1].Reason != r.NeverRun[1].Reason {
+		t.Errorf("what is stored of them is read as %+v", n)
+	}
+	page := back.html()
+	for want, times := range map[string]int{
+		"<h2>Never run: fifo/</h2>": 1, "first 20 of 23": 1, "<td>&lt;n&gt;</td>": neverRunRows, "workload &lt;19&gt; wants 9 devices on one node": 1, "&lt;20&gt;": 0, "<td>never run</td><td>23</td>": 1,
+	} {
+		if n := strings.Count(page, want); n != times {
+			t.Errorf("the report has %q %d times, want %d", want, n, times)
+		}
+	}
+	if page := (&File{Trace: "few", Jobs: []*JobResult{runJobs(t, few(t, lines[:2]...), FirstCome)}}).html(); strings.Contains(page, "Never run") {
+		t.Error("a report of a run in which all ran has a table of those that did not")
 	}
 }
 

@@ -31,11 +31,18 @@ func (r *jobRun) turn() error {
 	if r.rules == nil || !r.rules.turnHours(r.now, r.engine.Held) && min(r.rules.next, r.rules.date) > r.now {
 		return nil
 	}
-	return r.step(r.rules.turn(r.now))
+	if err := r.step(r.rules.turn(r.now)); err != nil {
+		return err
+	}
+	r.nodesChanged() // pools, too, are among what says where work may run
+	return nil
 }
 
 // happen feeds the engine what happens to nodes and queues by now.
 func (r *jobRun) happen() error {
+	if len(r.events) == 0 || r.events[0].When() > r.now {
+		return nil
+	}
 	for len(r.events) > 0 && r.events[0].When() <= r.now {
 		event := r.events[0]
 		r.events = r.events[1:]
@@ -47,6 +54,7 @@ func (r *jobRun) happen() error {
 			return err
 		}
 	}
+	r.nodesChanged()
 	return nil
 }
 

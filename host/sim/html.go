@@ -16,7 +16,7 @@ const page = `<!doctype html>
 body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#1a1a1a;background:#fff}
 h1{font-size:1.5em}h2{font-size:1.15em;margin:2em 0 .3em}p{margin:.3em 0}p.note{color:#555}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .9em .2em 0;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left}svg{width:100%%;height:auto;display:block}
+td:first-child,th:first-child,table.words td,table.words th{text-align:left}svg{width:100%%;height:auto;display:block}
 svg text{font:12px system-ui,sans-serif;fill:#444}svg path{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .grid{stroke:#e4e4e4}
 .legend span{margin-right:1.3em;white-space:nowrap}.legend i{display:inline-block;width:1.3em;height:.3em;margin-right:.4em;vertical-align:middle}
 .legend .scale{display:inline-block;width:9em;height:.8em;vertical-align:middle}.scroll{overflow-x:auto}
@@ -47,6 +47,7 @@ func (f *File) html() string {
 		f.seriesHTML(&b)
 	}
 	if len(f.Jobs) > 0 {
+		f.neverRunHTML(&b)
 		f.jobsHTML(&b)
 	}
 	b.WriteString("</body></html>\n")
@@ -72,6 +73,34 @@ func tableHTML(b *strings.Builder, heads []string, columns [][]Named) {
 		b.WriteString("</tr>\n")
 	}
 	b.WriteString("</table></div>\n")
+}
+
+// neverRunRows is how many of the jobs of one run that never ran are named.
+const neverRunRows = 20
+
+// neverRunHTML names the jobs that never ran, with why, where there are such.
+func (f *File) neverRunHTML(b *strings.Builder) {
+	runs := f.runs()
+	for i, r := range f.Jobs {
+		if len(r.NeverRun) == 0 {
+			continue
+		}
+		note := "In no other figure is anything of them."
+		if len(r.NeverRun) > neverRunRows {
+			note += fmt.Sprintf(" Shown are the first %d of %d.", neverRunRows, len(r.NeverRun))
+		}
+		fmt.Fprintf(b, "\n<h2>Never run: %s</h2><p class=\"note\">%s</p>\n", html.EscapeString(runs[i].name), note)
+		b.WriteString(`<div class="scroll"><table class="words"><tr><th>job</th><th>name</th><th>queue</th><th>ran</th><th>why</th></tr>` + "\n")
+		for _, n := range r.NeverRun[:min(len(r.NeverRun), neverRunRows)] {
+			ran := "–"
+			if n.Ran > 0 {
+				ran = grouped(n.Ran) + " s"
+			}
+			fmt.Fprintf(b, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", html.EscapeString(n.Job),
+				html.EscapeString(cmp.Or(n.Name, "–")), html.EscapeString(cmp.Or(n.Queue, "–")), ran, html.EscapeString(n.Reason))
+		}
+		b.WriteString("</table></div>\n")
+	}
 }
 
 // figureNames are the names of all figures, those that only a later run has behind the others.

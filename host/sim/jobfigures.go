@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -34,6 +35,9 @@ type JobResult struct {
 	Makespan    float64 `json:"makespan"`           // from the first coming to the last end
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
 	Fragmented  float64 `json:"fragmented"`         // percent of all devices, the mean over the makespan: free, and of no use to work like that of the trace; of a recorded run it is not known
+
+	// NeverRun are the jobs that never ran, in the order in which they came: no other figure has anything of them.
+	NeverRun []NeverRun `json:"neverRun,omitempty"`
 
 	// Lost is what evictions cost; nil: no job of the trace says that they cost it something.
 	Lost *LostResult `json:"lost,omitempty"`
@@ -91,6 +95,7 @@ func mean(values []float64) float64 {
 func (r *jobRun) figures(first engine.Time) {
 	o := &r.out
 	o.Order, o.Jobs, o.Capacity = r.order, len(r.ended), r.capacity
+	slices.SortStableFunc(o.NeverRun, func(a, b NeverRun) int { return cmp.Compare(a.index, b.index) })
 	var completions, waits, fairness []float64
 	unfair := 0
 	for _, f := range r.ended {

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
@@ -36,6 +35,8 @@ type member struct {
 	since   engine.Time // later than now: when it goes on
 	started engine.Time // first; -1: not yet
 	running bool
+	counted bool    // among what all want
+	kind    string  // what it asks for: see fitsFleet
 	more    []int   // numbers of the replicas that it has above its tasks
 	busy    float64 // contention × µs that had passed when it came
 	level   int
@@ -70,6 +71,8 @@ type jobRun struct {
 	byID     map[string]*member // all that came and have not ended
 	running  map[*member]bool
 	waiting  line             // under an order that the simulator chooses by
+	aside    []*member        // which no node serves, or which none did when they came; see lineUp
+	fits     map[string]bool  // by kind of job: see fitsFleet
 	dated    []*member        // whose priority holds until a date that has not come, by that
 	there    map[string]int64 // thousandths of a device by node
 	room     int64            // the sum of these
@@ -85,7 +88,7 @@ type jobRun struct {
 	seq      int
 	pieces   *fragments // nil: of a recorded run it is not known
 	told     int        // events that the engine was told of
-	wanted   int64      // by all that came and have not ended
+	wanted   int64      // by all that came, could run and have not ended
 	busy     float64    // contention × µs so far
 	usage    []change
 	ended    []finished
@@ -100,8 +103,8 @@ type change struct {
 }
 
 // RunJobs runs the jobs of a trace from their coming until all have run as long as they do, or until the time that it is given, and says how
-// long those took that ended. It fails where a job never ends, where, without such a time, one waits for ever, and where the engine rejects what
-// the trace has.
+// long those took that ended and which never ran. It fails where a job never ends, where two have one ID, and where the engine rejects what the trace
+// says of nodes and queues.
 func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	r, err := newJobRun(t, o)
 	if err != nil {
@@ -121,11 +124,14 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 			r.followDemand()
 			continue
 		}
-		if o.Until > 0 && next > o.Until {
+		if over := next == engine.Never; over || o.Until > 0 && next > o.Until {
+			if err := r.neverRun(over); err != nil {
+				return nil, err
+			}
+			if over {
+				r.now = r.lastUse(t.Jobs[0].Submit) // what came later came to nothing
+			}
 			break
-		}
-		if next == engine.Never {
-			return nil, fmt.Errorf("%d jobs of the trace wait for ever, first %s: it wants more than the nodes have, or than its queue may ever hold", len(r.byID), r.firstWaiting())
 		}
 		r.advance(next)
 		if i, err = r.live(t, i); err != nil {
@@ -266,167 +272,4 @@ func (r *jobRun) advance(to engine.Time) {
 	contention := max(1, float64(r.wanted)/float64(r.capacity))
 	r.busy += contention * float64(to-r.now)
 	r.now = to
-}
-
-func (r *jobRun) arrive(j *Job, index int) error {
-	if j.Duration <= 0 {
-		return fmt.Errorf("job %s never ends: give it a duration", j.ID)
-	}
-	if r.rules != nil {
-		whole := j.Duration
-		if j = r.rules.bounded(j); j.Duration < whole {
-			r.out.TimedOut++
-		}
-	}
-	r.wanted += j.Wants()
-	m := &member{job: j, index: index, left: j.Duration, started: -1, busy: r.busy, kept: engine.Never}
-	r.toCome--
-	r.awaitDate(m)
-	if !r.order.chooses() {
-		return r.submit(m)
-	}
-	m.id = j.ID // none of the engine's yet: keeps it among those that have not ended
-	r.byID[m.id] = m
-	m.key = r.order.key(m, r.now)
-	r.waiting.push(m)
-	return nil
-}
-
-// submit hands a job to the engine under an ID of its own.
-func (r *jobRun) submit(m *member) error {
-	delete(r.byID, m.id)
-	w, was := m.job.Workload, ""
-	w.Priority = m.job.PriorityAt(r.now)
-	if m.starts++; m.starts > 1 {
-		w.ID += "~" + strconv.Itoa(m.starts)
-		was = m.id
-	}
-	if r.order != Fair {
-		w.Queue = ""
-	}
-	if r.order.chooses() || r.beside != nil { // it counts what it starts by itself; what shares devices has a speed by these
-		w.Max = 0
-	}
-	m.id = w.ID
-	r.byID[m.id] = m
-	submit := engine.Submit{At: engine.At{At: r.now}, Was: was}
-	for _, at := range m.disrupted {
-		submit.Disrupted = append(submit.Disrupted, r.now-at)
-	}
-	submit.Served = r.engine.ServedIn(&w, m.ran)
-	if r.order == Served || r.order == Held { // what comes again is as old as it is
-		submit.Waited = r.now - m.job.Submit
-	}
-	w.Requeue = w.Preemptible // as evict has it
-	submit.Workload = w
-	return r.step(submit)
-}
-
-// stop ends a job that runs, which goes on later.
-func (r *jobRun) stop(m *member) error {
-	r.stopping = true
-	defer func() { r.stopping = false }()
-	return r.step(engine.Cancel{At: engine.At{At: r.now}, ID: m.id, Reason: "another job comes first"})
-}
-
-// step feeds the engine an event and carries out what it proposes.
-func (r *jobRun) step(event engine.Event) error {
-	if r.rules != nil {
-		r.rules.hours.Count(r.now, r.engine.Held)
-	}
-	r.told++
-	r.pieces.event(event)
-	r.energy.event(event, r.now)
-	actions := r.engine.Step(event)
-	if r.log != nil {
-		if err := r.log.Append(event, actions); err != nil {
-			return err
-		}
-	}
-	for _, a := range actions {
-		var err error
-		switch a := a.(type) {
-		case engine.Place:
-			if m := r.byID[a.Workload]; m != nil {
-				r.pieces.place(m.job, a, r.now)
-			}
-			r.energy.place(a, r.now)
-			err = r.start(a)
-		case engine.Evict:
-			err = r.evict(a)
-		case engine.Reject:
-			err = fmt.Errorf("the engine rejects an event of the trace: %s", a.Reason)
-		default:
-			err = fmt.Errorf("the simulator does not carry out %T: action %d", a, a.Action())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *jobRun) start(a engine.Place) error {
-	m := r.byID[a.Workload]
-	if m == nil {
-		return fmt.Errorf("the engine places workload %s, which is not in the trace", a.Workload)
-	}
-	if m.running {
-		return r.grow(m, a)
-	}
-	r.begin(m)
-	r.expect(m)
-	r.occupy(m, a.Tasks)
-	r.usage = append(r.usage, change{r.now, m.job.Queue, m.job.Compute()})
-	at := engine.At{At: r.now}
-	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
-		return err
-	}
-	for _, t := range a.Tasks {
-		if err := r.step(engine.Started{At: at, ID: a.Workload, Task: t.Task}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// evict ends a task at once. When the first task of a job goes, the others go, too, and the job waits again with what it has left.
-func (r *jobRun) evict(a engine.Evict) error {
-	m := r.byID[a.Workload]
-	if m == nil {
-		return fmt.Errorf("the engine evicts workload %s, which does not run", a.Workload)
-	}
-	if m.running && a.Task >= m.job.AllTasks() {
-		return r.shrink(m, a)
-	}
-	first := m.running
-	if first {
-		m.settle(r.now)
-		if err := r.lose(m); err != nil {
-			return err
-		}
-		r.release(m)
-		m.more = nil
-		r.out.Preemptions++
-		if engine.ForOthers(a.Code) {
-			m.disrupted = append(m.disrupted[max(0, len(m.disrupted)+1-api.MaxDisruptions):], r.now)
-		}
-	}
-	at := engine.At{At: r.now}
-	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
-		return err
-	}
-	if err := r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task, Used: r.usedBy(m)}); err != nil {
-		return err
-	}
-	if first && !r.stopping && r.engine.Known(a.Workload) {
-		return r.step(engine.Cancel{At: at, ID: a.Workload, Reason: "another of its tasks is over"})
-	}
-	switch {
-	case r.stopping || r.engine.Known(a.Workload):
-		return nil
-	case r.order.chooses():
-		return r.queueUp([]*member{m}, nil)
-	}
-	return r.submit(m)
 }

@@ -196,12 +196,3 @@ func TestFairGivesBackQuota(t *testing.T) {
 		t.Errorf("%d preemptions, p99 JCT %g s, mean %g s", r.Preemptions, r.P99JCT, r.MeanJCT)
 	}
 }
-
-func TestWhatNeverFits(t *testing.T) {
-	for _, o := range orders {
-		_, err := RunJobs(t.Context(), few(t, "nodes 2", "job ok at=0 run=1s", "job huge at=0 run=1s devices=9"), JobOptions{Order: o})
-		if err == nil || !strings.Contains(err.Error(), "first huge") {
-			t.Errorf("%s: a job larger than every node gives %v", o, err)
-		}
-	}
-}

@@ -157,6 +157,16 @@ func (l *line) first(room int64) *member {
 	return best
 }
 
+// drain takes all out, in no order.
+func (l *line) drain() []*member {
+	var all []*member
+	for _, size := range l.sizes {
+		all = append(all, *l.heaps[size]...)
+	}
+	*l = line{}
+	return all
+}
+
 func (l *line) pop(m *member) { heap.Pop(l.heaps[m.job.Compute()]) }
 
 // choose says which jobs are to start and which to be ended so that those run that come first in the order, as many as fit by their
@@ -217,8 +227,7 @@ func (r *jobRun) arrange() error {
 
 func (r *jobRun) queueUp(members []*member, err error) error {
 	for _, m := range members {
-		m.key = r.order.key(m, r.now)
-		r.waiting.push(m)
+		r.lineUp(m)
 	}
 	return err
 }
@@ -232,7 +241,7 @@ func (r *jobRun) startAll(members []*member) (unfit []*member, err error) {
 		if err := r.submit(m); err != nil {
 			return nil, err
 		}
-		if m.running {
+		if m.running || r.byID[m.id] != m { // or it was rejected
 			continue
 		}
 		if err := r.step(engine.Cancel{At: engine.At{At: r.now}, ID: m.id}); err != nil {
@@ -275,14 +284,4 @@ func (r *jobRun) runningMembers() []*member {
 	all := slices.Collect(maps.Keys(r.running))
 	slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.index, b.index) })
 	return all
-}
-
-func (r *jobRun) firstWaiting() string {
-	var first *member
-	for _, m := range r.byID {
-		if first == nil || m.index < first.index {
-			first = m
-		}
-	}
-	return first.job.ID
 }
