@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/host/policy"
 	"github.com/aliquot-dev/aliquot/host/sim"
@@ -32,7 +33,7 @@ const traceHelp = "openb:FOLDER/LIST, or generated:NODES for a made one"
 // simRun is what `sim run` was asked for.
 type simRun struct {
 	trace, seeds, html string
-	start              string
+	nodes, start       string
 	ordered            bool // --order was given
 	policies, orders   []string
 	load               float64
@@ -62,11 +63,13 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
   aliquot sim run --trace muri:traces/muri/trace1.csv --order fifo,srtf,srsf
   aliquot sim run --trace muri:traces/muri/trace1.csv --order served --interleave --policy even
   aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html
+  aliquot sim run --trace philly:traces/sia/philly.csv --nodes 200x8:a100,100x4:l4
   aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --use 0.9
   aliquot sim run --trace generated-mix:4 --load 3 --horizon 22h --own`,
 		Args: none,
 	}
 	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES")
+	cmd.Flags().StringVar(&o.nodes, "nodes", "", "run on these nodes instead of the trace's own: 64x8:h100 is 64 nodes of 8 devices of that model, several of these with commas; or a file: a node list of openb, or a trace in our own format, whose nodes count")
 	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON; of jobs also a policy file, see docs/policy.md")
 	cmd.Flags().StringVar(&o.start, "start", "2026-01-05T00:00", "of jobs: when the trace begins, for the windows of a policy file, in its zone")
 	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
@@ -104,6 +107,9 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	}
 	o.ordered = cmd.Flags().Changed("order")
 	if sim.IsJobs(o.trace) {
+		if o.nodes != "" && cmd.Flags().Changed("load") && strings.HasPrefix(o.trace, "philly:") {
+			return nil, usagef("--load and --nodes: %s gets as many nodes as make a load, or those that are given: leave one of them out", o.trace)
+		}
 		return c.simulateJobs(cmd.Context(), o, seeds[0])
 	}
 	if o.sharing != (simSharing{}) {
@@ -112,11 +118,15 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
 		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", o.trace)
 	}
-	t, err := sim.Open(o.trace)
+	nodes, err := o.readNodes()
 	if err != nil {
 		return nil, err
 	}
-	out := &sim.File{Trace: o.trace}
+	t, err := sim.Open(o.trace, nodes)
+	if err != nil {
+		return nil, err
+	}
+	out := &sim.File{Trace: o.trace, Nodes: o.nodes}
 	progress := c.progress(*o.progress)
 	defer progress.over()
 	for _, name := range o.policies {
@@ -131,6 +141,18 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		out.Series = append(out.Series, series)
 	}
 	return out, nil
+}
+
+// readNodes are the nodes that --nodes names; nil: those of the trace.
+func (o *simRun) readNodes() ([]engine.NodeSet, error) {
+	if o.nodes == "" {
+		return nil, nil
+	}
+	nodes, err := sim.ReadNodes(o.nodes)
+	if err != nil {
+		return nil, usagef("--nodes: %w", err)
+	}
+	return nodes, nil
 }
 
 // simPolicy is a policy by name, or what a file has.
@@ -271,7 +293,7 @@ func openCases(traces []string, seeds string) (*caseSet, error) {
 	}
 	set := &caseSet{}
 	for _, name := range traces {
-		o, err := sim.Open(name)
+		o, err := sim.Open(name, nil)
 		if err != nil {
 			return nil, err
 		}

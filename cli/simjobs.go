@@ -32,7 +32,11 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if err != nil {
 		return nil, err
 	}
-	trace, err := sim.OpenJobs(o.trace, o.load, seed, with.Sharing)
+	nodes, err := o.readNodes()
+	if err != nil {
+		return nil, err
+	}
+	trace, err := sim.OpenJobs(o.trace, o.load, seed, with.Sharing, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +46,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if o.between > 0 {
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
-	out := &sim.File{Trace: o.trace}
+	out := &sim.File{Trace: o.trace, Nodes: o.nodes}
 	out.Jobs, err = c.runJobs(ctx, trace, with, orders, o.ordered, o.policies, seed, c.progress(*o.progress), func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
 	return out, err
 }

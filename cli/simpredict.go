@@ -65,7 +65,7 @@ A server estimates starts by the same predictions. No floor or ceiling hangs on 
 		if err != nil {
 			return err
 		}
-		jobs, err := sim.OpenJobs(trace, 0.9, predictSeed, of)
+		jobs, err := sim.OpenJobs(trace, 0.9, predictSeed, of, nil)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package models
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,22 +18,51 @@ var table string
 
 var known = must(parse(table))
 
-func must(traits map[string]fleet.Traits, err error) map[string]fleet.Traits {
+func must(all map[string]model, err error) map[string]model {
 	if err != nil {
 		panic(err) // of a file that is a part of the program
 	}
-	return traits
+	return all
+}
+
+// model is what is known of a model.
+type model struct {
+	fleet.Traits
+	memory api.Bytes
+	name   string // the last of those in its line that come to one key
+	short  bool   // the last of all in its line
 }
 
 // Of is what is known of a model; false: nothing.
 func Of(model string) (fleet.Traits, bool) {
-	t, ok := known[key(model)]
-	return t, ok
+	m, ok := known[key(model)]
+	return m.Traits, ok
+}
+
+// Memory is what a device of a model has; 0: that is not known.
+func Memory(model string) api.Bytes { return known[key(model)].memory }
+
+// Named is a model's name as the table writes it, and traces: H100 for h100; false: there is none.
+func Named(model string) (string, bool) {
+	m, ok := known[key(model)]
+	return m.name, ok
+}
+
+// Names are the names of all models, one for each, the short one where there are several.
+func Names() []string {
+	var all []string
+	for _, m := range known {
+		if m.short {
+			all = append(all, m.name)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Told is Of with the compute capability that the driver tells, as it writes it; empty or no such: it tells none.
 func Told(model, capability string) fleet.Traits {
-	t := known[key(model)]
+	t := known[key(model)].Traits
 	if c, err := api.ParseCapability(capability); err == nil {
 		t.Capability = int32(c)
 	}
@@ -49,8 +79,8 @@ func key(model string) string {
 }
 
 // parse reads the table: a line of headings, then one model a line.
-func parse(text string) (map[string]fleet.Traits, error) {
-	all, headed := map[string]fleet.Traits{}, false
+func parse(text string) (map[string]model, error) {
+	all, headed := map[string]model{}, false
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -60,18 +90,24 @@ func parse(text string) (map[string]fleet.Traits, error) {
 			continue
 		}
 		fields := strings.Split(line, "|")
-		if len(fields) != 6 {
-			return nil, fmt.Errorf("models.csv:%d: there are %d fields: write name|capability|bandwidth|peak|idle|cost", i+1, len(fields))
+		if len(fields) != 7 {
+			return nil, fmt.Errorf("models.csv:%d: there are %d fields: write name|memory|capability|bandwidth|peak|idle|cost", i+1, len(fields))
 		}
-		t, err := traitsOf(fields[1:])
-		if err != nil {
+		gib, err := strconv.ParseInt(fields[1], 10, 16)
+		if err != nil || gib < 1 {
+			return nil, fmt.Errorf("models.csv:%d: %q is no memory: write a whole number of GiB", i+1, fields[1])
+		}
+		m := model{memory: api.Bytes(gib) << 30}
+		if m.Traits, err = traitsOf(fields[2:]); err != nil {
 			return nil, fmt.Errorf("models.csv:%d: %w", i+1, err)
 		}
-		for _, name := range strings.Split(fields[0], ",") {
-			if _, twice := all[key(name)]; twice && all[key(name)] != t {
+		names := strings.Split(fields[0], ",")
+		for k, name := range names {
+			if was, twice := all[key(name)]; twice && (was.Traits != m.Traits || was.memory != m.memory) {
 				return nil, fmt.Errorf("models.csv:%d: %s is there twice", i+1, name)
 			}
-			all[key(name)] = t
+			m.name, m.short = name, k == len(names)-1
+			all[key(name)] = m
 		}
 	}
 	return all, nil

@@ -1,9 +1,11 @@
 package models
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
@@ -48,16 +50,43 @@ func TestTable(t *testing.T) {
 		if of.Wakes() <= 0 || of.Idle*4 > of.Peak || of.Capability < 60 || of.Bandwidth < 100 || of.Cost < 1 {
 			t.Errorf("%s has %+v", name, of)
 		}
+		if of.memory < 8<<30 || of.memory > 288<<30 {
+			t.Errorf("%s has %v of memory", name, of.memory)
+		}
+	}
+}
+
+// A model is found however it is written, and called as the table writes it.
+func TestNamed(t *testing.T) {
+	for written, want := range map[string]string{"h100": "H100", "nvidia h100 80gb hbm3": "NVIDIA H100 80GB HBM3", "v100m32": "V100M32", "V100": "V100", "tesla-t4": "T4", "new": ""} {
+		if got, ok := Named(written); got != want || ok != (want != "") {
+			t.Errorf("%s is called %q (%v), want %q", written, got, ok, want)
+		}
+	}
+	for written, want := range map[string]api.Bytes{"h100": 80 << 30, "V100": 16 << 30, "v100m32": 32 << 30, "new": 0} {
+		if got := Memory(written); got != want {
+			t.Errorf("%s has %v, want %v", written, got, want)
+		}
+	}
+	names := Names()
+	for _, name := range names {
+		if got, ok := Named(name); !ok || got != name {
+			t.Errorf("%s is called %q", name, got)
+		}
+	}
+	if !slices.Contains(names, "H100") || slices.Contains(names, "NVIDIA H100 80GB HBM3") || !slices.Contains(names, "NVIDIA H100 PCIe") {
+		t.Errorf("the names are %q", names)
 	}
 }
 
 func TestBrokenTable(t *testing.T) {
-	const head = "name|capability|bandwidth|peak|idle|cost\n"
+	const head = "name|memory|capability|bandwidth|peak|idle|cost\n"
 	for text, want := range map[string]string{
-		head + "A|8.0|1":                                 "models.csv:2: there are 3 fields",
-		head + "A|8|1|2|1|1":                             `compute capability "8"`,
-		head + "A|8.0|much|2|1|1":                        `"much" is no figure`,
-		"# so\n" + head + "A|8.0|1|2|1|1\nA|8.0|2|2|1|1": "models.csv:4: A is there twice",
+		head + "A|8.0|1":                                     "models.csv:2: there are 3 fields",
+		head + "A|9|8|1|2|1|1":                               `compute capability "8"`,
+		head + "A|0|8.0|1|2|1|1":                             `"0" is no memory`,
+		head + "A|9|8.0|much|2|1|1":                          `"much" is no figure`,
+		"# so\n" + head + "A|9|8.0|1|2|1|1\nA|8|8.0|1|2|1|1": "models.csv:4: A is there twice",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want something of %q", text, err, want)

@@ -30,14 +30,14 @@ func uniform(nodes int) []engine.NodeSet {
 	return all
 }
 
-// wholeDevices is a job of so many whole devices: up to a node's on one node, more as whole nodes.
-func wholeDevices(id string, devices int64) (Job, error) {
-	if id == "" || devices < 1 || devices > perNode*engine.MaxTasks {
+// wholeDevices is a job of so many whole devices: up to a node's, which has each of them, on one node, more as whole nodes.
+func wholeDevices(id string, devices, each int64) (Job, error) {
+	if id == "" || devices < 1 || devices > each*engine.MaxTasks {
 		return Job{}, fmt.Errorf("job %q wants %d GPUs: give it a name and at least 1 GPU", id, devices)
 	}
 	j := Job{Workload: engine.Workload{ID: id, Class: api.Training, Tasks: 1, Devices: int(devices), Preemptible: true}}
-	if devices > perNode {
-		j.Tasks, j.Devices = int((devices+perNode-1)/perNode), perNode
+	if devices > each {
+		j.Tasks, j.Devices = int((devices+each-1)/each), int(each)
 	}
 	j.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
 	return j, nil
@@ -45,14 +45,17 @@ func wholeDevices(id string, devices int64) (Job, error) {
 
 // ReadMuri reads a job trace of Muri (SIGCOMM'22): 64 GPUs as eight nodes of eight; a job's work is its iterations of so many ms.
 // It names no users: all are taken for one's, and the models for the jobs' names.
-func ReadMuri(path string) (*Trace, error) {
-	t := &Trace{Nodes: uniform(8)}
+func ReadMuri(path string) (*Trace, error) { return readMuri(path, uniform(8)) }
+
+func readMuri(path string, nodes []engine.NodeSet) (*Trace, error) {
+	t := &Trace{Nodes: nodes}
+	each := mostOnOne(nodes)
 	err := readTable(path, func(r row) error {
 		n, err := r.numbers("num_gpu", "submit_time", "iterations", "iteration_time")
 		if err != nil {
 			return err
 		}
-		j, err := wholeDevices(strings.Clone(r.text("job_id")), n[0])
+		j, err := wholeDevices(strings.Clone(r.text("job_id")), n[0], each)
 		if err != nil {
 			return err
 		}
@@ -92,8 +95,14 @@ const maxTime = 1 << 50
 // ReadPhilly reads Microsoft's trace of 2017 as the Sia artefact has it: the virtual clusters are the tenants, and users. There are as many nodes
 // of eight devices as keep the load, which is what all jobs hold over the span in which they come, at or under the given part of
 // the devices.
-func ReadPhilly(path string, load float64) (*Trace, error) {
-	t := &Trace{}
+func ReadPhilly(path string, load float64) (*Trace, error) { return readPhilly(path, load, nil) }
+
+// readPhilly is ReadPhilly on given nodes, or where these are nil on those that keep the load.
+func readPhilly(path string, load float64, on []engine.NodeSet) (*Trace, error) {
+	t, each := &Trace{Nodes: on}, int64(perNode)
+	if on != nil {
+		each = mostOnOne(on)
+	}
 	line := 0
 	err := readTable(path, func(r row) error {
 		line++
@@ -101,7 +110,7 @@ func ReadPhilly(path string, load float64) (*Trace, error) {
 		if err != nil {
 			return err
 		}
-		j, err := wholeDevices("job-"+strconv.Itoa(line), devices)
+		j, err := wholeDevices("job-"+strconv.Itoa(line), devices, each)
 		if err != nil {
 			return err
 		}
@@ -124,7 +133,9 @@ func ReadPhilly(path string, load float64) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	fromZero(t)
+	if fromZero(t); on != nil {
+		return t, nil
+	}
 	nodes, err := nodesFor(t.Jobs, load)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

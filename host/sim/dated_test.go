@@ -40,7 +40,7 @@ func TestPriorityOfAJobIsOver(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"priority-after=1", "priority=x", "priority-until=soon"} {
-		if _, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\njob a run=1h "+wrong+"\n")); err == nil || !strings.HasPrefix(err.Error(), "few:3: "+wrong[:9]) {
+		if _, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\njob a run=1h "+wrong+"\n"), nil); err == nil || !strings.HasPrefix(err.Error(), "few:3: "+wrong[:9]) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -14,7 +14,7 @@ func lines(t *testing.T, text string) (*Trace, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return ReadLines(path)
+	return ReadLines(path, nil)
 }
 
 // elasticTrace is two nodes of two devices and an elastic job of one replica that takes 100 s alone, with more jobs.

@@ -10,6 +10,7 @@ import (
 // File is what `sim run` writes with -o json and `sim compare` reads: the runs of one trace, by FGD's protocol or of jobs.
 type File struct {
 	Trace  string       `json:"trace"`
+	Nodes  string       `json:"nodes,omitempty"` // as they were named; empty: the trace's own
 	Series []*Series    `json:"series,omitempty"`
 	Jobs   []*JobResult `json:"jobs,omitempty"`
 }

@@ -72,13 +72,19 @@ func Generate(nodes int, seed uint64) *Openb {
 // GenerateJobs makes a trace of jobs for so many nodes of eight devices, with no file: a hundred for each node, of three tenants, most
 // of them short and small, coming at random times so that the load is a part of the devices.
 func GenerateJobs(nodes int, load float64, seed uint64) *Trace {
+	return generateJobs(nodes, load, seed, uniform(nodes))
+}
+
+// generateJobs is GenerateJobs to run on given nodes.
+func generateJobs(nodes int, load float64, seed uint64, on []engine.NodeSet) *Trace {
 	r := newRandom(seed)
-	t := &Trace{Nodes: uniform(nodes)}
+	t := &Trace{Nodes: on}
+	each := mostOnOne(on)
 	sizes := []int64{1, 1, 1, 1, 1, 1, 2, 2, 4, 8}
 	var held float64 // µs × devices
 	for i := range nodes * 100 {
 		devices := sizes[r.below(len(sizes))]
-		j, _ := wholeDevices(fmt.Sprintf("job-%06d", i), devices) // sizes and names are right
+		j, _ := wholeDevices(fmt.Sprintf("job-%06d", i), devices, each) // sizes and names are right
 		j.Queue = []string{"research", "research", "product", "students"}[r.below(4)]
 		j.Duration = engine.Time(60_000_000 * math.Exp(1.5+1.5*r.normal()))
 		held += float64(j.Duration) * float64(devices)

@@ -33,7 +33,11 @@ func WriteHTML(path string, f *File) error {
 
 func (f *File) html() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, page, html.EscapeString("Runs of "+f.Trace))
+	title := "Runs of " + f.Trace
+	if f.Nodes != "" {
+		title += " on " + f.Nodes
+	}
+	fmt.Fprintf(&b, page, html.EscapeString(title))
 	var heads []string
 	var columns [][]Named
 	for _, r := range f.runs() {

@@ -14,7 +14,7 @@ import (
 // few reads a trace in our own format.
 func few(t *testing.T, lines ...string) *Trace {
 	t.Helper()
-	trace, err := scanLines("few", strings.NewReader(formatLine+"\n"+strings.Join(lines, "\n")))
+	trace, err := scanLines("few", strings.NewReader(formatLine+"\n"+strings.Join(lines, "\n")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

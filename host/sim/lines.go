@@ -13,8 +13,6 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
-	"github.com/aliquot-dev/aliquot/engine/fleet"
-	"github.com/aliquot-dev/aliquot/host/models"
 )
 
 // formatLine is the first line of a trace in our own format; docs/simulator.md says what may follow.
@@ -26,18 +24,38 @@ const (
 	maxJobs  = 10_000_000
 )
 
-// ReadLines reads a trace in our own format.
-func ReadLines(path string) (*Trace, error) {
+// ReadLines reads a trace in our own format, to run on other nodes than its own, or where these are nil on its own.
+func ReadLines(path string, on []engine.NodeSet) (*Trace, error) {
 	file, err := os.Open(path) //nolint:gosec // the path is the user's own word
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	return scanLines(path, file)
+	return scanLines(path, file, on)
 }
 
-func scanLines(name string, from io.Reader) (*Trace, error) {
-	p := lineReader{trace: &Trace{}, queues: map[string]bool{}, jobs: map[string]bool{}}
+func scanLines(name string, from io.Reader, on []engine.NodeSet) (*Trace, error) {
+	p := newLineReader(on)
+	if err := p.all(name, from); err != nil {
+		return nil, err
+	}
+	if on != nil {
+		p.trace.Nodes = on
+	}
+	if len(p.trace.Nodes) == 0 || len(p.trace.Jobs) == 0 {
+		return nil, fmt.Errorf("%s has %d nodes and %d jobs: it needs at least one of each", name, len(p.trace.Nodes), len(p.trace.Jobs))
+	}
+	countOnly(p.trace.Jobs, p.trace.Nodes)
+	p.trace.add(p.outages)
+	return sorted(p.trace), nil
+}
+
+func newLineReader(on []engine.NodeSet) *lineReader {
+	return &lineReader{trace: &Trace{}, on: on, queues: map[string]bool{}, jobs: map[string]bool{}}
+}
+
+// all takes in all lines.
+func (p *lineReader) all(name string, from io.Reader) error {
 	lines := bufio.NewScanner(from)
 	n := 0
 	for lines.Scan() {
@@ -52,22 +70,19 @@ func scanLines(name string, from io.Reader) (*Trace, error) {
 			err = p.line(words)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+			return fmt.Errorf("%s:%d: %w", name, n, err)
 		}
 	}
-	switch err := lines.Err(); {
-	case err != nil:
-		return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
-	case len(p.trace.Nodes) == 0 || len(p.trace.Jobs) == 0:
-		return nil, fmt.Errorf("%s has %d nodes and %d jobs: it needs at least one of each", name, len(p.trace.Nodes), len(p.trace.Jobs))
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s:%d: %w", name, n+1, err)
 	}
-	p.trace.add(p.outages)
-	return sorted(p.trace), nil
+	return nil
 }
 
 // lineReader is a trace of our own format on its way in.
 type lineReader struct {
 	trace        *Trace
+	on           []engine.NodeSet // that count instead of its own; nil: none
 	queues, jobs map[string]bool
 	outages      []outage
 	words        map[string]string // of a line, by key; what was read is taken out
@@ -199,56 +214,6 @@ func every(text string) (engine.Time, error) {
 	return t, err
 }
 
-func (p *lineReader) nodes(count string) {
-	n, err := between(1, maxNodes-int64(len(p.trace.Nodes)))(count)
-	if err != nil {
-		p.fail("nodes %s: %w", count, err)
-	}
-	devices, model, memory := int64(perNode), "GPU", api.Bytes(80)<<30
-	read(p, "devices", between(1, 64), &devices)
-	read(p, "model", word, &model)
-	read(p, "mem", api.ParseBytes, &memory)
-	var in []fleet.Domain
-	read(p, "in", domains, &in)
-	linked, local := int64(1), int64(0)
-	read(p, "linked", between(1, 64), &linked)
-	read(p, "numa", between(1, 64), &local)
-	cpu, ram := p.resources()
-	if p.err != nil {
-		return
-	}
-	traits, _ := models.Of(model)
-	for range n {
-		node := engine.NodeSet{Node: fmt.Sprintf("node-%05d", len(p.trace.Nodes)), Domains: in}
-		for k := range int(devices) {
-			node.Devices = append(node.Devices, engine.Device{
-				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: model, Memory: memory, Health: api.Healthy, Traits: traits,
-			})
-			if linked > 1 {
-				node.Devices[k].Link = strconv.Itoa(k / int(linked))
-			}
-			if local > 0 {
-				node.Devices[k].NUMA = strconv.Itoa(k / int(local))
-			}
-		}
-		node.Resources = named(cpu, ram)
-		p.trace.Nodes = append(p.trace.Nodes, node)
-	}
-}
-
-// domains parses what a node is in: `rack/r1,row/a`.
-func domains(text string) ([]fleet.Domain, error) {
-	var all []fleet.Domain
-	for _, one := range strings.Split(text, ",") {
-		level, name, _ := strings.Cut(one, "/")
-		all = append(all, fleet.Domain{Level: level, Name: name})
-	}
-	if err := fleet.CheckDomains("so described", all); err != nil {
-		return nil, fmt.Errorf("%w: write for example rack/r1,row/a", err)
-	}
-	return all, nil
-}
-
 // resources reads cpu, in cores, and ram.
 func (p *lineReader) resources() (cpu api.Milli, ram api.Bytes) {
 	read(p, "cpu", cores, &cpu)
@@ -297,10 +262,16 @@ func (p *lineReader) queue(name string) {
 
 func (p *lineReader) failure(node string) {
 	o := outage{node: node}
+	there := p.trace.Nodes
+	if p.on != nil {
+		there = p.on
+	}
 	read(p, "at", moment, &o.at)
 	read(p, "for", moment, &o.long)
 	switch {
-	case !slices.ContainsFunc(p.trace.Nodes, func(n engine.NodeSet) bool { return n.Node == node }):
+	case !slices.ContainsFunc(there, func(n engine.NodeSet) bool { return n.Node == node }) && p.on != nil:
+		p.fail("there is no node %s among the %d that the trace is to run on: give such with that node, or leave the line out", node, len(there))
+	case !slices.ContainsFunc(there, func(n engine.NodeSet) bool { return n.Node == node }):
 		p.fail("there is no node %s before this line: they are called node-00000 and so on, in their order", node)
 	case o.long < 1:
 		p.fail("the failure of %s has no end: write for example for=30m", node)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestOwnFormat(t *testing.T) {
-	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9, 1, nil)
+	trace, err := OpenJobs("jobs:testdata/small.trace", 0.9, 1, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +104,12 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"queue q weight=0":                     "weight=0: ",
 		"# nothing but a remark, and no job\n": "has 1 nodes and 0 jobs",
 	} {
-		_, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\n"+line))
+		_, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\n"+line), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, want %q", line, err, want)
 		}
 	}
-	if _, err := scanLines("few", strings.NewReader("job x run=1s")); err == nil || !strings.Contains(err.Error(), "few:1: the first line is") {
+	if _, err := scanLines("few", strings.NewReader("job x run=1s"), nil); err == nil || !strings.Contains(err.Error(), "few:1: the first line is") {
 		t.Errorf("without its first line: %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func FuzzOwnFormat(f *testing.F) {
 	f.Add(formatLine + "\nnodes 1\njob a run=1h checkpoint=1us restart=1m\njob b at=1m run=1h tasks=1..4 checkpoint=never\nfail node-00000 at=90s for=1m\n")
 	f.Add(formatLine + "\nnodes 1\njob a run=1ms gpu=0..1\njob b at=1us run=30y\njob c run=9999d devices=64 tasks=65536\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		trace, err := scanLines("fuzz", strings.NewReader(text))
+		trace, err := scanLines("fuzz", strings.NewReader(text), nil)
 		if err != nil || len(trace.Nodes) > 20 || len(trace.Jobs) > 20 {
 			return
 		}
@@ -135,7 +135,7 @@ func FuzzOwnFormat(f *testing.F) {
 		}
 		for _, o := range []Order{FirstCome, Fair, ShortestService, LeastService} {
 			r, err := RunJobs(t.Context(), trace, JobOptions{Order: o})
-			if err == nil && r.Jobs != len(trace.Jobs) {
+			if err == nil && r.Jobs+len(r.NeverRun) != len(trace.Jobs) {
 				t.Fatalf("%s: %d of %d jobs ended", o, r.Jobs, len(trace.Jobs))
 			}
 		}
@@ -155,7 +155,7 @@ func FuzzMuriAndPhilly(f *testing.F) {
 		if kind != "muri:" {
 			kind = "philly:"
 		}
-		trace, err := OpenJobs(kind+path, 0.9, 1, nil)
+		trace, err := OpenJobs(kind+path, 0.9, 1, nil, nil)
 		if err != nil {
 			return
 		}
@@ -178,7 +178,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		return path
 	}
 	muri := "job_id,num_gpu,submit_time,iterations,iteration_time\n0,4,1000,10,500\n1,16,500,1,7\n"
-	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9, 1, nil)
+	trace, err := OpenJobs("muri:"+write("m.csv", muri), 0.9, 1, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,14 +187,14 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		t.Errorf("Muri's jobs are read as %+v", trace.Jobs)
 	}
 	staged := "job_id,num_gpu,submit_time,iterations,iteration_time,resource_time_0,resource_time_1,resource_time_2\n0,1,0,10,490,446,8,0.5\n1,1,0,10,107,117,68,0\n"
-	if trace, err = OpenJobs("muri:"+write("s.csv", staged), 0.9, 1, nil); err != nil {
+	if trace, err = OpenJobs("muri:"+write("s.csv", staged), 0.9, 1, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := trace.Jobs[0].Stages, trace.Jobs[1].Stages; a != (Stages{911, 17, 2}) || b != (Stages{1000, 636, 0}) {
 		t.Errorf("the stages of Muri's jobs are read as %v and %v", a, b)
 	}
 	philly := "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 00:01:40,80.0,8,1,b\n2017-10-09 00:00:00,50.5,12,1,a\n"
-	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1, nil)
+	trace, err = OpenJobs("philly:"+write("p.csv", philly), 0.5, 1, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestReadMuriAndPhilly(t *testing.T) {
 		"generated-jobs:none":                  "write generated-jobs:NODES",
 		"jobs:" + filepath.Join(folder, "not"): "read trace: ",
 	} {
-		if _, err := OpenJobs(name, 0.9, 1, nil); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := OpenJobs(name, 0.9, 1, nil, nil); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s gives %v, want %q", name, err, text)
 		}
 	}

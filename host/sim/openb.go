@@ -25,6 +25,9 @@ type Openb struct {
 	model map[string]string
 }
 
+// maxMemory is the most memory of a node, in MiB.
+const maxMemory = 1 << 40
+
 // openbNodes is the file of nodes beside the pod lists.
 const openbNodes = "openb_node_list_gpu_node.csv"
 
@@ -142,6 +145,9 @@ func (o *Openb) node(r row) error {
 	traits, _ := models.Of(model)
 	if name == "" || o.model[name] != "" || model == "" {
 		return fmt.Errorf("node %q has no name, no model or is listed twice", name)
+	}
+	if n[2] > mostDevices || n[1] > maxMemory {
+		return fmt.Errorf("node %q has %d GPUs and %d MiB of memory: at most %d and %d are taken", name, n[2], n[1], mostDevices, maxMemory)
 	}
 	set := engine.NodeSet{Node: strings.Clone(name), Resources: []engine.Resource{
 		{Name: "cpu", Amount: n[0]}, {Name: "memory", Amount: n[1] << 20},

@@ -31,7 +31,7 @@ func writeOpenb(t *testing.T, nodes, pods string) string {
 
 func TestReadOpenb(t *testing.T) {
 	folder := writeOpenb(t, someNodes, somePods)
-	o, err := Open("openb:" + folder + "/some")
+	o, err := Open("openb:"+folder+"/some", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestBrokenTracesAreToldWithTheirLine(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"openb:/nowhere/", "openb:/nowhere/x", "generated:0", "philly:x"} {
-		if _, err := Open(name); err == nil {
+		if _, err := Open(name, nil); err == nil {
 			t.Errorf("trace %s is opened", name)
 		}
 	}

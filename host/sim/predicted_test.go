@@ -137,7 +137,7 @@ func TestRunsTeachUse(t *testing.T) {
 	for i := range 10 {
 		lines = append(lines, fmt.Sprintf("job j%d at=%ds run=50s gpu=0.5..1 busy=0.6 user=ann name=train", i, i/2*1000))
 	}
-	trace, err := scanLines("shared", strings.NewReader(strings.Join(lines, "\n")))
+	trace, err := scanLines("shared", strings.NewReader(strings.Join(lines, "\n")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,17 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
-// Open reads the trace that a word names: `openb:FOLDER/LIST`, or `generated:NODES` for a made one.
-func Open(name string) (*Openb, error) {
+// Open reads the trace that a word names: `openb:FOLDER/LIST`, or `generated:NODES` for a made one. Its pods are to run on the given nodes, or
+// where these are nil on its own.
+func Open(name string, on []engine.NodeSet) (*Openb, error) {
+	o, err := openPods(name)
+	if err != nil || on == nil {
+		return o, err
+	}
+	return o.on(on, strings.HasPrefix(name, "generated:")), nil
+}
+
+func openPods(name string) (*Openb, error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	switch kind {
 	case "openb":
@@ -47,16 +56,20 @@ func IsMix(name string) bool {
 }
 
 // OpenJobs reads the trace of jobs that a word names. Traces that name no nodes get as many as keep the load at or under a part of
-// them, which is above 0; made ones are made by the seed, and a mix of the programs and services of what is shared.
-func OpenJobs(name string, load float64, seed uint64, of *Sharing) (*Trace, error) {
+// them, which is above 0; made ones are made by the seed, and a mix of the programs and services of what is shared. Where nodes are given the jobs are to run
+// on those instead of the trace's own, and those that want whole devices go to as few of them as the largest allows.
+func OpenJobs(name string, load float64, seed uint64, of *Sharing, on []engine.NodeSet) (*Trace, error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	switch kind {
 	case "muri":
-		return ReadMuri(rest)
+		if on == nil {
+			return ReadMuri(rest)
+		}
+		return readMuri(rest, on)
 	case "philly":
-		return ReadPhilly(rest, load)
+		return readPhilly(rest, load, on)
 	case "jobs":
-		return ReadLines(rest)
+		return ReadLines(rest, on)
 	}
 	nodes, err := strconv.Atoi(rest)
 	if err != nil || nodes < 1 || nodes > 10_000 {
@@ -65,9 +78,16 @@ func OpenJobs(name string, load float64, seed uint64, of *Sharing) (*Trace, erro
 	if IsMix(name) {
 		m := DefaultMix(nodes, seed)
 		m.Load = load
-		return GenerateMix(m, of)
+		t, err := GenerateMix(m, of)
+		if err == nil && on != nil {
+			t.Nodes = on
+		}
+		return t, err
 	}
-	return GenerateJobs(nodes, load, seed), nil
+	if on == nil {
+		return GenerateJobs(nodes, load, seed), nil
+	}
+	return generateJobs(nodes, load, seed, on), nil
 }
 
 // ParseSeeds reads `42`, `42..51` or a list of these with commas.
