@@ -101,7 +101,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("the report of %s has what it must not have", f.Trace)
 		}
 		drawings := strings.Count(page, "<svg")
-		if want := 4*min(1, len(f.Jobs)) + len(f.Jobs) + 2*len(f.Series); drawings != want {
+		if want := 4*min(1, len(f.Jobs)) + 2*len(f.Jobs) + 2*len(f.Series); drawings != want {
 			t.Errorf("the report of %s has %d drawings, want %d", f.Trace, drawings, want)
 		}
 		for part := range strings.SplitSeq(page, "<svg") {
@@ -119,13 +119,13 @@ func TestNeverRunInReports(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("job <%d> run=1s devices=9 name=<n>", i))
 	}
 	r := runJobs(t, few(t, lines...), FirstCome)
-	back := stored(t, &File{Trace: "few", Jobs: []*JobResult{r}})
+	back := stored(t, &File{Trace: "few", Jobs: []*JobResult{r, runJobs(t, few(t, lines...), Backfill)}})
 	if n := back.Jobs[0].NeverRun; len(n) != neverRunRows+3 || n[1].Job != "<1>" || n[1].Code != "impossible" || n[1].Reason != r.NeverRun[1].Reason {
 		t.Errorf("what is stored of them is read as %+v", n)
 	}
 	page := back.html()
 	for want, times := range map[string]int{
-		"<h2>Never run: fifo/</h2>": 1, "first 20 of 23": 1, "<td>&lt;n&gt;</td>": neverRunRows, "workload &lt;19&gt; wants 9 devices on one node": 1, "&lt;20&gt;": 0, "<td>never run</td><td>23</td>": 1,
+		"<h2>Never run: fifo/, backfill/</h2>": 1, "first 10 of 13": 1, "<td>&lt;n&gt;</td>": neverRunRows, "workload &lt;9&gt; wants 9 devices on one node": 1, "&lt;10&gt;": 0, "<td>never run</td><td>13</td><td>13</td>": 1,
 	} {
 		if n := strings.Count(page, want); n != times {
 			t.Errorf("the report has %q %d times, want %d", want, n, times)
@@ -152,6 +152,16 @@ func TestAxes(t *testing.T) {
 		a := timeAxis(most)
 		if a.title != want || len(a.ticks) < 2 || len(a.ticks) > 10 {
 			t.Errorf("an axis of %g s is in %s with %d ticks", most, a.title, len(a.ticks))
+		}
+	}
+	for most, want := range map[float64]string{1: "[0 0.2 0.4 0.6 0.8 1] 1", 13.3: "[0 5 10 15] 15", 100: "[0 20 40 60 80 100] 100"} {
+		a := upAxis("", most, 1)
+		var labels []string
+		for _, v := range a.ticks {
+			labels = append(labels, a.label(v))
+		}
+		if got := fmt.Sprint(labels, " ", a.label(a.max)); got != want {
+			t.Errorf("an axis up to %g has %s, want %s", most, got, want)
 		}
 	}
 	if got := grouped(16335720.4); got != "16\u202f335\u202f720" {

@@ -16,7 +16,7 @@ const page = `<!doctype html>
 body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#1a1a1a;background:#fff}
 h1{font-size:1.5em}h2{font-size:1.15em;margin:2em 0 .3em}p{margin:.3em 0}p.note{color:#555}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .9em .2em 0;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child,table.words td,table.words th{text-align:left}svg{width:100%%;height:auto;display:block}
+td:first-child,th:first-child,table.words td,table.words th{text-align:left}table.words td:not(:last-child){white-space:nowrap}svg{width:100%%;height:auto;display:block}
 svg text{font:12px system-ui,sans-serif;fill:#444}svg path{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .grid{stroke:#e4e4e4}
 .legend span{margin-right:1.3em;white-space:nowrap}.legend i{display:inline-block;width:1.3em;height:.3em;margin-right:.4em;vertical-align:middle}
 .legend .scale{display:inline-block;width:9em;height:.8em;vertical-align:middle}.scroll{overflow-x:auto}
@@ -66,6 +66,12 @@ func tableHTML(b *strings.Builder, heads []string, columns [][]Named) {
 	}
 	b.WriteString("</tr>\n")
 	for _, name := range figureNames(columns) {
+		if name != "jobs" && !slices.ContainsFunc(columns, func(c []Named) bool {
+			f := findFigure(&namedRun{figures: c}, name)
+			return f != nil && (f.Value != 0 || f.Unit != "")
+		}) {
+			continue // a count that is 0 everywhere
+		}
 		fmt.Fprintf(b, "<tr><td>%s</td>", html.EscapeString(name))
 		for _, column := range columns {
 			value := "–"
@@ -80,20 +86,27 @@ func tableHTML(b *strings.Builder, heads []string, columns [][]Named) {
 }
 
 // neverRunRows is how many of the jobs of one run that never ran are named.
-const neverRunRows = 20
+const neverRunRows = 10
 
-// neverRunHTML names the jobs that never ran, with why, where there are such.
+// neverRunHTML names the jobs that never ran, with why, where there are such: once for all runs of which it is the same.
 func (f *File) neverRunHTML(b *strings.Builder) {
 	runs := f.runs()
 	for i, r := range f.Jobs {
-		if len(r.NeverRun) == 0 {
+		same := func(o *JobResult) bool { return slices.Equal(o.NeverRun, r.NeverRun) }
+		if len(r.NeverRun) == 0 || slices.ContainsFunc(f.Jobs[:i], same) {
 			continue
+		}
+		var names []string
+		for k, o := range f.Jobs {
+			if same(o) {
+				names = append(names, runs[k].name)
+			}
 		}
 		note := "In no other figure is anything of them."
 		if len(r.NeverRun) > neverRunRows {
 			note += fmt.Sprintf(" Shown are the first %d of %d.", neverRunRows, len(r.NeverRun))
 		}
-		fmt.Fprintf(b, "\n<h2>Never run: %s</h2><p class=\"note\">%s</p>\n", html.EscapeString(runs[i].name), note)
+		fmt.Fprintf(b, "\n<h2>Never run: %s</h2><p class=\"note\">%s</p>\n", html.EscapeString(strings.Join(names, ", ")), note)
 		b.WriteString(`<div class="scroll"><table class="words"><tr><th>job</th><th>name</th><th>queue</th><th>ran</th><th>why</th></tr>` + "\n")
 		for _, n := range r.NeverRun[:min(len(r.NeverRun), neverRunRows)] {
 			ran := "–"
@@ -164,8 +177,8 @@ func (f *File) seriesHTML(b *strings.Builder) {
 }
 
 func (f *File) jobsHTML(b *strings.Builder) {
-	var allocated, waits, fairness []curve
-	var span, longest, worst float64
+	var allocated, fairness []curve
+	var span, worst float64
 	runs := f.runs()
 	for i, r := range f.Jobs {
 		a := curve{name: runs[i].name}
@@ -173,18 +186,17 @@ func (f *File) jobsHTML(b *strings.Builder) {
 			a.x, a.y = append(a.x, float64(k)*r.Plots.Step), append(a.y, v)
 		}
 		a.x, a.y = append(a.x, r.Makespan), append(a.y, 0)
-		w := distribution(runs[i].name, r.Plots.Waits, &longest)
 		fairness = append(fairness, distribution(runs[i].name, r.Plots.Fairness, &worst))
 		span = max(span, r.Makespan)
-		allocated, waits = append(allocated, a), append(waits, w)
+		allocated = append(allocated, a)
 	}
 	b.WriteString("<h2>Allocation over time</h2><p class=\"note\">Of all devices, the mean of each of up to 200 steps.</p>\n")
 	b.WriteString(drawCurves("Allocation over time", timeAxis(span), percentAxis("allocated, %"), allocated, true))
 	drawFragments(b, "Fragmentation over time", timeAxis(span), f.overTime(func(p *JobPlots) []float64 { return p.Fragmented }), true)
-	b.WriteString("\n<h2>Waits</h2><p class=\"note\">How many of the jobs had started for the first time after so long. The axis of time is logarithmic.</p>\n")
-	b.WriteString(drawCurves("Waits of jobs", waitAxis(longest), percentAxis("jobs, %"), waits, false))
+	f.waitsHTML(b)
+	x := fairnessAxis(worst)
 	b.WriteString("\n<h2>Fairness</h2><p class=\"note\">How many of the jobs took at most so many times as long as with their part of the devices.</p>\n")
-	b.WriteString(drawCurves("Fairness of jobs", fairnessAxis(worst), percentAxis("jobs, %"), fairness, false))
+	b.WriteString(drawCurves("Fairness of jobs", x, percentAxis("jobs, %"), upTo(x.max, fairness), true))
 	for i, r := range f.Jobs {
 		tenants, note := shownTenants(r.Plots.Tenants)
 		fmt.Fprintf(b, "\n<h2>Use by tenant: %s</h2><p class=\"note\">Of all devices, by queue.%s</p>\n", html.EscapeString(runs[i].name), note)
@@ -192,16 +204,6 @@ func (f *File) jobsHTML(b *strings.Builder) {
 	}
 	f.energyHTML(b, span)
 	f.sharingHTML(b)
-}
-
-// distribution is the line of hundredths of jobs over a figure, and raises most to the largest.
-func distribution(name string, values []float64, most *float64) curve {
-	c := curve{name: name, x: values}
-	for k, v := range values {
-		c.y = append(c.y, float64(k))
-		*most = max(*most, v)
-	}
-	return c
 }
 
 // shownTenants are at most so many as can be looked at: those with the most jobs, by name.

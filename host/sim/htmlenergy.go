@@ -14,13 +14,8 @@ func (f *File) energyHTML(b *strings.Builder, span float64) {
 
 // powerAxis is of watts from 0 on.
 func powerAxis(most float64) axis {
-	a := axis{title: "drawn, W", max: most, unit: 1}
 	if most >= 3000 {
-		a.title, a.unit = "drawn, kW", 1000
+		return upAxis("drawn, kW", most, 1000)
 	}
-	step := niceStep(a.max/a.unit/5) * a.unit
-	for v := 0.0; v <= a.max; v += step {
-		a.ticks = append(a.ticks, v)
-	}
-	return a
+	return upAxis("drawn, W", most, 1)
 }

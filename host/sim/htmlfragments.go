@@ -37,10 +37,7 @@ func drawFragments(b *strings.Builder, title string, x axis, curves []curve, ste
 	if len(curves) == 0 {
 		return
 	}
-	y := axis{title: "of no use, %", max: highest(curves, 1), unit: 1}
-	for v, step := 0.0, niceStep(y.max/4); v <= y.max; v += step {
-		y.ticks = append(y.ticks, v)
-	}
+	y := upAxis("of no use, %", highest(curves, 1), 1)
 	fmt.Fprintf(b, "\n<h2>%s</h2><p class=\"note\">Of all devices, what is free where work like that of the trace finds too little: for each kind of task what is free on devices that have less than it needs of one, or all of a node where it cannot run, weighed by how often it comes.</p>\n", title)
 	b.WriteString(drawCurves(title, x, y, curves, steps))
 }

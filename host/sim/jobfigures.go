@@ -58,6 +58,8 @@ type JobPlots struct {
 	Waits      []float64 `json:"waits"`    // seconds: entry i is the i-th of 100 equal parts of the jobs by their waits; 0 is the shortest
 	Fairness   []float64 `json:"fairness"` // the same of their finish-time fairness
 	Tenants    []Tenant  `json:"tenants"`  // by name
+	// Others are the jobs of all queues but the largest; nil: there are no more queues than those.
+	Others *OtherTenants `json:"others,omitempty"`
 	// Watts is what all devices drew, the mean of each step; nil: not known.
 	Watts []float64 `json:"watts,omitempty"`
 }
@@ -68,6 +70,15 @@ type Tenant struct {
 	Jobs      int       `json:"jobs"`
 	MeanJCT   float64   `json:"meanJCT"`
 	Allocated []float64 `json:"allocated"` // percent of capacity, the mean of each step
+	// Waits are as those of JobPlots, of its jobs alone; nil: all jobs are of one queue, or none of its ended.
+	Waits []float64 `json:"waits,omitempty"`
+}
+
+// OtherTenants are queues that are not among the largest, taken together.
+type OtherTenants struct {
+	Queues int       `json:"queues"`
+	Jobs   int       `json:"jobs"`
+	Waits  []float64 `json:"waits"`
 }
 
 // plotSteps is into how many steps a run is cut for its plots.
@@ -114,10 +125,7 @@ func (r *jobRun) figures(first engine.Time) {
 	o.MeanWait, o.P99Wait = mean(waits), quantile(waits, 0.99)
 	o.Fairness, o.FairnessWorst = quantile(fairness, 0.99), quantile(fairness, 1)
 	o.Unfair = float64(unfair) * 100 / float64(max(1, len(fairness)))
-	for i := range 101 {
-		o.Plots.Waits = append(o.Plots.Waits, quantile(waits, float64(i)/100))
-		o.Plots.Fairness = append(o.Plots.Fairness, quantile(fairness, float64(i)/100))
-	}
+	o.Plots.Waits, o.Plots.Fairness = hundredths(waits), hundredths(fairness)
 	r.plot(first)
 	o.Lost = r.costs()
 	if r.beside != nil {
@@ -153,16 +161,69 @@ func (r *jobRun) plot(first engine.Time) {
 	}
 	r.out.Makespan = seconds(span)
 	for _, name := range tenantNames(used) {
-		t := Tenant{Name: name, Allocated: accumulate(used[name], step, span, r.capacity)}
-		for _, f := range r.ended {
-			if f.job.Queue == name {
-				t.Jobs++
-				t.MeanJCT += seconds(f.completion)
-			}
-		}
-		t.MeanJCT /= float64(max(1, t.Jobs))
-		plots.Tenants = append(plots.Tenants, t)
+		plots.Tenants = append(plots.Tenants, Tenant{Name: name, Allocated: accumulate(used[name], step, span, r.capacity)})
 	}
+	r.byTenant(plots)
+}
+
+// hundredths are the values that 0 to 100 of 100 equal parts of the sorted ones do not pass.
+func hundredths(sorted []float64) []float64 {
+	out := make([]float64, 101)
+	for i := range out {
+		out[i] = quantile(sorted, float64(i)/100)
+	}
+	return out
+}
+
+// maxWaitQueues is of how many queues waits are drawn by themselves.
+const maxWaitQueues = 8
+
+// byTenant counts the jobs of each tenant that ended, with how long they took and waited.
+func (r *jobRun) byTenant(plots *JobPlots) {
+	at := map[string]int{}
+	for i := range plots.Tenants {
+		at[plots.Tenants[i].Name] = i
+	}
+	waits := make([][]float64, len(plots.Tenants))
+	for _, f := range r.ended {
+		i := at[f.job.Queue]
+		plots.Tenants[i].Jobs++
+		plots.Tenants[i].MeanJCT += seconds(f.completion)
+		waits[i] = append(waits[i], seconds(f.wait))
+	}
+	for i := range plots.Tenants {
+		t := &plots.Tenants[i]
+		t.MeanJCT /= float64(max(1, t.Jobs))
+		if t.Jobs > 0 && t.Jobs < len(r.ended) {
+			slices.Sort(waits[i])
+			t.Waits = hundredths(waits[i])
+		}
+	}
+	own := map[string]bool{}
+	for _, t := range largest(plots.Tenants) {
+		own[t.Name] = true
+	}
+	var others OtherTenants
+	var waited []float64
+	for i, t := range plots.Tenants {
+		if t.Waits != nil && !own[t.Name] {
+			others.Queues++
+			others.Jobs += t.Jobs
+			waited = append(waited, waits[i]...)
+		}
+	}
+	if others.Queues > 0 {
+		slices.Sort(waited)
+		others.Waits = hundredths(waited)
+		plots.Others = &others
+	}
+}
+
+// largest are the tenants with the most jobs of which waits are known, those first.
+func largest(all []Tenant) []Tenant {
+	known := slices.DeleteFunc(slices.Clone(all), func(t Tenant) bool { return t.Waits == nil })
+	slices.SortStableFunc(known, func(a, b Tenant) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	return known[:min(len(known), maxWaitQueues)]
 }
 
 // meanOfSteps is the mean of a series over so many steps, of which the last may be a part.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -21,14 +22,24 @@ const (
 )
 
 // colours tell runs apart, also for those who see few colours (Okabe and Ito, 2008).
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"}
+var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1a1a1a", "#8a6d3b"}
 
-func colour(i int) string { return colours[i%len(colours)] }
+// rest is the colour of what is left, all in one line.
+const rest = "#7f7f7f"
+
+// colour is that of the i-th line, and says whether it is dashed: those are that come behind as many as there are colours.
+func (c *curve) colour(i int) (colour string, dashed bool) {
+	if c.rest {
+		return rest, true
+	}
+	return colours[i%len(colours)], i >= len(colours)
+}
 
 // curve is one line of a plot.
 type curve struct {
 	name string
 	x, y []float64
+	rest bool // it is of all that have no line of their own
 }
 
 // axis is how values become places along one side of a plot.
@@ -83,7 +94,7 @@ func fairnessAxis(most float64) axis {
 	a := axis{title: "finish-time fairness: at most 1 is fair", max: math.Max(most, 2), log: true, unit: 1, ticks: []float64{0, 0.5}}
 	for v := 1.0; v <= a.max; v *= 10 {
 		for _, tick := range []float64{v, 2 * v, 5 * v} {
-			if tick <= a.max && (v < 10 || tick == v) {
+			if tick <= a.max && (a.max < 1000 || v < 10 || tick == v) {
 				a.ticks = append(a.ticks, tick)
 			}
 		}
@@ -93,6 +104,16 @@ func fairnessAxis(most float64) axis {
 
 func percentAxis(title string) axis {
 	return axis{title: title, max: 100, unit: 1, ticks: []float64{0, percentTicks, 2 * percentTicks, 3 * percentTicks, 100}}
+}
+
+// upAxis is an axis from 0 to the first of its ticks that is not under so much.
+func upAxis(title string, most, unit float64) axis {
+	a := axis{title: title, unit: unit}
+	step := niceStep(most/unit/5) * unit
+	for v := 0.0; a.max < most; v += step {
+		a.ticks, a.max = append(a.ticks, v), v
+	}
+	return a
 }
 
 // niceStep is the first of 1, 2, 5, 10 and so on that is at least so much.
@@ -149,7 +170,12 @@ func drawCurves(title string, x, y axis, curves []curve, steps bool) string {
 				fmt.Fprintf(&path, "L%.1f %.1f", px(c.x[k]), py(c.y[k]))
 			}
 		}
-		fmt.Fprintf(&b, `<path d="%s" stroke="%s"><title>%s</title></path>`, path.String(), colour(i), html.EscapeString(c.name))
+		colour, dashed := c.colour(i)
+		dash := ""
+		if dashed {
+			dash = ` stroke-dasharray="6 4"`
+		}
+		fmt.Fprintf(&b, `<path d="%s" stroke="%s"%s><title>%s</title></path>`, path.String(), colour, dash, html.EscapeString(c.name))
 	}
 	b.WriteString("</svg>")
 	legend(&b, curves)
@@ -173,7 +199,11 @@ func legend(b *strings.Builder, curves []curve) {
 	}
 	b.WriteString(`<p class="legend">`)
 	for i, c := range curves {
-		fmt.Fprintf(b, `<span><i style="background:%s"></i>%s</span>`, colour(i), html.EscapeString(c.name))
+		colour, dashed := c.colour(i)
+		if dashed {
+			colour = fmt.Sprintf("repeating-linear-gradient(to right,%s 0 6px,transparent 6px 9px)", colour)
+		}
+		fmt.Fprintf(b, `<span><i style="background:%s"></i>%s</span>`, colour, html.EscapeString(c.name))
 	}
 	b.WriteString("</p>")
 }
@@ -202,10 +232,7 @@ func drawHeat(title string, x axis, step float64, tenants []Tenant) string {
 	px := func(v float64) float64 { return heatLeft + math.Min(1, x.place(v))*heatWidth }
 	for row, t := range tenants {
 		top := marginTop + float64(row)*heatRow
-		name := t.Name
-		if name == "" {
-			name = "(no queue)"
-		}
+		name := cmp.Or(t.Name, noQueue)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, heatLeft-8, top+heatRow-5, html.EscapeString(shortened(name)))
 		for k, v := range t.Allocated {
 			if v <= 0 {
