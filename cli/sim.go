@@ -38,6 +38,8 @@ type simRun struct {
 	policies, orders   []string
 	load               float64
 	between, repair    time.Duration
+	churn              []int32
+	pods               int
 	sharing            simSharing
 	progress           *bool
 }
@@ -50,7 +52,8 @@ func (c *invocation) simRunCommand() *cobra.Command {
 		Long: `Runs a trace in virtual time. Traces of pods (openb, generated) run by the protocol that FGD was measured with: the pods in a
 random order, some drawn twice, come one by one until they want 130 % of all devices; none leaves, and what does not fit when it
 comes is given up. The table says how much of the devices was allocated when 50, 80, 100 and 130 % had come, in percent, as the
-mean over the seeds.
+mean over the seeds. With --churn pods come and leave by their recorded times, so that they want 130 % of all devices at a time, and the table
+says how much was allocated on average, against how many were moved.
 
 Traces of jobs (muri, philly, jobs, generated-jobs, generated-mix) run from the first coming to the last end: jobs come, wait, run as long as the trace
 says, and leave. The table says how long they took from their coming to their end (JCT) and how fair that was, for each order and policy; jobs
@@ -60,6 +63,7 @@ busy, beside others they are slower, and the table says, too, what the devices d
 docs/simulator.md describes orders, figures and the format of own traces.`,
 		Example: `  aliquot sim run --trace openb:traces/openb/default --policy default,fgd --seeds 42..51
   aliquot sim run --trace generated:100 -o json
+  aliquot sim run --trace generated:12 --churn 0,10,30 --churn-pods 1500 --html churn.html
   aliquot sim run --trace muri:traces/muri/trace1.csv --order fifo,srtf,srsf
   aliquot sim run --trace muri:traces/muri/trace1.csv --order served --interleave --policy even
   aliquot sim run --trace generated-jobs:8 --order fifo,fair,las --html report.html
@@ -71,6 +75,8 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES")
 	cmd.Flags().StringVar(&o.nodes, "nodes", "", "run on these nodes instead of the trace's own: 64x8:h100 is 64 nodes of 8 devices of that model, several of these with commas; or a file: a node list of openb, or a trace in our own format, whose nodes count")
 	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON; of jobs also a policy file, see docs/policy.md")
+	cmd.Flags().Int32SliceVar(&o.churn, "churn", nil, "of pods: they come and leave, and so many may be moved an hour: a run for each of these, for example 0,10,30,100")
+	cmd.Flags().IntVar(&o.pods, "churn-pods", 10_000, "with --churn: how many pods come")
 	cmd.Flags().StringVar(&o.start, "start", "2026-01-05T00:00", "of jobs: when the trace begins, for the windows of a policy file, in its zone")
 	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
 	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
@@ -94,6 +100,9 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 		if len(runs.Jobs) > 0 {
 			return c.printJobs(*format, runs)
 		}
+		if len(runs.Churn) > 0 {
+			return c.print(*format, runs, func(bool) table { return churnTable(runs.Churn) })
+		}
 		return c.print(*format, runs, func(bool) table { return seriesTable(runs.Series) })
 	}
 	return cmd
@@ -106,6 +115,9 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		return nil, usagef("--seeds: %w", err)
 	}
 	o.ordered = cmd.Flags().Changed("order")
+	if err := o.checkChurn(cmd); err != nil {
+		return nil, err
+	}
 	if sim.IsJobs(o.trace) {
 		if o.nodes != "" && cmd.Flags().Changed("load") && strings.HasPrefix(o.trace, "philly:") {
 			return nil, usagef("--load and --nodes: %s gets as many nodes as make a load, or those that are given: leave one of them out", o.trace)
@@ -129,10 +141,19 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	out := &sim.File{Trace: o.trace, Nodes: o.nodes}
 	progress := c.progress(*o.progress)
 	defer progress.over()
+	with := sim.ChurnOptions{Percent: 130, Pods: o.pods, Moves: o.churn, Seeds: seeds}
 	for _, name := range o.policies {
 		policyFor, err := simPolicy(name, t.Pods)
 		if err != nil {
 			return nil, err
+		}
+		if len(o.churn) > 0 {
+			curve, err := sim.RunChurn(cmd.Context(), t, name, with, progress.ofMoves(name), policyFor)
+			if err != nil {
+				return nil, err
+			}
+			out.Churn = append(out.Churn, curve)
+			continue
 		}
 		series, err := sim.RunSeries(cmd.Context(), t, name, seeds, c.Now, progress.ofSeeds(name), policyFor)
 		if err != nil {
@@ -141,6 +162,25 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		out.Series = append(out.Series, series)
 	}
 	return out, nil
+}
+
+// checkChurn says what is wrong with what was asked for of pods that come and leave.
+func (o *simRun) checkChurn(cmd *cobra.Command) error {
+	churn := cmd.Flags().Changed("churn")
+	switch {
+	case churn && sim.IsJobs(o.trace):
+		return usagef("--churn is for traces of pods, and %s is one of jobs, which come and leave anyway: leave it out", o.trace)
+	case !churn && cmd.Flags().Changed("churn-pods"):
+		return usagef("--churn-pods %d: pods come and leave with --churn alone: give that, too", o.pods)
+	case churn && (o.pods < 2 || o.pods > 10_000_000):
+		return usagef("--churn-pods %d: give 2 to 10000000", o.pods)
+	}
+	for _, moves := range o.churn {
+		if moves < 0 || moves > engine.MaxMoves {
+			return usagef("--churn %d: give 0 to %d moves an hour", moves, engine.MaxMoves)
+		}
+	}
+	return nil
 }
 
 // readNodes are the nodes that --nodes names; nil: those of the trace.
@@ -190,6 +230,18 @@ func seriesTable(all []*sim.Series) table {
 		}
 		row = append(row, text(points(s.At[len(s.At)-1].Deviation)), text(strconv.Itoa(int(s.Speed))))
 		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+func churnTable(all []*sim.Churn) table {
+	out := table{head: []string{"POLICY", ">MOVES/H", ">MOVED/1000 PODS", ">ALLOCATED %", ">±", ">GIVEN UP %"}}
+	for _, c := range all {
+		for _, p := range c.Points {
+			out.rows = append(out.rows, []cell{
+				{c.Policy, bold}, text(strconv.Itoa(int(p.Allowed))), text(points(p.Moved)), text(points(p.Allocated)), text(points(p.Deviation)), text(points(p.GivenUp)),
+			})
+		}
 	}
 	return out
 }

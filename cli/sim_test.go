@@ -77,6 +77,12 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "jobs:" + staged, "--interleave", "--order", "served"}, 0, "served"},
 		{[]string{"run", "--trace", "jobs:" + huge, "--order", "fifo,srtf"}, 0, "NEVER RAN   NAME    QUEUE   ORDER   POLICY    WHY\nbig         dream   team    fifo    default   workload big wants 9 devices on one node and no node has more than 8 that would do: ask for fewer\n"},
 		{[]string{"run", "--trace", "jobs:" + huge, "--nodes", "1x4:h100,1x16:l4", "-o", "json"}, 0, "\"nodes\": \"1x4:h100,1x16:l4\",\n  \"jobs\": [\n    {\n      \"order\": \"backfill\",\n      \"policy\": \"default\",\n      \"jobs\": 2,"},
+		{[]string{"run", "--trace", "generated:2", "--seeds", "1", "--churn", "0,20", "--churn-pods", "50", "--nodes", "2x8"}, 0, "MOVED/1000 PODS"},
+		{[]string{"run", "--trace", "generated:2", "--seeds", "1", "--churn", "5", "--churn-pods", "50", "-o", "json"}, 0, "\"movesPerHour\": 5,"},
+		{[]string{"run", "--trace", "generated:2", "--churn", "-1"}, ExitUsage, "--churn -1: give 0 to 1000000 moves an hour"},
+		{[]string{"run", "--trace", "generated:2", "--churn", "0", "--churn-pods", "1"}, ExitUsage, "--churn-pods 1: give 2 to 10000000"},
+		{[]string{"run", "--trace", "generated:2", "--churn-pods", "5"}, ExitUsage, "with --churn alone"},
+		{[]string{"run", "--trace", "generated-jobs:2", "--churn", "5"}, ExitUsage, "come and leave anyway"},
 		{[]string{"run", "--trace", "generated:2", "--seeds", "1", "--nodes", "2x8"}, 0, "AT 130"},
 		{[]string{"run", "--trace", "generated:2", "--nodes", "2x8:h1000"}, ExitUsage, `--nodes: "2x8:h1000" of "2x8:h1000": there is no model "h1000"; use one of A10, `},
 		{[]string{"run", "--trace", "generated-jobs:2", "--nodes", html}, ExitUsage, "report.html:1: the first line is"},
@@ -107,6 +113,24 @@ func TestSimJobs(t *testing.T) {
 		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
 			t.Errorf("sim %s: status %d, want %d with %q:\n%s%s", strings.Join(c.line, " "), got.exit.Status, c.status, c.says, got.out, got.err)
 		}
+	}
+}
+
+// Pods that come and leave have a line and a point for each number of moves, and say how far each of those runs is.
+func TestSimChurn(t *testing.T) {
+	html := filepath.Join(t.TempDir(), "churn.html")
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { now = now.Add(time.Minute); return now }
+	got := invoke(t, Program{Now: clock}, "sim", "run", "--trace", "generated:2", "--seeds", "1", "--policy", "best_fit", "--churn", "0,20", "--churn-pods", "50", "--progress", "--html", html)
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if got.exit.Status != 0 || len(lines) != 3 || !slices.Equal(strings.Fields(lines[1])[:3], []string{"best_fit", "0", "0.00"}) || !slices.Equal(strings.Fields(lines[2])[:2], []string{"best_fit", "20"}) {
+		t.Errorf("status %d:\n%s%s", got.exit.Status, got.out, got.err)
+	}
+	if !strings.Contains(got.err, "best_fit, 20 moves an hour, seed 1: ") {
+		t.Errorf("how far it is: %s", got.err)
+	}
+	if page, err := os.ReadFile(html); err != nil || strings.Count(string(page), "<circle") != 4 {
+		t.Errorf("the report has %d points (%v)", strings.Count(string(page), "<circle"), err)
 	}
 }
 

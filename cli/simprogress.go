@@ -63,6 +63,16 @@ func (p *simProgress) ofSeeds(name string) func(uint64, sim.Progress) {
 	return func(seed uint64, r sim.Progress) { p.of(fmt.Sprintf("%s, seed %d", name, seed), "pods have come")(r) }
 }
 
+// ofMoves is what pods that come and leave are to tell of each of their runs; nil: nothing.
+func (p *simProgress) ofMoves(name string) func(int32, uint64, sim.Progress) {
+	if p == nil {
+		return nil
+	}
+	return func(moves int32, seed uint64, r sim.Progress) {
+		p.of(fmt.Sprintf("%s, %d moves an hour, seed %d", name, moves, seed), "pods have come")(r)
+	}
+}
+
 // over takes the line back from a terminal.
 func (p *simProgress) over() {
 	if p != nil {

@@ -90,12 +90,18 @@ func (r *Report) Table(to io.Writer) error {
 	return nil
 }
 
+// Path is where a report goes: that of a part beside a whole one's place.
+func (r *Report) Path(path string) string {
+	if r.Part == "" {
+		return path
+	}
+	end := filepath.Ext(path)
+	return strings.TrimSuffix(path, end) + "-part" + end
+}
+
 // Write stores the report as JSON, whole or not at all. That of a part goes beside path, so that it takes no whole one's place.
 func (r *Report) Write(path string) error {
-	if r.Part != "" {
-		end := filepath.Ext(path)
-		path = strings.TrimSuffix(path, end) + "-part" + end
-	}
+	path = r.Path(path)
 	text, err := json.MarshalIndent(r.Metrics, "", "  ")
 	if err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/bench/report"
-	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/place"
 	"github.com/aliquot-dev/aliquot/host/sim"
 )
 
 // churnMoves are how many moves an hour are measured, and churnLoad what the pods that come and go want of all devices, in percent.
-var churnMoves = []int32{0, 10, 30, 100}
+var churnMoves = []int32{0, 3, 10, 20, 30, 60, 100}
 
 const (
 	churnLoad = 130
@@ -39,37 +39,39 @@ func (b *bench) churn() error {
 
 // churned measures one placement policy.
 func (b *bench) churned(o *sim.Openb, name, policy string, pods int) error {
-	for _, moves := range churnMoves {
-		start := time.Now()
-		var held, moved, refused float64
-		seeds := b.seeds[:min(len(b.seeds), churnSeeds)]
-		for _, seed := range seeds {
-			if err := b.ctx.Err(); err != nil {
-				return err
-			}
-			weights, err := sim.Policy(policy, seed, o.Pods)
-			if err != nil {
-				return err
-			}
-			options := sim.Options{Config: engine.Config{Placement: weights}, GiveUp: true}
-			if moves > 0 {
-				options.Defragment = &engine.Defragment{MovesPerHour: moves}
-			}
-			r, err := sim.Run(o.Churned(seed, churnLoad, pods), options)
-			if err != nil {
-				return fmt.Errorf("%s with %d moves an hour: %w", name, moves, err)
-			}
-			n := float64(len(seeds))
-			held, moved, refused = held+r.Held/n, moved+1000*float64(r.Moves)/float64(pods)/n, refused+100*float64(r.GivenUp)/float64(r.Jobs)/n
+	with := sim.ChurnOptions{Percent: churnLoad, Pods: pods, Moves: churnMoves, Seeds: b.seeds[:min(len(b.seeds), churnSeeds)]}
+	start := time.Now()
+	told := func(moves int32, seed uint64, of sim.Progress) {
+		if of.Done == of.All {
+			fmt.Fprintf(os.Stderr, "%s with %d moves an hour, seed %d: over after %.1f s\n", name, moves, seed, time.Since(start).Seconds())
 		}
-		fmt.Fprintf(os.Stderr, "%s with %d moves an hour: %.2f %% allocated (%.1f s)\n", name, moves, held, time.Since(start).Seconds())
+	}
+	curve, err := sim.RunChurn(b.ctx, o, policy, with, told, func(seed uint64) (*place.Policy, error) { return sim.Policy(policy, seed, o.Pods) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	b.curves = append(b.curves, curve)
+	for _, p := range curve.Points {
 		for _, m := range []report.Metric{
-			{Metric: fmt.Sprintf("%s@%d", name, moves), Value: held, Unit: "%"},
-			{Metric: fmt.Sprintf("%s/moves@%d", name, moves), Value: moved, Unit: "per 1,000 pods"},
-			{Metric: fmt.Sprintf("%s/refused@%d", name, moves), Value: refused, Unit: "% of pods"},
+			{Metric: fmt.Sprintf("%s@%d", name, p.Allowed), Value: p.Allocated, Unit: "%"},
+			{Metric: fmt.Sprintf("%s/moves@%d", name, p.Allowed), Value: p.Moved, Unit: "per 1,000 pods"},
+			{Metric: fmt.Sprintf("%s/refused@%d", name, p.Allowed), Value: p.GivenUp, Unit: "% of pods"},
 		} {
 			b.Beside(m.Metric, m.Value, m.Unit)
 		}
 	}
 	return nil
+}
+
+// plot draws the curves of pods that come and go, if there are some, into a page beside the report.
+func (b *bench) plot(out string) error {
+	if len(b.curves) == 0 {
+		return nil
+	}
+	trace := "generated pods"
+	if b.folder != "" {
+		trace = "openb's default list"
+	}
+	out = b.Path(out)
+	return sim.WriteHTML(out[:len(out)-len(filepath.Ext(out))]+".html", &sim.File{Trace: trace + ", which come and go", Churn: b.curves})
 }

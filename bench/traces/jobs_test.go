@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/host/sim"
@@ -56,5 +59,17 @@ func TestChurnMetrics(t *testing.T) {
 	}
 	if len(figures) != 3*len(churnMoves) || figures["made@0"] <= 0 || figures["made/moves@0"] != 0 || figures["made/moves@100"] <= 0 || figures["made/refused@10"] <= 0 {
 		t.Errorf("the figures are %v", figures)
+	}
+	if len(churnMoves) < 6 {
+		t.Errorf("a curve of %d points", len(churnMoves))
+	}
+	b.Part = "-only churn"
+	out := filepath.Join(t.TempDir(), "traces.json")
+	if err := b.plot(out); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(filepath.Dir(out), "traces-part.html"))
+	if err != nil || strings.Count(string(page), "<circle") != 2*len(churnMoves) {
+		t.Errorf("the page beside the report has %d points (%v)", strings.Count(string(page), "<circle"), err)
 	}
 }

@@ -1,7 +1,7 @@
 // Package main measures on traces: how much of the devices each policy allocates by FGD's protocol on the openb lists, how long
 // jobs take and how fair that is on Muri's and Philly's, and how much of the devices is of use where jobs share them, from what Lucid and
 // Alibaba measured. What comes in are the traces in the folder that ALIQUOT_TRACES names (without it a generated
-// ones); what goes out are a table and build/bench/traces.json, or traces-part.json where less than the whole was measured. It ends with status 1 if a goal was missed, 2 if it could not
+// ones); what goes out are a table and build/bench/traces.json, or traces-part.json where less than the whole was measured, and a page of plots beside it. It ends with status 1 if a goal was missed, 2 if it could not
 // measure.
 package main
 
@@ -36,7 +36,7 @@ func main() {
 		err = b.run()
 	}
 	if err == nil {
-		err = errors.Join(b.Table(os.Stdout), b.Write(*out))
+		err = errors.Join(b.Table(os.Stdout), b.Write(*out), b.plot(*out))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-traces:", err)
@@ -52,6 +52,7 @@ type bench struct {
 	folder string
 	only   string
 	seeds  []uint64
+	curves []*sim.Churn
 	report.Report
 }
 

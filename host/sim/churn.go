@@ -1,12 +1,15 @@
 package sim
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
 	"strconv"
 
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
 // The durations of pods of a trace that has none: between these, each length of time as often as one twice as long, in µs.
@@ -50,4 +53,78 @@ func (o *Openb) Churned(seed uint64, percent, pods int) *Trace {
 		add(p, 1+engine.Time(float64(i)*apart), p.Duration)
 	}
 	return t
+}
+
+// ChurnOptions are how pods come and go.
+type ChurnOptions struct {
+	Percent int     // of all devices that they want at a time
+	Pods    int     // that come after those that are there at the beginning
+	Moves   []int32 // an hour that are allowed: a run with each; 0: none is moved
+	Seeds   []uint64
+}
+
+// Churn is what a placement policy keeps allocated of the devices while pods come and go, against how many are moved: means over the seeds.
+type Churn struct {
+	Policy string       `json:"policy"`
+	Load   int          `json:"loadPercent"` // what pods want at a time, of all devices
+	Pods   int          `json:"pods"`        // that come after those that are there at the beginning
+	Points []ChurnPoint `json:"points"`      // as the moves that are allowed were given
+}
+
+// ChurnPoint is one point of the curve.
+type ChurnPoint struct {
+	Allowed   int32   `json:"movesPerHour"`       // at the most
+	Moved     float64 `json:"movesPer1000Pods"`   // that came
+	Allocated float64 `json:"allocatedPercent"`   // of all devices, on average over the second half of the time
+	GivenUp   float64 `json:"givenUpPercent"`     // of all pods, which did not fit when they came
+	Unplaced  int     `json:"unplaced,omitempty"` // of those that were moved: did not go on at once
+	Deviation float64 `json:"allocatedDeviation"` // over the seeds, of what was allocated
+}
+
+// RunChurn runs pods that come and go under a policy, which policyFor makes for each seed, with each number of moves. A pod that does not fit when it comes, nor can
+// be made room for, is given up. Where it is not nil, told is called after each pod that came.
+func RunChurn(ctx context.Context, o *Openb, name string, with ChurnOptions, told func(moves int32, seed uint64, of Progress), policyFor func(uint64) (*place.Policy, error)) (*Churn, error) {
+	out := &Churn{Policy: name, Load: with.Percent, Pods: with.Pods}
+	for _, moves := range with.Moves {
+		p := ChurnPoint{Allowed: moves}
+		var held []float64
+		for _, seed := range with.Seeds {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			policy, err := policyFor(seed)
+			if err != nil {
+				return nil, err
+			}
+			options := Options{Config: engine.Config{Placement: policy}, GiveUp: true}
+			if moves > 0 {
+				options.Defragment = &engine.Defragment{MovesPerHour: moves}
+			}
+			if told != nil {
+				options.Told = func(p Progress) { told(moves, seed, p) }
+			}
+			r, err := Run(o.Churned(seed, with.Percent, with.Pods), options)
+			if err != nil {
+				return nil, fmt.Errorf("%s with %d moves an hour, seed %d: %w", name, moves, seed, err)
+			}
+			n := float64(len(with.Seeds))
+			held = append(held, r.Held)
+			p.Moved += 1000 * float64(r.Moves) / float64(with.Pods) / n
+			p.GivenUp += 100 * float64(r.GivenUp) / float64(r.Jobs) / n
+			p.Unplaced += r.Unplaced
+		}
+		p.Allocated, p.Deviation = mean(held), deviation(held)
+		out.Points = append(out.Points, p)
+	}
+	return out, nil
+}
+
+// Figures are the figures of a curve, as they are shown.
+func (c *Churn) Figures() []Named {
+	var all []Named
+	for _, p := range c.Points {
+		of := fmt.Sprintf(" with %d moves an hour", p.Allowed)
+		all = append(all, Named{"allocated" + of, p.Allocated, "%"}, Named{"moved of 1,000 pods" + of, p.Moved, ""}, Named{"given up" + of, p.GivenUp, "%"})
+	}
+	return all
 }

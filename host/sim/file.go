@@ -7,12 +7,13 @@ import (
 	"os"
 )
 
-// File is what `sim run` writes with -o json and `sim compare` reads: the runs of one trace, by FGD's protocol or of jobs.
+// File is what `sim run` writes with -o json and `sim compare` reads: the runs of one trace, by FGD's protocol, of pods that come and go, or of jobs.
 type File struct {
 	Trace  string       `json:"trace"`
 	Nodes  string       `json:"nodes,omitempty"` // as they were named; empty: the trace's own
 	Series []*Series    `json:"series,omitempty"`
 	Jobs   []*JobResult `json:"jobs,omitempty"`
+	Churn  []*Churn     `json:"churn,omitempty"`
 }
 
 // ReadFile reads what `sim run -o json` wrote.
@@ -27,7 +28,7 @@ func ReadFile(path string) (*File, error) {
 	if err := from.Decode(&f); err != nil {
 		return nil, fmt.Errorf("%s is not what `aliquot sim run -o json` writes: %w", path, err)
 	}
-	if len(f.Series)+len(f.Jobs) == 0 {
+	if len(f.Series)+len(f.Jobs)+len(f.Churn) == 0 {
 		return nil, fmt.Errorf("%s has no runs: give a file that `aliquot sim run -o json` wrote", path)
 	}
 	return &f, nil
@@ -148,6 +149,9 @@ func (f *File) runs() []*namedRun {
 	var all []*namedRun
 	for _, s := range f.Series {
 		all = append(all, &namedRun{s.Policy, s.Figures()})
+	}
+	for _, c := range f.Churn {
+		all = append(all, &namedRun{c.Policy, c.Figures()})
 	}
 	for _, r := range f.Jobs {
 		all = append(all, &namedRun{string(r.Order) + "/" + r.Policy, r.Figures()})

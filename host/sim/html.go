@@ -50,6 +50,9 @@ func (f *File) html() string {
 	if len(f.Series) > 0 {
 		f.seriesHTML(&b)
 	}
+	if len(f.Churn) > 0 {
+		f.churnHTML(&b)
+	}
 	if len(f.Jobs) > 0 {
 		f.neverRunHTML(&b)
 		f.jobsHTML(&b)
@@ -102,7 +105,7 @@ func (f *File) neverRunHTML(b *strings.Builder) {
 				names = append(names, runs[k].name)
 			}
 		}
-		note := "In no other figure is anything of them."
+		note := "They are not among the jobs of any other figure."
 		if len(r.NeverRun) > neverRunRows {
 			note += fmt.Sprintf(" Shown are the first %d of %d.", neverRunRows, len(r.NeverRun))
 		}

@@ -36,7 +36,7 @@ type JobResult struct {
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
 	Fragmented  float64 `json:"fragmented"`         // percent of all devices, the mean over the makespan: free, and of no use to work like that of the trace; of a recorded run it is not known
 
-	// NeverRun are the jobs that never ran, in the order in which they came: no other figure has anything of them.
+	// NeverRun are the jobs that never ran, in the order in which they came. They are not among the jobs of any other figure.
 	NeverRun []NeverRun `json:"neverRun,omitempty"`
 
 	// Lost is what evictions cost; nil: no job of the trace says that they cost it something.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -40,11 +41,13 @@ type curve struct {
 	name string
 	x, y []float64
 	rest bool // it is of all that have no line of their own
+	dots bool // its points are what was measured: each is marked
 }
 
 // axis is how values become places along one side of a plot.
 type axis struct {
 	title string
+	min   float64 // of one that is not logarithmic
 	max   float64
 	log   bool // log(1 + x)
 	times bool // ticks are written as times that people know
@@ -57,7 +60,7 @@ func (a axis) place(v float64) float64 {
 	if a.log {
 		return math.Log1p(v) / math.Log1p(a.max)
 	}
-	return v / a.max
+	return (v - a.min) / (a.max - a.min)
 }
 
 // timeAxis is an axis of seconds from 0, in the largest unit of which there are a few.
@@ -112,6 +115,22 @@ func upAxis(title string, most, unit float64) axis {
 	step := niceStep(most/unit/5) * unit
 	for v := 0.0; a.max < most; v += step {
 		a.ticks, a.max = append(a.ticks, v), v
+	}
+	return a
+}
+
+// rangeAxis is an axis from the last of its ticks that is not over any value of some lines to the first that is not under any.
+func rangeAxis(title string, curves []curve) axis {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, c := range curves {
+		low, high = math.Min(low, slices.Min(c.y)), math.Max(high, slices.Max(c.y))
+	}
+	a := axis{title: title, unit: 1}
+	step := niceStep(math.Max(high-low, 0.1) / 5)
+	first, last := math.Floor(low/step), math.Ceil(high/step)
+	a.min, a.max = first*step, math.Max(last, first+1)*step
+	for i := first; i <= math.Max(last, first+1); i++ {
+		a.ticks = append(a.ticks, i*step)
 	}
 	return a
 }
@@ -176,6 +195,11 @@ func drawCurves(title string, x, y axis, curves []curve, steps bool) string {
 			dash = ` stroke-dasharray="6 4"`
 		}
 		fmt.Fprintf(&b, `<path d="%s" stroke="%s"%s><title>%s</title></path>`, path.String(), colour, dash, html.EscapeString(c.name))
+		for k := range c.x {
+			if c.dots {
+				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"><title>%s: %.4g, %.4g</title></circle>`, px(c.x[k]), py(c.y[k]), colour, html.EscapeString(c.name), c.x[k], c.y[k])
+			}
+		}
 	}
 	b.WriteString("</svg>")
 	legend(&b, curves)

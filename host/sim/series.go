@@ -188,15 +188,21 @@ func RunSeries(ctx context.Context, o *Openb, name string, seeds []uint64, clock
 }
 
 func (s *Series) mean(i, percent int) Mean {
-	var sum, squares float64
-	n := float64(len(s.Runs))
+	var values []float64
 	for _, r := range s.Runs {
-		sum += r.At[i]
+		values = append(values, r.At[i])
 	}
-	for _, r := range s.Runs {
-		squares += (r.At[i] - sum/n) * (r.At[i] - sum/n)
+	return Mean{percent, mean(values), deviation(values)}
+}
+
+// deviation is the standard deviation of all there is.
+func deviation(values []float64) float64 {
+	var squares float64
+	of := mean(values)
+	for _, v := range values {
+		squares += (v - of) * (v - of)
 	}
-	return Mean{percent, sum / n, math.Sqrt(squares / n)}
+	return math.Sqrt(squares / float64(max(1, len(values))))
 }
 
 // MeanAt is the mean when percent of capacity had arrived; percent is one of 50, 80, 100, 130.
