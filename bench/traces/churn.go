@@ -68,10 +68,10 @@ func (b *bench) plot(out string) error {
 	if len(b.curves) == 0 {
 		return nil
 	}
-	trace := "generated pods"
+	trace := "generated pods that come and go"
 	if b.folder != "" {
-		trace = "openb's default list"
+		trace = "pods of openb's default list that come and go"
 	}
 	out = b.Path(out)
-	return sim.WriteHTML(out[:len(out)-len(filepath.Ext(out))]+".html", &sim.File{Trace: trace + ", which come and go", Churn: b.curves})
+	return sim.WriteHTML(out[:len(out)-len(filepath.Ext(out))]+".html", &sim.File{Trace: trace, Churn: b.curves})
 }
