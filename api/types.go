@@ -516,8 +516,15 @@ type PlanDelay struct {
 
 // WhyCount is how many devices are ruled out for one reason.
 type WhyCount struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    string     `json:"code"`
+	Message string     `json:"message"`
+	Devices int        `json:"devices"`
+	Nodes   []WhyNodes `json:"nodes,omitempty"` // the same by node class, most devices first
+}
+
+// WhyNodes is how many devices are ruled out for one reason on the nodes of one class.
+type WhyNodes struct {
+	Class   string `json:"class"` // what their nodes have: "h100 x8", or "a100 x4 + h100 x4" where models are mixed
 	Devices int    `json:"devices"`
 }
 

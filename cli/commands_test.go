@@ -68,8 +68,11 @@ func furnish(f *fakeServer) {
 	f.queues = append(f.queues, api.Queue{QueueSpec: api.QueueSpec{Name: "vision", Parent: "default", Quota: 2000, Limit: api.QueueAmounts{Compute: ptr(api.Quota(3000))}}, Held: 2500, Running: 3, Waiting: 1})
 	f.why = api.Why{
 		Workload: "night", Phase: api.Waiting, Place: 2, Code: "compute", Message: "no device has 0.50 of its compute free",
-		Counts: []api.WhyCount{{Code: "compute", Message: "floors of others are in the way", Devices: 1}, {Code: "down", Message: "down", Devices: 2}},
-		Ahead:  []string{"big"}, Unblock: "big starting and train ending", Estimate: ptr(now.Add(90 * time.Minute)),
+		Counts: []api.WhyCount{
+			{Code: "compute", Message: "floors of others are in the way", Devices: 1, Nodes: []api.WhyNodes{{Class: "H200 x2", Devices: 1}}},
+			{Code: "down", Message: "down", Devices: 2, Nodes: []api.WhyNodes{{Class: "A10 x1", Devices: 1}, {Class: "H200 x2", Devices: 1}}},
+		},
+		Ahead: []string{"big"}, Unblock: "big starting and train ending", Estimate: ptr(now.Add(90 * time.Minute)),
 		Start: &api.Start{
 			Earliest: ptr(now), Latest: ptr(now.Add(90 * time.Minute)),
 			Expected: ptr(now.Add(40 * time.Minute)), From: ptr(now.Add(35 * time.Minute)), To: ptr(now.Add(55 * time.Minute)),

@@ -59,8 +59,8 @@ func (c *invocation) showPlan(plan api.Plan, wide bool) error {
 		return err
 	}
 	var out fields
-	for _, count := range plan.Counts {
-		out.add("  "+plural(count.Devices, "device"), count.Message)
+	for i, text := range api.CountTexts(plan.Counts) {
+		out.add("  "+plural(plan.Counts[i].Devices, "device"), text)
 	}
 	out.add("  Ahead", strings.Join(plan.Ahead, ", "))
 	out.add("  To start", plan.Unblock)

@@ -234,8 +234,8 @@ func (c *invocation) showWhy(why api.Why, since *time.Time, used []api.Usage, wi
 				percent(&one.Borrowing), percent(&one.Lending), orUnknown(top.Span(one.Over))))
 		}
 	}
-	for _, count := range why.Counts {
-		out.add("  "+plural(count.Devices, "device"), count.Message)
+	for i, text := range api.CountTexts(why.Counts) {
+		out.add("  "+plural(why.Counts[i].Devices, "device"), text)
 	}
 	if len(why.Ahead) > 0 {
 		out.add("  Ahead", strings.Join(why.Ahead, ", "))

@@ -28,15 +28,18 @@ const (
 // maxTallies is how many shapes' tallies are kept.
 const maxTallies = 512
 
-// tally is how many devices are ruled out by what for one shape, in all and on each node. So it is brought up to date at the cost of
-// the nodes that changed.
+// tally is how many devices are ruled out by what for one shape, in each node class and on each node. So it is brought up to date at
+// the cost of the nodes that changed.
 type tally struct {
 	changes uint64    // of the fleet, plus 1; with others it is counted anew
 	at      uint64    // Touches up to which it is up to date
 	nodes   []tallied // by node
 	fixed   []bool    // by node: nothing that is booked changes what rules its devices out
-	sum     [rulings]int
+	sums    []sum     // by node class
 }
+
+// sum is the tally of a node class.
+type sum [rulings]int
 
 // tallied is the tally of a node.
 type tallied struct {
@@ -44,16 +47,11 @@ type tallied struct {
 	version uint32 // when it was counted
 }
 
-// tallyOf counts the devices that do not take a shape now by what rules them out.
-func (e *Engine) tallyOf(s *shape) [rulings]int {
+// tallyOf counts the devices that do not take a shape now by the class of their nodes and what rules them out. What it returns is good
+// until it is next called.
+func (e *Engine) tallyOf(s *shape) []sum {
 	if len(e.above) > 0 { // what is held above floors is known to no count of the fleet
-		var sum [rulings]int
-		for n := range e.fleet.Nodes {
-			for r, devices := range e.ruleNode(s, n) {
-				sum[r] += int(devices)
-			}
-		}
-		return sum
+		return e.tallyAll(s)
 	}
 	key := s.key()
 	t, ok := e.tallies[key]
@@ -65,7 +63,7 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 		e.tallies[key] = t
 	}
 	if t.changes != e.fleet.Changes()+1 {
-		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), fixed: make([]bool, e.fleet.Slots())}
+		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), fixed: make([]bool, e.fleet.Slots()), sums: make([]sum, e.fleet.NodeClasses())}
 		for n := range e.fleet.Nodes {
 			t.nodes[n].version = e.fleet.Version(n) - 1
 			t.recount(e, s, n)
@@ -76,7 +74,19 @@ func (e *Engine) tallyOf(s *shape) [rulings]int {
 		}
 	}
 	t.at = e.fleet.Touches()
-	return t.sum
+	return t.sums
+}
+
+// tallyAll counts over the whole fleet.
+func (e *Engine) tallyAll(s *shape) []sum {
+	sums := make([]sum, e.fleet.NodeClasses())
+	for n := range e.fleet.Nodes {
+		of := &sums[e.fleet.NodeClass(n)]
+		for r, devices := range e.ruleNode(s, n) {
+			of[r] += int(devices)
+		}
+	}
+	return sums
 }
 
 // recount brings a node up to date.
@@ -88,9 +98,9 @@ func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
 	if node.version == version {
 		return
 	}
-	now := e.ruleNode(s, n)
+	now, of := e.ruleNode(s, n), &t.sums[e.fleet.NodeClass(n)]
 	for r := range now {
-		t.sum[r] += int(now[r]) - int(node.count[r])
+		of[r] += int(now[r]) - int(node.count[r])
 	}
 	node.count, node.version = now, version
 	t.fixed[n] = now[byCompute]+now[byMemory]+now[byHeld]+now[byResource]+now[byNothing] == 0

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -373,7 +375,7 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 		}
 	}
 	tally := p.tallyOf(of)
-	if tally[byHeld] > 0 {
+	if slices.ContainsFunc(tally, func(class sum) bool { return class[byHeld] > 0 }) {
 		p.heldBack(of, why)
 	}
 	for r, count := range [rulings]api.WhyCount{
@@ -391,10 +393,23 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 		byResource: {Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
 		byNothing:  fits,
 	} {
-		if count.Devices = tally[r]; count.Devices > 0 {
+		if p.countNodes(&count, tally, ruling(r)); count.Devices > 0 {
 			why.Counts = append(why.Counts, count)
 		}
 	}
+}
+
+// countNodes enters into a count what is ruled out for one reason, in all and by node class.
+func (p *pass) countNodes(count *api.WhyCount, tally []sum, r ruling) {
+	for c := range tally {
+		if n := tally[c][r]; n > 0 {
+			count.Devices += n
+			count.Nodes = append(count.Nodes, api.WhyNodes{Class: p.fleet.NodeClassName(fleet.NodeClassID(c)), Devices: n})
+		}
+	}
+	slices.SortFunc(count.Nodes, func(a, b api.WhyNodes) int {
+		return cmp.Or(cmp.Compare(b.Devices, a.Devices), strings.Compare(a.Class, b.Class))
+	})
 }
 
 // unsuited is what is to be said of devices that could never have a share's memory.

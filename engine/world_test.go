@@ -205,8 +205,8 @@ func showWhy(why Why) string {
 	if why.Unblock != "" {
 		fmt.Fprintf(&b, "unblock: %s\n", why.Unblock)
 	}
-	for _, c := range why.Counts {
-		fmt.Fprintf(&b, "%d %s: %s\n", c.Devices, c.Code, c.Message)
+	for i, text := range api.CountTexts(why.Counts) {
+		fmt.Fprintf(&b, "%d %s: %s\n", why.Counts[i].Devices, why.Counts[i].Code, text)
 	}
 	if len(why.Ahead) > 0 {
 		fmt.Fprintf(&b, "ahead: %s\n", strings.Join(why.Ahead, " "))

@@ -61,8 +61,8 @@ func (l Look) detail(s Snapshot, name string, why api.Why, failed error) []row {
 		return out // the answer is on its way
 	}
 	add("Why", why.Message)
-	for _, count := range why.Counts {
-		add("", plural(count.Devices, "device")+": "+count.Message)
+	for i, text := range api.CountTexts(why.Counts) {
+		add("", plural(why.Counts[i].Devices, "device")+": "+text)
 	}
 	add("Ahead", strings.Join(why.Ahead, ", "))
 	add("To start", why.Unblock)

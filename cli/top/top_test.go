@@ -196,7 +196,7 @@ func fixed(snapshot Snapshot) Source {
 		Why: func(_ context.Context, name string) (api.Why, error) {
 			return api.Why{
 				Workload: name, Phase: api.Waiting, Place: 1, Message: "no device has 0.50 of its compute free",
-				Counts:  []api.WhyCount{{Message: "floors of others are in the way", Devices: 2}},
+				Counts:  []api.WhyCount{{Message: "floors of others are in the way", Devices: 2, Nodes: []api.WhyNodes{{Class: "H200 x2", Devices: 1}, {Class: "A10 x4", Devices: 1}}}},
 				Unblock: "one of train-llm or notebook ending", Estimate: ptr(time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)),
 				History: []api.WhyRecord{{At: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), Message: "submitted"}},
 			}, nil

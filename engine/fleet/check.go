@@ -74,6 +74,11 @@ func (f *Fleet) CheckIndex() error {
 }
 
 func (f *Fleet) checkNodeIndex() error {
+	for _, n := range f.order {
+		if got, want := f.nodeClasses[f.nodes[n].class], f.classNameOf(n); got != want {
+			return fmt.Errorf("node %s is of class %s, and has %s", f.nodes[n].name, got, want)
+		}
+	}
 	listed := 0
 	for k, list := range f.byUntouched {
 		for c := list.Begin(); c.Valid(); c.Next() {

@@ -84,10 +84,11 @@ type node struct {
 	used      bool
 	devices   []DeviceID // by index, then UUID; with those that are gone
 	domains   []Domain   // by level
-	capacity  []int64    // by ResourceID
-	taken     []int64    // by ResourceID
-	untouched int        // devices that are indexed as without a grant
-	listed    bool       // in byUntouched
+	class     NodeClassID
+	capacity  []int64 // by ResourceID
+	taken     []int64 // by ResourceID
+	untouched int     // devices that are indexed as without a grant
+	listed    bool    // in byUntouched
 }
 
 // Fleet is all nodes and devices. The zero Fleet is not usable.
@@ -105,6 +106,9 @@ type Fleet struct {
 	byResource map[string]ResourceID
 	classes    []*class
 	byClass    map[string]ClassID
+
+	nodeClasses []string // their names
+	byNodeClass map[string]NodeClassID
 
 	groups      []*group
 	byGroup     map[groupKey]int32
@@ -126,12 +130,14 @@ type Fleet struct {
 // New returns an empty fleet.
 func New() *Fleet {
 	f := &Fleet{
-		byName:     map[string]NodeID{},
-		byUUID:     map[string]DeviceID{},
-		labels:     map[string]int32{},
-		byResource: map[string]ResourceID{},
-		byClass:    map[string]ClassID{},
-		byGroup:    map[groupKey]int32{},
+		byName:      map[string]NodeID{},
+		byUUID:      map[string]DeviceID{},
+		labels:      map[string]int32{},
+		byResource:  map[string]ResourceID{},
+		byClass:     map[string]ClassID{},
+		byNodeClass: map[string]NodeClassID{"": 0},
+		nodeClasses: []string{""},
+		byGroup:     map[groupKey]int32{},
 	}
 	f.Class("")
 	return f

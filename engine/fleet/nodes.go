@@ -42,6 +42,7 @@ func (f *Fleet) SetNode(name string, devices []Device, capacity []Resource) (los
 		f.nodes[n].capacity[id] = r.Amount
 	}
 	f.sortDevices(n)
+	f.classNode(n)
 	f.clearRefusals(n)
 	f.changed()
 	f.Collect(n)
@@ -120,6 +121,7 @@ func (f *Fleet) RemoveNode(name string) (lost []DeviceID, ok bool) {
 		}
 		f.devices[d].gone = true
 	}
+	f.classNode(n)
 	f.clearRefusals(n)
 	f.changed()
 	f.Collect(n)

@@ -126,6 +126,7 @@ func Import(state State) (*Fleet, error) {
 			}
 		}
 		f.nodes[n].gone = ns.Gone
+		f.classNode(n)
 	}
 	for _, cs := range state.Classes {
 		id := f.Class(cs.Name)

@@ -108,7 +108,7 @@ func TestGangRoles(t *testing.T) {
 	c.says("three-0", "of its gang 2 pods are there, and 3 start together")
 	c.member("three", 2, 3, 1000, onPart("workers"))
 	c.says("three-0", "2 tasks at once, each of 1.00 of a device", "and with them for role three-0 0.10 of a device", "none for its role three-0",
-		"2 devices: on a node that is not for this workload (1 node: it does not have the labels")
+		"2 devices: on a node that is not for this workload (2 on H100 x2) (1 node: it does not have the labels")
 	c.sound(first)
 	c.remove("before")
 	c.runs("three-0", "three-1", "three-2")

@@ -18,6 +18,7 @@ import (
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 )
 
@@ -160,12 +161,13 @@ func (s *Scheduler) why(p *pod) string {
 	}
 	text := said.Message
 	var counts []string
-	for _, count := range said.Counts {
+	texts := api.CountTexts(said.Counts)
+	for i, count := range said.Counts {
 		devices := "devices"
 		if count.Devices == 1 {
 			devices = "device"
 		}
-		counts = append(counts, fmt.Sprintf("%d %s: %s", count.Devices, devices, count.Message))
+		counts = append(counts, fmt.Sprintf("%d %s: %s", count.Devices, devices, texts[i]))
 		if count.Code == engine.CountBarred {
 			counts[len(counts)-1] += " (" + w.roles[said.Role].class.barred() + ")"
 		}
