@@ -300,6 +300,19 @@ func TestStopResizeQueue(t *testing.T) {
 		!slices.Equal(strings.Fields(lines[1])[6:8], []string{"1.50", "7"}) {
 		t.Errorf("queue set shows not what was set: %q %q", set.out, set.err)
 	}
+	more := f.command("queue", "set", "vision", "--quota", "1", "--quota", "0.5@h200", "--quota-mem", "80Gi", "--limit-mem", "160Gi@A10", "--limit-shares", "8", "--weight-mem", "3")
+	if !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"1","quotaMemory":"80Gi","limit":{"compute":"3","devices":8},"weight":{"memory":3},"models":[{"model":"H200","quota":{"compute":"0.5"}},{"model":"A10","limit":{"memory":"160Gi"}}]}`) {
+		t.Errorf("what is bounded: %q %q", more.err, f.calls)
+	}
+	for _, line := range []string{"quota 1.00 80Gi none", "limit 3.00 none 8", "quota on H200 0.50 none none", "limit on A10 none 160Gi none", "weight 1 3 1"} {
+		if !slices.ContainsFunc(strings.Split(more.out, "\n"), func(got string) bool { return strings.Join(strings.Fields(got), " ") == line }) {
+			t.Errorf("what is set is shown without %q:\n%s", line, more.out)
+		}
+	}
+	f.queues[slices.IndexFunc(f.queues, func(q api.Queue) bool { return q.Name == "vision" })].Models = []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: ptr(api.Quota(500))}}}
+	if got := f.command("queue", "set", "vision", "--quota", "none@H200"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"}}`) {
+		t.Errorf("of a model that nothing is said of any more: %q %q", got.err, f.calls)
+	}
 	for quota, note := range map[string]string{
 		"1": "", "none": "", "0": "",
 		"100": "aliquot: the quota of queue vision comes to 100.00 devices and this server has 2.00: not all of it can be had at once\n",

@@ -120,7 +120,8 @@ func queueUses(queue api.Queue) table {
 
 // queueFlags are the flags of `queue set`.
 type queueFlags struct {
-	quota, limit, parent string
+	boundFlags
+	parent               string
 	shortest, order      string
 	longest, hours       string
 	minRun, disruptions  string
@@ -130,8 +131,7 @@ type queueFlags struct {
 
 // define defines them.
 func (f *queueFlags) define(flags *pflag.FlagSet) {
-	flags.StringVar(&f.quota, "quota", "", "devices that its workloads may hold as floors: 2, 0.5 or none")
-	flags.StringVar(&f.limit, "limit", "", "devices that even preemptible work may not pass: 4 or none")
+	f.boundFlags.define(flags)
 	flags.Int32Var(&f.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	flags.Int32Var(&f.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
 	flags.Int32Var(&f.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
@@ -146,15 +146,9 @@ func (f *queueFlags) define(flags *pflag.FlagSet) {
 }
 
 // apply changes what was given in a queue's specification; the rest stays.
-func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) error {
-	if err := parse("--quota", f.quota, &spec.Quota); err != nil {
+func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool, models []string) error {
+	if err := f.boundFlags.apply(spec, given, models); err != nil {
 		return err
-	}
-	if f.limit != "" {
-		spec.Limit.Compute = new(api.Quota)
-		if err := parse("--limit", f.limit, spec.Limit.Compute); err != nil {
-			return err
-		}
 	}
 	if given("weight") {
 		if f.weight <= 0 {
@@ -213,9 +207,10 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool) err
 }
 
 const queueSetLong = `Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold
-together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. What is over all quotas goes by
-weight. A priority above --max-priority only root may give, and the user that the server runs as. What --priority adds to the priority of
-all its work counts for whose turn it is, beside other queues that have what they are guaranteed; it ends nothing that runs.`
+together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. Each is of devices, of their memory
+and of how many shares there are, overall and on single models; all of them hold. What is over all quotas goes by weight. A priority
+above --max-priority only root may give, and the user that the server runs as. What --priority adds to the priority of all its work
+counts for whose turn it is, beside other queues that have what they are guaranteed; it ends nothing that runs.`
 
 func (c *invocation) queueSetCommand() *cobra.Command {
 	var flags queueFlags
@@ -223,7 +218,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		Use:               "set NAME [flags]",
 		Short:             "Make a queue, or change one",
 		Long:              queueSetLong,
-		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none",
+		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none\n  aliquot queue set vision --quota 4 --quota 2@H200 --limit-mem 320Gi --weight-mem 3",
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
 	}
@@ -232,13 +227,16 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		for _, one := range [][3]string{
-			{"quota", flags.quota, "2, 0.5 or none, or leave it out to keep what it has"},
-			{"limit", flags.limit, "2, 0.5 or none, or leave it out to keep what it has"},
 			{"shortest-first", flags.shortest, "2, or 0 for first come, or leave it out to keep what it has"},
 			{"priority-until", flags.until, "2026-12-01T18:00, or leave it out for a priority that always holds"},
 		} {
 			if one[1] == "" && cmd.Flags().Changed(one[0]) {
 				return emptyFlag(one[0], one[2])
+			}
+		}
+		for i, word := range boundWords {
+			if slices.Contains(flags.amounts[i], "") {
+				return emptyFlag(word, "2 or none, or 2@H200 for one model, or leave it out to keep what it has")
 			}
 		}
 		server := c.client()
@@ -253,15 +251,23 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 				spec = one.QueueSpec
 			}
 		}
-		if err := flags.apply(&spec, cmd.Flags().Changed); err != nil {
+		models, err := flags.modelsKnown(cmd.Context(), server, &spec)
+		if err != nil {
+			return err
+		}
+		if err := flags.apply(&spec, cmd.Flags().Changed, models); err != nil {
 			return err
 		}
 		queue, err := server.SetQueue(cmd.Context(), spec)
 		if err != nil {
 			return err
 		}
-		// All columns, for any of them may be what was set.
-		if err := c.print(*format, queue, func(bool) table { return queueTable([]api.Queue{queue}, true) }); err != nil {
+		// All columns, for any of them may be what was set; all figures of the queue where none of them is.
+		show := func(bool) table { return queueTable([]api.Queue{queue}, true) }
+		if beyondTable(cmd.Flags().Changed, &flags.boundFlags) {
+			show = func(bool) table { return queueUses(queue) }
+		}
+		if err := c.print(*format, queue, show); err != nil {
 			return err
 		}
 		note, err := promised(cmd.Context(), server, queue)

@@ -3,6 +3,7 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -46,8 +47,12 @@ func Uses(queue *api.Queue) []Line {
 	return all
 }
 
-// Rules are what else is said of a queue, where something is: how long its work may run, and does before it is evicted for others, and what is added to its priority.
+// Rules are what else is said of a queue, where something is: by what weights it has a part of what is over all quotas, how long its work may run, and does before it is evicted for others, and what is added to its priority.
 func Rules(queue *api.QueueSpec) (all []Line) {
+	if w := queue.Weight; w != (api.QueueWeight{}) {
+		of := func(own int32) string { return strconv.Itoa(int(cmp.Or(own, w.All, 1))) }
+		all = append(all, Line{"weight", [3]string{of(w.Compute), of(w.Memory), of(w.Devices)}})
+	}
 	if queue.LongestRun != 0 {
 		all = append(all, Line{"longest run", [3]string{queue.LongestRun.String(), "", ""}})
 	}

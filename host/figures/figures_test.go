@@ -17,7 +17,7 @@ func TestLines(t *testing.T) {
 		QueueSpec: api.QueueSpec{
 			Name: "much", Quota: 2500, QuotaMemory: new(api.Bytes(320 << 30)), Limit: api.QueueAmounts{Compute: new(api.Quota(8000)), Devices: new(int64(16))},
 			Models: []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: new(api.Quota(125))}}}, Hours: api.HoursQuota{Amount: 100_000, Per: api.Week},
-			LongestRun: api.Duration(8 * time.Hour), MinRun: api.Duration(10 * time.Minute), Disruptions: api.DisruptionBudget{Most: 2, Per: api.Duration(24 * time.Hour)}, Priority: 5, PriorityUntil: &until, PriorityAfter: -1,
+			Weight: api.QueueWeight{All: 2, Memory: 3}, LongestRun: api.Duration(8 * time.Hour), MinRun: api.Duration(10 * time.Minute), Disruptions: api.DisruptionBudget{Most: 2, Per: api.Duration(24 * time.Hour)}, Priority: 5, PriorityUntil: &until, PriorityAfter: -1,
 		},
 		Use: api.QueueUse{Compute: 3000, Memory: 40 << 30, Devices: 4}, Borrowed: api.QueueUse{Compute: 500}, Burst: api.QueueUse{Devices: 1},
 		HoursUsed: &api.HoursUsed{Amount: 37_500, End: until},
@@ -46,6 +46,7 @@ func TestLines(t *testing.T) {
 			{"device-hours", [3]string{"37.5 of 100 this week", "until 2026-12-01 18:00", ""}},
 		}},
 		{"rules of much", figures.Rules(&much.QueueSpec), []figures.Line{
+			{"weight", [3]string{"2", "3", "2"}},
 			{"longest run", [3]string{"8h", "", ""}},
 			{"not evicted before", [3]string{"10m", "", ""}},
 			{"evicted for others", [3]string{"at most 2/24h", "", ""}},

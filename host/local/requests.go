@@ -287,6 +287,9 @@ func (h *Host) SetQueue(ctx context.Context, who server.Caller, spec api.QueueSp
 		if err := checkDate(spec.PriorityUntil, h.Now()); err != nil {
 			return err
 		}
+		if err := h.nameModels(&spec); err != nil {
+			return err
+		}
 		if err := h.setQueue(spec); err != nil {
 			return err
 		}

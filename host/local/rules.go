@@ -254,6 +254,33 @@ func (h *Host) setQueue(spec api.QueueSpec) error {
 	return nil
 }
 
+// nameModels puts whole names of models where a queue that is to be set has bounds on a part of one, and refuses a model that no device is of,
+// for a bound on it would bind nobody. One that the queue has bounds on already stays: its devices may come back.
+func (h *Host) nameModels(spec *api.QueueSpec) error {
+	known := h.models()
+	for _, q := range h.engine.Queues() {
+		for _, m := range q.Models {
+			if q.Name == spec.Name && !slices.Contains(known, m.Model) {
+				known = append(known, m.Model)
+			}
+		}
+	}
+	spec.Models = slices.Clone(spec.Models)
+	for i := range spec.Models {
+		name := &spec.Models[i].Model
+		switch like := policy.Model(*name, known); len(like) {
+		case 0:
+			return api.Invalid("queue %s is to have bounds on model %s and no device is of it: name one of the models there are (%s), or leave it out",
+				spec.Name, *name, strings.Join(slices.Compact(slices.Sorted(slices.Values(known))), ", "))
+		case 1:
+			*name = like[0]
+		default:
+			return api.Invalid("queue %s is to have bounds on model %s, and that is a part of several names: write one of them, %s", spec.Name, *name, strings.Join(like, " or "))
+		}
+	}
+	return nil
+}
+
 // checkQuota says why a workload could never hold its floors in its queue: not now, and in no window of the policy.
 func (h *Host) checkQuota(asked engine.Workload) error {
 	err := h.engine.CheckQuota(asked)

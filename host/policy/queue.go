@@ -110,6 +110,24 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	return func(q *api.QueueSpec) { withBounds(q, kind == "limit", model, set) }, nil
 }
 
+// SetBound sets an amount of a queue as a word of a policy file would, "quota-mem" to "80Gi", overall or on one model; "none" takes it away,
+// and a model of which nothing is bounded any more with it. It fails where the value is no such amount.
+func SetBound(q *api.QueueSpec, word, model, value string) error {
+	kind, resource, _ := strings.Cut(word, "-")
+	set, err := amount(resource, value)
+	if err != nil {
+		return err
+	}
+	withBounds(q, kind == "limit", model, set)
+	q.Models = slices.DeleteFunc(slices.Clone(q.Models), func(m api.QueueModel) bool { return unbounded(m.Quota) && unbounded(m.Limit) })
+	return nil
+}
+
+// unbounded says that amounts bound nothing.
+func unbounded(a api.QueueAmounts) bool {
+	return (a.Compute == nil || *a.Compute < 0) && a.Memory == nil && a.Devices == nil
+}
+
 // parent puts a queue under another, or with none under no other.
 func (p *parser) parent(queue, value string) (func(*api.QueueSpec), error) {
 	if value == "none" {
