@@ -42,6 +42,7 @@ type fakeServer struct {
 	works    []*api.Workload
 	queues   []api.Queue
 	policy   api.Policy // its window and until are the test's
+	warning  string     // of a policy that is set
 	notes    []string   // on what is submitted
 	why      api.Why
 	plan     api.Plan
@@ -358,6 +359,7 @@ func (f *fakeServer) setPolicy(r *http.Request) (any, *api.Error) {
 	if err := json.NewDecoder(r.Body).Decode(&f.policy); err != nil {
 		return nil, &api.Error{Code: "invalid", Message: err.Error()}
 	}
+	f.policy.Warning = f.warning
 	f.policy.Window, f.policy.Until = "night", new(time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC))
 	return f.policy, nil
 }

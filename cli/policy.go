@@ -66,6 +66,8 @@ type policyChecked struct {
 	Windows int    `json:"windows"`
 	// Models are what it names models by: whether there are devices of them is seen where it is set.
 	Models []string `json:"models,omitempty"`
+	// Nodes are those that its pools name: whether they are there is seen where it is set, too.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 func (c *invocation) policyCheckCommand() *cobra.Command {
@@ -73,8 +75,8 @@ func (c *invocation) policyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, and in which line",
 		Long: `Reads a policy file and says what is wrong with it, in one sentence with file and line: a word that is not known, quotas that come to more
-than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a policy that names nothing. It asks
-no server. docs/policy.md says what may be in the file.`,
+than their parent's or than their limit, a queue under itself, windows that overlap in the next 400 days, a placement in which no feature counts,
+a policy that names nothing. It asks no server: which nodes and models there are is seen where the policy is set. docs/policy.md says what may be in the file.`,
 		Example: "  aliquot policy check office.policy",
 		Args:    args(1, "a policy file"),
 	}
@@ -84,10 +86,13 @@ no server. docs/policy.md says what may be in the file.`,
 		if err != nil {
 			return err
 		}
-		out := policyChecked{given[0], len(p.Queues), len(p.Windows), p.Models}
+		out := policyChecked{given[0], len(p.Queues), len(p.Windows), p.Models, p.Nodes}
 		text := fmt.Sprintf("%s is right: %s, %s.", safe.Line(out.File), counted(out.Queues, "queue"), counted(out.Windows, "window"))
 		if len(out.Models) > 0 {
 			text += " It can be set where there are devices of " + safe.Line(strings.Join(out.Models, ", ")) + "."
+		}
+		if len(out.Nodes) > 0 {
+			text += " Its pools name nodes " + safe.Line(strings.Join(out.Nodes, ", ")) + ": that they are there is not looked at here, and where it is set a pool that no device is in is a warning."
 		}
 		return c.say(*format, out, text)
 	}

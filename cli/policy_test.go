@@ -37,6 +37,9 @@ func TestPolicyFiles(t *testing.T) {
 	weekend := file("weekend.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=sat,sun", 1))
 	always := file("always.policy", strings.Replace(officePolicy, "days=mon-fri from=22:00 to=06:00", "days=mon-sun", 1))
 	moves := file("moves.policy", "aliquot policy 1\ndefragment free=1 moves-per-hour=6\n")
+	nodes := file("nodes.policy", "aliquot policy 1\npool a nodes=gpu1,gpu2 classes=batch\n")
+	nothing := file("nothing.policy", "aliquot policy 1\nplacement whole=0\n")
+	empty, unnamed, drawn := file("empty.json", `{"name": "mine", "weights": {}}`), file("unnamed.json", `{"weight": {"whole": 1}}`), file("drawn.json", `{"device": "draw"}`)
 	early := file("early.policy", "aliquot policy 1\nbackfill predicted\n")
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -46,6 +49,13 @@ func TestPolicyFiles(t *testing.T) {
 	}{
 		{[]string{"policy", "check", office}, 0, "office.policy is right: 2 queues, 1 window."},
 		{[]string{"policy", "check", models}, 0, "models.policy is right: 2 queues, 1 window. It can be set where there are devices of h200."},
+		{[]string{"policy", "check", nodes}, 0, "Its pools name nodes gpu1, gpu2: that they are there is not looked at here, and where it is set a pool that no device is in is a warning."},
+		{[]string{"policy", "check", nodes, "-o", "json"}, 0, `"gpu2"`},
+		{[]string{"policy", "check", nothing}, ExitFailed, "nothing.policy:2: no feature of the placement counts"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", nodes}, ExitFailed, "nodes.policy:2: pool a has no device: no device is on node gpu1 or gpu2 (there are node-0000); it has none until one comes"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", empty}, ExitFailed, "empty.json: no feature counts"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", unnamed}, ExitFailed, "unnamed.json: no feature counts"},
+		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", drawn}, 0, ""},
 		{[]string{"policy", "check", wrong}, ExitFailed, "wrong.policy:7: in window night the quotas of the queues under research add up to 5 devices, and its own is 4 devices"},
 		{[]string{"policy", "check", folder + "/none"}, ExitFailed, "read the policy: open"},
 		{[]string{"policy", "check"}, ExitUsage, "needs a policy file"},
@@ -105,6 +115,10 @@ func TestPolicyOfServer(t *testing.T) {
 		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
 			t.Errorf("%v: status %d, %s%s\nwant %d, %s", c.line, got.exit.Status, got.out, got.err, c.status, c.says)
 		}
+	}
+	f.warning = "a pool has no device"
+	if got := invoke(t, Program{Now: night}, "policy", "set", path, "--run", f.run); got.exit.Status != 0 || got.err != "aliquot: a pool has no device\n" {
+		t.Errorf("with a warning it says %q, %q", got.out, got.err)
 	}
 	f.policy = api.Policy{Name: "moves", Text: "aliquot policy 1\n", Moved: []api.Moved{
 		{At: now, Workload: "w1", Frees: "device 0 is free as a whole", Plan: 4}, {At: now.Add(time.Minute), Workload: "w2", Frees: "big, which waits first, fits where it is", Plan: 7},

@@ -16,8 +16,9 @@ func (c *invocation) policySetCommand() *cobra.Command {
 		Use:   "set FILE",
 		Short: "Have a policy file hold on the server, from now on and after restarts",
 		Long: `Sends a policy file to the server, which holds it from now on, in place of the one before: it keeps the text, so later changes of the file mean
-nothing until it is set again. It is refused whole where anything in it does not add up with the queues that there are. What it says of
-a queue cannot be set otherwise meanwhile; the rest can, with aliquot queue set. Only root may, and the user that the server runs as.`,
+nothing until it is set again. It is refused whole where anything in it does not add up with the queues that there are, or names a model that
+no device is of; a pool that no device is in is a warning, for one may come. What it says of a queue cannot be set otherwise meanwhile; the
+rest can, with aliquot queue set. Only root may, and the user that the server runs as.`,
 		Example: "  aliquot policy set office.policy",
 		Args:    args(1, "a policy file"),
 	}
@@ -32,6 +33,9 @@ a queue cannot be set otherwise meanwhile; the rest can, with aliquot queue set.
 		set, err := server.SetPolicy(cmd.Context(), api.Policy{Name: given[0], Text: string(text)})
 		if err != nil {
 			return err
+		}
+		if set.Warning != "" {
+			_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", safe.Line(set.Warning))
 		}
 		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set: "+c.holding(set))
 	}

@@ -121,11 +121,11 @@ func queueUses(queue api.Queue) table {
 // queueFlags are the flags of `queue set`.
 type queueFlags struct {
 	boundFlags
-	parent               string
-	shortest, order      string
-	longest, hours       string
-	minRun, disruptions  string
-	weight, maxPriority  int32
+	parent              string
+	shortest, order     string
+	longest, hours      string
+	minRun, disruptions string
+	weight, maxPriority int32
 	dateFlags
 }
 

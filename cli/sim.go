@@ -214,6 +214,9 @@ func simPolicy(name string, known []sim.Job) (func(uint64) (*place.Policy, error
 	if err := placement.Validate(); err != nil {
 		return nil, err
 	}
+	if !placement.Prefers() {
+		return nil, fmt.Errorf(`placement policy %s: no feature counts, for "weights" has none but 0: give one a weight, as {"weights": {"remainder": 1}}, or a "device" rule`, name)
+	}
 	return func(seed uint64) (*place.Policy, error) {
 		seeded := placement
 		seeded.Seed = seed

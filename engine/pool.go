@@ -45,9 +45,10 @@ func (p *Pool) Validate() error {
 	return nil
 }
 
-func (p *Pool) matches(node string, d *fleet.Device) bool {
-	return (len(p.Nodes) == 0 || slices.Contains(p.Nodes, node)) && (len(p.Models) == 0 || slices.Contains(p.Models, d.Model)) &&
-		(p.First == nil || d.Index >= *p.First) && (p.Last == nil || d.Index <= *p.Last)
+// Matches says whether a device matches, by its node, its model and its index there.
+func (p *Pool) Matches(node, model string, index int) bool {
+	return (len(p.Nodes) == 0 || slices.Contains(p.Nodes, node)) && (len(p.Models) == 0 || slices.Contains(p.Models, model)) &&
+		(p.First == nil || index >= *p.First) && (p.Last == nil || index <= *p.Last)
 }
 
 // side is what pools make of a workload: zero where there are none.
@@ -92,7 +93,7 @@ func (e *Engine) poolAt(d fleet.DeviceID) int {
 func (e *Engine) findPool(d fleet.DeviceID) int {
 	dev, node := e.fleet.Device(d), e.fleet.NodeName(e.fleet.NodeOf(d))
 	for i := range e.policy.Pools {
-		if e.policy.Pools[i].matches(node, &dev) {
+		if e.policy.Pools[i].Matches(node, dev.Model, dev.Index) {
 			return i
 		}
 	}

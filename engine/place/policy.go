@@ -179,6 +179,9 @@ type Policy struct {
 	Workload []Popular `json:"workload,omitempty"`
 }
 
+// Prefers says that a policy has any place be better than another: one without weights takes the first that fits, by its order of nodes.
+func (p *Policy) Prefers() bool { return p.Weights != Weights{} || p.Device != ByScore }
+
 // Clone is a policy that shares nothing with this one; nil for nil.
 func (p *Policy) Clone() *Policy {
 	if p == nil {

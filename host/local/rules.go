@@ -32,7 +32,7 @@ type rules struct {
 	looked time.Time                         // when it was last found out which does
 	next   time.Time                         // when it is to be found out again; zero: never
 	failed string                            // why a window could not begin, or the policy does not hold
-	doubt  string                            // what is wrong by now with a policy that holds since before the server started
+	doubt  string                            // what is wrong with a policy that holds: by now, or since no device is in a pool of it
 }
 
 // under is what the engine is told at a moment, with queues that are so by themselves.
@@ -103,8 +103,9 @@ func (h *Host) recoverPolicy(ctx context.Context) error {
 	return nil
 }
 
-// readPolicy reads a policy file, with whole names of the models that there are. Where it holds again, after a restart, models that are gone
-// and windows that overlap by new rules of a zone are doubts, and no reason to have none of it hold: of two windows the first does.
+// readPolicy reads a policy file, with whole names of the models that there are. Where it holds again, after a restart, models that are gone,
+// windows that overlap by new rules of a zone and placements in which nothing counts are doubts, and no reason to have none of it hold: of two
+// windows the first does. Pools without devices always are.
 func (h *Host) readPolicy(file api.Policy, again bool) (read *policy.Policy, doubts error, err error) {
 	if again {
 		read, err = policy.Read(file.Name, file.Text)
@@ -119,11 +120,29 @@ func (h *Host) readPolicy(file api.Policy, again bool) (read *policy.Policy, dou
 		return nil, nil, err
 	}
 	if again {
-		wrong = append(wrong, read.Overlap(h.Now()))
+		wrong = append(wrong, read.Overlap(h.Now()), read.Indifferent())
 	} else if len(wrong) > 0 {
 		return nil, nil, wrong[0]
 	}
-	return read, errors.Join(wrong...), nil
+	return read, errors.Join(append(wrong, h.withoutDevices(read, wrong)...)...), nil
+}
+
+// withoutDevices are the doubts about pools that no device is in, but for those in whose line something else is wrong.
+func (h *Host) withoutDevices(p *policy.Policy, wrong []error) []error {
+	var devices []policy.Device
+	for _, device := range h.devices {
+		devices = append(devices, policy.Device{Node: h.name, Model: device.Model, Index: device.Index})
+	}
+	told := func(line int) bool {
+		return slices.ContainsFunc(wrong, func(err error) bool {
+			var at *policy.Error
+			return errors.As(err, &at) && at.Line == line
+		})
+	}
+	return slices.DeleteFunc(p.Unmatched(devices), func(err error) bool {
+		var at *policy.Error
+		return errors.As(err, &at) && told(at.Line)
+	})
 }
 
 // usePolicy has a policy file hold from now on, or again.
@@ -135,7 +154,7 @@ func (h *Host) usePolicy(file api.Policy, again bool) error {
 	now := h.Now()
 	next := rules{file: file, policy: parsed, holds: parsed.At(now)}
 	if doubts != nil {
-		next.doubt = "the policy holds, but by now something in it is wrong: " + strings.ReplaceAll(doubts.Error(), "\n", "; ")
+		next.doubt = "the policy holds, but something in it is wrong: " + strings.ReplaceAll(doubts.Error(), "\n", "; ")
 		h.Log.Warn("something is wrong with the policy that holds", "policy", file.Name, "error", doubts)
 	}
 	made := parsed.New(h.ruling.own)

@@ -166,6 +166,25 @@ func TestPolicyNamesModels(t *testing.T) {
 	}
 }
 
+// A pool that no device is in is a warning, told when the policy is set and for as long as it holds.
+func TestPoolsWithoutDevices(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, nil)
+	for text, want := range map[string]string{
+		"pool a devices=0 classes=training": "",
+		"pool a nodes=gpu9 classes=batch":   "the policy holds, but something in it is wrong: office:2: pool a has no device: no device is on node gpu9 (there are " + s.name + "); it has none until one comes",
+	} {
+		set, err := s.SetPolicy(ctx, me, api.Policy{Name: "office", Text: "aliquot policy 1\n" + text + "\n"})
+		if err != nil || set.Warning != want {
+			t.Errorf("%s is told %q (%v), want %q", text, set.Warning, err, want)
+		}
+		s.restart()
+		if now, err := s.Policy(ctx); err != nil || now.Warning != want {
+			t.Errorf("%s, after a restart, is told %q (%v), want %q", text, now.Warning, err, want)
+		}
+	}
+}
+
 // What holds is held to no new rule when a server starts again: windows that overlap by then are a warning, and the first of them holds. A policy
 // that cannot be read stops no server.
 func TestPolicyHoldsAgain(t *testing.T) {
@@ -189,6 +208,9 @@ func TestPolicyHoldsAgain(t *testing.T) {
 	}
 	if queues, err := s.Queues(ctx); err != nil || queues[len(queues)-1].Limit.Compute.String() != "2" {
 		t.Errorf("and the queues are %+v (%v)", queues, err)
+	}
+	if now = restartWith(`{"name":"office","text":"aliquot policy 1\nqueue team limit=1\nplacement whole=0\n"}`); now.Name != "office" || !strings.Contains(now.Warning, "office:3: no feature of the placement counts") {
+		t.Errorf("with a placement in which nothing counts it is %+v", now)
 	}
 	if now = restartWith("{"); now.Name != "" || !strings.HasPrefix(now.Warning, "the policy that was set cannot be read: ") {
 		t.Errorf("without one that can be read it is %+v", now)

@@ -45,6 +45,20 @@ func (p *Policy) Overlap(after time.Time) error {
 		second.Name, first.Name, first.Line, shown(b.begin.In(second.zone)), shown(end.In(second.zone)))}
 }
 
+// Indifferent says which placement has no place be better than another, for no feature counts in it; nil: none has.
+func (p *Policy) Indifferent() error {
+	all := []*Settings{&p.Settings}
+	for _, w := range p.Windows {
+		all = append(all, &w.Settings)
+	}
+	for _, s := range all {
+		if s.Placement != nil && !s.Placement.Prefers() {
+			return &Error{p.Name, s.placed, fmt.Errorf("no feature of the placement counts, for all its weights are 0: give one another weight, or leave the line out for best fit")}
+		}
+	}
+	return nil
+}
+
 // shown is a moment as people of its zone say it.
 func shown(t time.Time) string { return t.Format("Mon 2 Jan 2006 15:04 MST") }
 

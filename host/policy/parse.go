@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,8 +39,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse reads a policy file, and says what is wrong with it by itself: also what does not add up when no other queues are there, and windows
-// that overlap in the 400 days after a moment.
+// Parse reads a policy file, and says what is wrong with it by itself: also what does not add up when no other queues are there, windows
+// that overlap in the 400 days after a moment, and a placement in which nothing counts.
 func Parse(name, text string, after time.Time) (*Policy, error) {
 	if len(text) > api.MaxPolicyBytes {
 		return nil, &Error{name, 1, fmt.Errorf("the file has %d bytes: a policy has %d at most", len(text), api.MaxPolicyBytes)}
@@ -48,7 +49,7 @@ func Parse(name, text string, after time.Time) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Overlap(after); err != nil {
+	if err := cmp.Or(p.Overlap(after), p.Indifferent()); err != nil {
 		return nil, err
 	}
 	return p, p.Check([]api.QueueSpec{{Name: api.DefaultQueue, Quota: api.Unlimited}})
@@ -237,7 +238,7 @@ func (p *parser) takePlacement(name string) error {
 	for _, key := range slices.Sorted(maps.Keys(p.words)) {
 		return fmt.Errorf("there is no feature %q: docs/policy.md has the list", shortened(key))
 	}
-	p.section.Placement = &policy
+	p.section.Placement, p.section.placed = &policy, p.line
 	return nil
 }
 

@@ -22,6 +22,7 @@ type Policy struct {
 	Settings
 	Windows []*Window // in the order of the file; no two hold at once
 	Models  []string  // that it names, as it does
+	Nodes   []string  // that its pools name
 	text    string    // of the file
 }
 
@@ -32,6 +33,7 @@ type Settings struct {
 	OneLine   *bool         // of the queues that are under none; nil: not said
 	Predicted *bool         // preemptible work is let in before the first in line by predictions; nil: not said
 	Placement *place.Policy // nil: not said
+	placed    int           // its line
 	// Defragment is whether work is moved so that devices come free; nil: not said.
 	Defragment *Defragment
 }

@@ -262,6 +262,8 @@ func TestErrors(t *testing.T) {
 		head + "placement fast\n":                                                      `a.policy:2: there is no placement "fast"`,
 		head + "placement\n":                                                           "a.policy:2: placement needs a name or the weights",
 		head + "placement whole=1000001\n":                                             "a.policy:2: whole=1000001: write a whole number from -1000000",
+		head + "placement fragmentation=0 whole=0\n":                                   "a.policy:2: no feature of the placement counts, for all its weights are 0",
+		head + "queue a\nwindow w days=sat\n# c\nplacement whole=0\n":                  "a.policy:5: no feature of the placement counts, for all its weights are 0",
 		head + "placement size=1\n":                                                    `a.policy:2: there is no feature "size"`,
 		head + "window w\n":                                                            "a.policy:2: window w does not say when it is",
 		head + "window w days=sat\n":                                                   "a.policy:2: window w, in line 2, names nothing that holds in it",

@@ -47,6 +47,9 @@ func (p *parser) takePool(name string) error {
 		if key == "models" {
 			value = p.allModels(value)
 		}
+		if key == "nodes" {
+			p.noteNodes(strings.Split(value, ","))
+		}
 		change, err := poolChange(key, value)
 		if err != nil {
 			return fmt.Errorf("%s=%s: %w", shortened(key), shortened(value), err)
@@ -61,6 +64,15 @@ func (p *parser) takePool(name string) error {
 		}
 	}
 	return whole.Validate()
+}
+
+// noteNodes notes which nodes the file names.
+func (p *parser) noteNodes(names []string) {
+	for _, name := range names {
+		if !slices.Contains(p.Nodes, name) {
+			p.Nodes = append(p.Nodes, name)
+		}
+	}
 }
 
 func (p *Pool) apply(to *engine.Pool) {

@@ -8,11 +8,13 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
 // formatLine is the first line of a trace in our own format; docs/simulator.md says what may follow.
@@ -67,6 +69,7 @@ func (p *lineReader) all(name string, from io.Reader) error {
 			err = fmt.Errorf("the first line is %q: it must be %q", lines.Text(), formatLine)
 		case n == 1 || len(words) == 0 || strings.HasPrefix(words[0], "#"):
 		default:
+			p.at = n
 			err = p.line(words)
 		}
 		if err != nil {
@@ -76,6 +79,9 @@ func (p *lineReader) all(name string, from io.Reader) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("%s:%d: %w", name, n+1, err)
 	}
+	if line, err := p.promised(); err != nil {
+		return fmt.Errorf("%s:%d: %w", name, line, err)
+	}
 	return nil
 }
 
@@ -84,7 +90,9 @@ type lineReader struct {
 	trace        *Trace
 	on           []engine.NodeSet // that count instead of its own; nil: none
 	queues, jobs map[string]bool
+	queueLines   []int // of trace.Queues
 	outages      []outage
+	at           int               // the line
 	words        map[string]string // of a line, by key; what was read is taken out
 	err          error             // the first of a line
 }
@@ -258,6 +266,18 @@ func (p *lineReader) queue(name string) {
 	}
 	p.queues[name] = true
 	p.trace.Queues = append(p.trace.Queues, spec)
+	p.queueLines = append(p.queueLines, p.at)
+}
+
+// promised says which quota there is too little of, and in which line: the first up to which the queues are promised more than those above
+// them have. Each comes after the one that it is under, so no later line makes that right.
+func (p *lineReader) promised() (line int, err error) {
+	upTo := func(queues int) error { return queue.New().CheckAll(p.trace.Queues[:queues]) }
+	if err = upTo(len(p.trace.Queues)); err == nil {
+		return 0, nil
+	}
+	bad := 1 + sort.Search(len(p.trace.Queues)-1, func(i int) bool { return upTo(i+1) != nil })
+	return p.queueLines[bad-1], upTo(bad)
 }
 
 func (p *lineReader) failure(node string) {

@@ -102,7 +102,9 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s\njob x run=1s":           "few:4: job x comes twice",
 		"queue q\nqueue q":                     "few:4: queue q comes twice",
 		"queue q weight=0":                     "weight=0: ",
-		"# nothing but a remark, and no job\n": "has 1 nodes and 0 jobs",
+		"queue q quota=2\nqueue a parent=q quota=1\nqueue b parent=q quota=2\nqueue c\njob x run=1s": "few:5: the quotas of the queues under q add up to 3 devices, and its own is 2 devices",
+		"queue o quota=2\nqueue q parent=o\nqueue a parent=q quota=3\njob x run=1s":                  "few:5: the quotas of the queues under o add up to 3 devices",
+		"# nothing but a remark, and no job\n":                                                       "has 1 nodes and 0 jobs",
 	} {
 		_, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\n"+line), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -19,9 +19,11 @@ type Rules struct {
 // of are the rules with whole names of the models of a trace, among whose queues they add up.
 func (r *Rules) of(t *Trace) (*Rules, error) {
 	var models []string
+	var devices []policy.Device
 	add := func(n engine.NodeSet) {
 		for _, d := range n.Devices {
 			models = append(models, d.Model)
+			devices = append(devices, policy.Device{Node: n.Node, Model: d.Model, Index: d.Index})
 		}
 	}
 	for _, n := range t.Nodes {
@@ -38,6 +40,9 @@ func (r *Rules) of(t *Trace) (*Rules, error) {
 		return nil, err
 	case len(wrong) > 0:
 		return nil, wrong[0]
+	}
+	if none := named.Unmatched(devices); len(none) > 0 {
+		return nil, none[0]
 	}
 	return &Rules{Policy: named, Start: r.Start}, named.Check(t.Queues)
 }
