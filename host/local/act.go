@@ -84,7 +84,7 @@ func (h *Host) doPlace(action engine.Place) {
 	if action.Due != 0 {
 		due := h.wall(action.Due)
 		w.keep.Due = &due
-		h.note(w, "let in before the first in line, as work like it was over by "+due.Local().Format("2006-01-02 15:04:05")+": it is evicted for that if it runs longer")
+		h.note(w, "let in before the first in line, as work like it was over by "+h.shown(action.Due).Local().Format("2006-01-02 15:04:05")+": it is evicted for that if it runs longer")
 	}
 	if w.now.Spec.Several() {
 		role, _ := w.now.Spec.RoleOf(0)

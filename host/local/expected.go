@@ -70,8 +70,7 @@ func (h *Host) known(at engine.Time) *time.Time {
 	if at == engine.Never {
 		return nil
 	}
-	wall := h.wall(at).UTC()
-	return &wall
+	return new(h.shown(at))
 }
 
 // nameOf is the name of a live workload.

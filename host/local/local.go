@@ -67,10 +67,10 @@ type Config struct {
 // Host runs workloads on one server.
 type Host struct {
 	Config
-	name   string               // of the node
-	began  time.Time            // by the clock as it was then
-	passed func() time.Duration // since then, whatever the clock was set to meanwhile
-	uid    uint32               // the daemon's own
+	name   string                            // of the node
+	began  time.Time                         // by the clock as it was then
+	passed func(now time.Time) time.Duration // since then, by a reading of Now, whatever the clock was set to meanwhile
+	uid    uint32                            // the daemon's own
 	store  *store.Store
 	locks  []*os.File
 	groups *cgroup.Tree
@@ -130,7 +130,7 @@ func Open(ctx context.Context, config Config) (*Host, error) {
 		tick: time.NewTimer(time.Hour), machine: thisMachine(),
 	}
 	began := config.Now()
-	h.passed = func() time.Duration { return config.Now().Sub(began) }
+	h.passed = func(now time.Time) time.Duration { return now.Sub(began) }
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.open(ctx)
 	var streams *net.UnixListener
@@ -271,17 +271,22 @@ func (h *Host) spawn(f func(ctx context.Context)) {
 }
 
 // time is the engine's: microseconds since 1970 by the clock that never goes back.
-func (h *Host) time() engine.At { return engine.At{At: engine.Time(h.steady().UnixMicro())} }
+func (h *Host) time() engine.At { return engine.At{At: engine.Time(h.steady(h.Now()).UnixMicro())} }
 
-// steady is the clock as it was at the start with the time that has passed since: what was set to a time by a clock that is later
-// set right still comes when it was to come.
-func (h *Host) steady() time.Time { return h.began.Add(h.passed()) }
+// steady is the clock as it was at the start with the time that has passed since, by a reading of it now: what was set to a time by a clock
+// that is later set right still comes when it was to come.
+func (h *Host) steady(now time.Time) time.Time { return h.began.Add(h.passed(now)) }
 
-// wall is what the clock shows at a time of the engine's, as far as it is known now.
+// wall is what the clock shows at a time of the engine's, as far as it is known now. Both clocks are one reading of it: what passes between two
+// would make all times early by as much.
 func (h *Host) wall(at engine.Time) time.Time {
 	now := h.Now()
-	return now.Round(0).Add(time.UnixMicro(int64(at)).Sub(h.steady()))
+	return now.Round(0).Add(time.UnixMicro(int64(at)).Sub(h.steady(now)))
 }
+
+// shown is wall for people and programs, to the millisecond: the engine counts whole microseconds, rounded down, and what is a little before a
+// full second would be shown as the one before.
+func (h *Host) shown(at engine.Time) time.Time { return h.wall(at).Round(time.Millisecond).UTC() }
 
 // folder is a task's.
 func (h *Host) folder(uid string) supervise.Folder {

@@ -88,10 +88,9 @@ func (h *Host) planned(w *work) (api.Plan, error) {
 	out.Promise, out.Use = h.promise(&plan), h.likelyUse(w)
 	out.Delayed = plan.Delayed
 	for _, one := range plan.Delays {
-		delay := api.PlanDelay{Workload: h.nameOf(one.ID), From: h.wall(one.From).UTC()}
+		delay := api.PlanDelay{Workload: h.nameOf(one.ID), From: h.shown(one.From)}
 		if one.To != engine.Never {
-			to := h.wall(one.To).UTC()
-			delay.To = &to
+			delay.To = new(h.shown(one.To))
 		}
 		out.Delays = append(out.Delays, delay)
 	}
@@ -151,7 +150,7 @@ func (h *Host) promise(plan *engine.SubmitPlan) string {
 	first := h.nameOf(plan.Promise.First) + ", the first in line,"
 	at := ""
 	if plan.Promise.At != engine.Never {
-		at = " (" + h.wall(plan.Promise.At).Local().Format("2006-01-02 15:04:05") + ")"
+		at = " (" + h.shown(plan.Promise.At).Local().Format("2006-01-02 15:04:05") + ")"
 	}
 	switch plan.Promise.Code {
 	case engine.PromiseEnds:

@@ -347,7 +347,7 @@ func (h *Host) policyNow() api.Policy {
 	out := r.file
 	out.Warning = cmp.Or(r.failed, r.doubt)
 	for _, m := range h.engine.Moved() {
-		out.Moved = append(out.Moved, api.Moved{At: h.wall(m.At).UTC(), Workload: m.Workload, Frees: h.worded(m.Frees), Plan: uint64(m.Plan)})
+		out.Moved = append(out.Moved, api.Moved{At: h.shown(m.At), Workload: m.Workload, Frees: h.worded(m.Frees), Plan: uint64(m.Plan)})
 	}
 	if r.policy == nil {
 		return out
