@@ -68,7 +68,7 @@ func clean(event Event) Event {
 		ev.Grants = cleaned(ev.Grants, func(g GrantUsage) GrantUsage { return GrantUsage{text(g.UID), g.Memory} })
 		return ev
 	case Feasibility:
-		ev.Class = text(ev.Class)
+		ev.Class, ev.Prefer = text(ev.Class), text(ev.Prefer)
 		ev.Allowed = cleaned(ev.Allowed, text)
 		ev.Barred = cleaned(ev.Barred, func(b NodeReason) NodeReason { return NodeReason{text(b.Node), text(b.Code)} })
 		return ev

@@ -180,11 +180,16 @@ type GrantUsage struct {
 
 // Feasibility says which nodes a class may use, by delta: Allowed nodes leave Barred and the other way round. A node of which
 // nothing was said is allowed for the empty class and barred for every other.
+//
+// Prefer is no delta: it names the class on whose nodes, which are among this one's, its tasks go where one has room, and only else on the others.
+// That class may prefer another in turn, so that nodes come in ranks. What would rather be elsewhere never waits for it, and goes to no node that
+// its own class may not use.
 type Feasibility struct {
 	At
 	Class   string       `json:"class"`
 	Allowed []string     `json:"allowed,omitempty"`
 	Barred  []NodeReason `json:"barred,omitempty"`
+	Prefer  string       `json:"prefer,omitempty"` // empty: all its nodes are alike to it
 }
 
 // NodeReason is why a node is barred.

@@ -226,7 +226,7 @@ func TestEventsReadBack(t *testing.T) {
 		Cancel{at, "w", "why"},
 		Started{at, "w", 1},
 		Ended{at, "w", 1, &Used{250, gi}},
-		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}},
+		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}, "near"},
 		Done{at, 4},
 		Refused{at, 4, "n", "why", 5},
 		Adopt{at, work, placing, 6, 5, []Time{2}, 9},

@@ -117,12 +117,21 @@ func (e *Engine) feasibility(ev Feasibility) bool {
 	if slices.Contains(ev.Allowed, "") || slices.ContainsFunc(ev.Barred, func(b NodeReason) bool { return b.Node == "" }) {
 		return e.reject("", "invalid", "class %q: a node without a name can be neither allowed nor barred", ev.Class)
 	}
+	if ev.Prefer != "" && ev.Prefer == ev.Class {
+		return e.reject("", "invalid", "class %q: it is to prefer itself: name another class, or none", ev.Class)
+	}
 	for _, b := range ev.Barred {
 		if slices.Contains(ev.Allowed, b.Node) {
 			return e.reject("", "invalid", "class %q: node %s is both allowed and barred", ev.Class, b.Node)
 		}
 	}
-	id := e.fleet.Class(ev.Class)
+	id, prefer := e.fleet.Class(ev.Class), fleet.Alike
+	if ev.Prefer != "" {
+		prefer = e.fleet.Class(ev.Prefer)
+	}
+	if !e.fleet.Prefer(id, prefer) { // then both were known before
+		return e.reject("", "invalid", "class %q: it is to prefer class %q, which prefers it in turn: name one that does not", ev.Class, ev.Prefer)
+	}
 	for _, n := range ev.Allowed {
 		e.fleet.Allow(id, n)
 	}

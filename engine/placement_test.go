@@ -9,6 +9,42 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
+// What a class prefers is where its work goes while there is room, also after a refusal; and classes that would prefer each other are rejected.
+func TestPreferredClass(t *testing.T) {
+	e := New(Config{})
+	for _, name := range []string{"a", "b", "c"} {
+		e.Step(NodeSet{At{}, name, devices(name, 1, "h100", 40*gi), nil, nil})
+	}
+	e.Step(Feasibility{Class: "near", Allowed: []string{"b", "c"}})
+	e.Step(Feasibility{Class: "zone", Allowed: []string{"a", "b", "c"}, Prefer: "near"})
+	before := e.Snapshot()
+	for _, wrong := range []Feasibility{{Class: "near", Prefer: "zone"}, {Class: "new", Prefer: "new"}} {
+		actions := e.Step(wrong)
+		if _, is := actions[0].(Reject); !is || len(actions) != 1 {
+			t.Errorf("%+v gives %+v, and is no order of classes", wrong, actions)
+		}
+	}
+	if after, err := Restore(before); err != nil || !reflect.DeepEqual(after.fleet.Export(), e.fleet.Export()) {
+		t.Errorf("what was rejected has changed the fleet, or it is not restored (%v)", err)
+	}
+	for i, want := range []string{"c", "b", "a"} {
+		w := Workload{ID: fmt.Sprint("w", i), Queue: "default", Tasks: 1, Devices: 1, Class: api.Training, Feasibility: "zone"}
+		w.Share.Compute = api.Compute{Floor: api.WholeDevice, Ceiling: api.WholeDevice}
+		p := e.Step(Submit{Workload: w})[0].(Place)
+		if i == 0 { // b does not take the first, which comes again at once
+			if p.Tasks[0].Node != "b" {
+				t.Errorf("the first is placed on %s", p.Tasks[0].Node)
+			}
+			p = e.Step(Refused{ID: p.ID, Node: "b", Reason: "no"})[0].(Place)
+			e.Step(Feasibility{Class: "zone", Prefer: "near"}) // which forgets refusals
+		}
+		e.Step(Done{ID: p.ID})
+		if on := p.Tasks[0].Node; on != want {
+			t.Errorf("%s is placed on %s, not %s", w.ID, on, want)
+		}
+	}
+}
+
 // An engine that places by score answers as one restored from its snapshot does, whatever has come before, and keeps its books.
 func TestScoredPlacementIsRestored(t *testing.T) {
 	policy := place.Default()

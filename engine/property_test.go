@@ -387,7 +387,14 @@ func (g *generator) health(at At) Event {
 }
 
 func (g *generator) feasibility(at At) Event {
-	ev := Feasibility{At: at, Class: g.pick("class", "", "zone", "zone")}
+	ev := Feasibility{At: at, Class: g.pick("class", "", "zone", "zone", "near", "nearer")}
+	switch {
+	case g.tame:
+	case ev.Class == "near":
+		ev.Prefer = g.pick("prefer", "", "nearer", "zone")
+	case ev.Class != "nearer":
+		ev.Prefer = g.pick("prefer", "", "near")
+	}
 	node := g.pick("node", "n1", "n2", "n3")
 	if g.int("allow", 0, 2) > 0 {
 		ev.Allowed = []string{node}

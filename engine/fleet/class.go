@@ -13,6 +13,7 @@ type class struct {
 	said    map[string]saying // by node name, of nodes known or not
 	refused map[NodeID]string // by nodes that refused, why
 	open    []bool            // by NodeID: allowed and not refused
+	prefer  ClassID           // whose nodes it would rather use; Alike: it has no preference
 	// members are the open nodes of a named class. The empty class, which has nearly all, keeps none.
 	members *ordered.List[NodeID]
 }
@@ -29,7 +30,7 @@ func (f *Fleet) Class(name string) ClassID {
 		return id
 	}
 	id := ClassID(len(f.classes))
-	c := &class{name: name, said: map[string]saying{}, refused: map[NodeID]string{}}
+	c := &class{name: name, said: map[string]saying{}, refused: map[NodeID]string{}, prefer: Alike}
 	if name != "" {
 		c.members = ordered.New(f.Before)
 	}
@@ -63,22 +64,51 @@ func (f *Fleet) say(id ClassID, nodeName string, s saying) {
 	f.changed()
 }
 
-// Refuse bars a node that refused a workload of this class, until ForgetRefusals or a change of the node.
+// Alike is the class that one without a preference prefers.
+const Alike ClassID = -1
+
+// Prefer has a class use the nodes of another, of those that it may use, before its others; Alike: it has no preference any more. It does nothing
+// and returns false where the other prefers it in turn.
+func (f *Fleet) Prefer(id, other ClassID) bool {
+	for at := other; at != Alike; at = f.classes[at].prefer {
+		if at == id {
+			return false
+		}
+	}
+	if c := f.classes[id]; c.prefer != other {
+		c.prefer = other
+		f.changed()
+	}
+	return true
+}
+
+// Preferred is the class whose nodes a class would rather use; Alike: it has no preference.
+func (f *Fleet) Preferred(id ClassID) ClassID { return f.classes[id].prefer }
+
+// Refuse bars a node that refused a workload of this class, for the classes that it prefers, too, until ForgetRefusals or a change of the node.
 func (f *Fleet) Refuse(id ClassID, n NodeID, reason string) {
-	c := f.classes[id]
-	c.refused[n] = reason
-	c.reopen(f, n)
+	for ; id != Alike; id = f.classes[id].prefer {
+		f.refuse(id, n, reason)
+	}
 	f.changes++
 }
 
-// ForgetRefusals lifts all refusals for a class.
-func (f *Fleet) ForgetRefusals(id ClassID) {
+func (f *Fleet) refuse(id ClassID, n NodeID, reason string) {
 	c := f.classes[id]
-	for _, n := range f.order {
-		if _, ok := c.refused[n]; ok {
-			delete(c.refused, n)
-			c.reopen(f, n)
-			f.changed()
+	c.refused[n] = reason
+	c.reopen(f, n)
+}
+
+// ForgetRefusals lifts all refusals for a class and for those that it prefers.
+func (f *Fleet) ForgetRefusals(id ClassID) {
+	for ; id != Alike; id = f.classes[id].prefer {
+		c := f.classes[id]
+		for _, n := range f.order {
+			if _, ok := c.refused[n]; ok {
+				delete(c.refused, n)
+				c.reopen(f, n)
+				f.changed()
+			}
 		}
 	}
 }

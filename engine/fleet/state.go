@@ -46,6 +46,7 @@ type ClassState struct {
 	Name    string        `json:"name"`
 	Said    []SaidState   `json:"said,omitempty"`
 	Refused []RefuseState `json:"refused,omitempty"`
+	Prefer  string        `json:"prefer,omitempty"` // the class whose nodes it would rather use
 }
 
 // SaidState is what the host said of a node for a class.
@@ -81,6 +82,9 @@ func (f *Fleet) Export() State {
 	for _, name := range sortedKeys(f.byClass) {
 		c := f.classes[f.byClass[name]]
 		cs := ClassState{Name: name}
+		if c.prefer != Alike {
+			cs.Prefer = f.classes[c.prefer].name
+		}
 		for _, nodeName := range c.sayings() {
 			cs.Said = append(cs.Said, SaidState{nodeName, c.said[nodeName].allowed, c.said[nodeName].code})
 		}
@@ -130,6 +134,9 @@ func Import(state State) (*Fleet, error) {
 	}
 	for _, cs := range state.Classes {
 		id := f.Class(cs.Name)
+		if cs.Prefer != "" && !f.Prefer(id, f.Class(cs.Prefer)) {
+			return nil, fmt.Errorf("class %q prefers class %q, which prefers it in turn", cs.Name, cs.Prefer)
+		}
 		for _, s := range cs.Said {
 			f.say(id, s.Node, saying{s.Allowed, s.Code})
 		}
@@ -138,7 +145,7 @@ func Import(state State) (*Fleet, error) {
 			if !ok {
 				return nil, fmt.Errorf("class %q was refused by node %s, which is not there", cs.Name, r.Node)
 			}
-			f.Refuse(id, n, r.Reason)
+			f.refuse(id, n, r.Reason)
 		}
 	}
 	return f, nil

@@ -183,8 +183,25 @@ func (p *Placer) uses(r *Request, s Spot, sign api.Milli) {
 	}
 }
 
-// one finds the best spot for one task.
-func (p *Placer) one(r *Request) (spot Spot, ok bool) {
+// one finds the best spot for one task: on the nodes that its class prefers, if one of them has room.
+func (p *Placer) one(r *Request) (Spot, bool) {
+	if class := p.fleet.Preferred(r.Class); class != fleet.Alike {
+		if spot, ok := p.one(r.of(class)); ok && p.fleet.Open(r.Class, spot.Node) {
+			return spot, true
+		}
+	}
+	return p.anywhere(r)
+}
+
+// of is a request of another class.
+func (r *Request) of(class fleet.ClassID) *Request {
+	one := *r
+	one.Class, one.cache = class, nil
+	return &one
+}
+
+// anywhere finds the best spot for one task on the nodes that its class may use.
+func (p *Placer) anywhere(r *Request) (spot Spot, ok bool) {
 	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}

@@ -172,7 +172,7 @@ func (l *listener) state(s *logSnapshot) {
 		l.trace.Nodes = append(l.trace.Nodes, set)
 	}
 	for _, c := range s.Fleet.Classes {
-		f := engine.Feasibility{Class: c.Name}
+		f := engine.Feasibility{Class: c.Name, Prefer: c.Prefer}
 		for _, said := range c.Said {
 			if said.Allowed {
 				f.Allowed = append(f.Allowed, said.Node)

@@ -42,7 +42,7 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	if why == nil {
 		why = fmt.Errorf("no node takes it: %s", c.barred())
 	}
-	known := c.answer != nil
+	known := c.answer != nil && !c.likes.withheld
 	s.awaitNodes(p, a, why)
 	if known {
 		s.seek(p, "")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +32,7 @@ type class struct {
 	waiting   int               // pods and workloads
 	beside    []*pod            // of these, those that wait for a node beside the engine
 	answer    map[string]string // by node: why not; empty: it may; nil: not known yet
+	likes     likes             // of these nodes
 	refused   bool              // the engine has barred nodes of it by itself
 	stale     bool
 	asking    bool
@@ -58,6 +58,9 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 		s.classes[key] = c
 	}
 	c.pod = p.object
+	if c.likes.doubted && c.waiting == 0 {
+		s.withhold(c)
+	}
 	return c
 }
 
@@ -111,7 +114,7 @@ func (s *Scheduler) classify() time.Duration {
 	if wait := first.asked.Add(askPause).Sub(now); wait > 0 {
 		return min(next, wait)
 	}
-	first.stale, first.asking, first.asked = false, true, now
+	first.stale, first.asking, first.asked, first.likes.doubted = false, true, now, false
 	s.classifying = true
 	sample := first.pod
 	s.spawn(func(ctx context.Context) {
@@ -139,7 +142,8 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	for _, name := range s.givingWay(said.Full) { // whether it does for now is for the engine, which counts these resources, too
 		answer[name] = s.unselected(c, name)
 	}
-	delta := engine.Feasibility{Class: c.key}
+	preferred, changed := s.rank(c, said.Wished, answer)
+	delta := engine.Feasibility{Class: c.key, Prefer: preferred}
 	for _, name := range slices.Sorted(maps.Keys(answer)) {
 		why := answer[name]
 		if before, known := c.answer[name]; known && before == why {
@@ -157,7 +161,8 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 		}
 	}
 	c.answer = answer
-	if len(delta.Allowed) > 0 || len(delta.Barred) > 0 || c.refused {
+	c.likes.wished, c.likes.images, c.likes.withheld = said.Wished, said.Images, false
+	if len(delta.Allowed) > 0 || len(delta.Barred) > 0 || c.refused || changed {
 		c.refused = false
 		delta.At = s.at()
 		s.step(delta)
@@ -209,41 +214,4 @@ func (s *Scheduler) leaveBeside(p *pod) {
 	p.beside = nil
 	c.beside = slices.DeleteFunc(c.beside, func(o *pod) bool { return o == p })
 	c.leave(s)
-}
-
-// byRoom are the nodes that a class may use, in the order in which a pod without devices is to try them: first those without devices, which
-// others need, then those that have the most CPU left.
-func (s *Scheduler) byRoom(c *class) []*node {
-	var all []*node
-	for name, why := range c.answer {
-		if n := s.nodes[name]; why == "" && n != nil && n.object != nil {
-			all = append(all, n)
-		}
-	}
-	slices.SortFunc(all, func(a, b *node) int {
-		if x, y := len(a.offered) > 0, len(b.offered) > 0; x != y {
-			if x {
-				return 1
-			}
-			return -1
-		}
-		if x, y := a.left(corev1.ResourceCPU), b.left(corev1.ResourceCPU); x != y {
-			if x > y {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	return all
-}
-
-// left is what a node has of a resource beside what pods requested that the engine does not know of.
-func (n *node) left(name corev1.ResourceName) int64 {
-	for _, r := range n.resources() {
-		if r.Name == string(name) {
-			return r.Amount
-		}
-	}
-	return 0
 }

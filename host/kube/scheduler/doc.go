@@ -11,6 +11,7 @@
 //
 // Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
 // the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
+// Which of these nodes pods would rather have is theirs to say, too, and goes to the engine in ranks.
 //
 // Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
 // but none with devices: who gives these back is the engine's choice.
@@ -61,6 +62,9 @@ type Feasible struct {
 	Nodes []string
 	Why   map[string]string // of the other nodes, by name
 	Full  []string          // of these, those that only lack CPU, memory and the like, which running pods have
+
+	Wished map[string]int64 // of both: how well it is what the pod would rather have; nil: they are alike
+	Images map[string]int64 // of both: what it has of the pod's images, 0 to 100; those that have nothing may be left out
 }
 
 // Room is a node on which a pod would run if others of lower priority did not.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -54,7 +55,7 @@ func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
 		return before, nil
 	}
 	nodes, err := f.nodes.List(labels.Everything())
-	said := Feasible{Why: map[string]string{}}
+	said := Feasible{Why: map[string]string{}, Wished: map[string]int64{}}
 	for _, n := range nodes {
 		why, err := f.Check(ctx, pod, n.Name)
 		switch {
@@ -62,6 +63,9 @@ func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
 			return said, err
 		case why == "":
 			said.Nodes = append(said.Nodes, n.Name)
+			if said.Wished[n.Name], err = wished(pod, n); err != nil {
+				return said, err
+			}
 		default:
 			said.Why[n.Name] = why
 			if strings.Contains(why, "too little") {
@@ -73,6 +77,18 @@ func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
 	f.said = said
 	f.mu.Unlock()
 	return said, err
+}
+
+// wished is the weight of a pod's preferred node affinities that a node matches.
+func wished(pod *corev1.Pod, n *corev1.Node) (int64, error) {
+	if pod.Spec.Affinity == nil {
+		return 0, nil
+	}
+	terms, err := nodeaffinity.NewPreferredSchedulingTerms(pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	if err != nil {
+		return 0, err
+	}
+	return terms.Score(n), nil
 }
 
 // Check is why a node does not take the pod now.

@@ -53,9 +53,10 @@ func handler[Object any](s *Scheduler, set, gone func(Object)) cache.ResourceEve
 
 func (s *Scheduler) nodeSet(object *corev1.Node) {
 	n := s.node(object.Name)
-	same := n.object != nil && sameNode(n.object, object)
+	same, before := n.object != nil && sameNode(n.object, object), n.object
 	n.object = object
 	if !same {
+		s.doubt(before, object)
 		s.dirty[n] = true
 		s.outdate()
 	}

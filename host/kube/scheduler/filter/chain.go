@@ -50,9 +50,9 @@ type parts struct {
 	volumes   fwk.Plugin // VolumeBinding of the first chain: it alone keeps in itself what is reserved
 }
 
-// newChain makes the plugins of upstream's default profile that may refuse a node, reserve, or act before a binding.
+// newChain makes the plugins of upstream's default profile that may refuse a node, say which is preferred, reserve, or act before a binding.
 func newChain(ctx context.Context, p *parts) (*chain, error) {
-	profile, err := filtersOnly()
+	profile, err := pluginProfile()
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +82,9 @@ func newChain(ctx context.Context, p *parts) (*chain, error) {
 	return c, nil
 }
 
-// filtersOnly is upstream's default profile without what only ranks nodes or evicts pods. Spread has no default constraints: upstream's
+// pluginProfile is upstream's default profile without what ranks nodes by what they have left or evicts pods. Spread has no default constraints: upstream's
 // refuse no node (they are all ScheduleAnyway), and with them no pod would have a signature.
-func filtersOnly() (*config.KubeSchedulerProfile, error) {
+func pluginProfile() (*config.KubeSchedulerProfile, error) {
 	configuration, err := latest.Default()
 	if err != nil {
 		return nil, fmt.Errorf("upstream's default configuration: %w", err)
@@ -93,17 +93,17 @@ func filtersOnly() (*config.KubeSchedulerProfile, error) {
 		return nil, fmt.Errorf("upstream's default configuration has %d profiles, not one", len(configuration.Profiles))
 	}
 	profile := configuration.Profiles[0]
-	unused := []string{names.DefaultPreemption, names.NodeResourcesBalancedAllocation, names.ImageLocality}
+	unused := []string{names.DefaultPreemption, names.NodeResourcesBalancedAllocation}
 	profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p config.Plugin) bool {
 		return slices.Contains(unused, p.Name)
 	})
 	profile.PluginConfig = slices.DeleteFunc(profile.PluginConfig, func(p config.PluginConfig) bool {
 		return slices.Contains(unused, p.Name)
 	})
-	all := []config.Plugin{{Name: "*"}}
-	profile.Plugins.PreScore.Disabled = all
-	profile.Plugins.Score.Disabled = all
-	profile.Plugins.PostFilter.Disabled = all
+	others := []config.Plugin{{Name: names.NodeResourcesFit}, {Name: names.VolumeBinding}, {Name: names.DynamicResources}}
+	profile.Plugins.PreScore.Disabled = others
+	profile.Plugins.Score.Disabled = others
+	profile.Plugins.PostFilter.Disabled = []config.Plugin{{Name: "*"}}
 	for _, p := range profile.PluginConfig {
 		if args, is := p.Args.(*config.PodTopologySpreadArgs); is {
 			args.DefaultingType, args.DefaultConstraints = config.ListDefaulting, nil

@@ -13,9 +13,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// Class is the feasibility class of a pod: pods of one class get the same answer on every node, in the same state of the cluster. It is
-// 32 hexadecimal digits, the same over restarts. Empty: the pod has no class but its own, as upstream cannot sign it (affinity to pods,
-// spread, claims of other drivers), or since what it may do is bound to its name (its own volumes, a nominated node, scheduling gates).
+// Class is the feasibility class of a pod: pods of one class get the same answer on every node and prefer the same ones, in the same state
+// of the cluster. It is 32 hexadecimal digits, the same over restarts. Empty: the pod has no class but its own, as upstream cannot sign it
+// (affinity to pods, spread, claims of other drivers), or since what it may do is bound to its name (its own volumes, a nominated node,
+// scheduling gates).
 //
 // It is upstream's pod signature, which upstream compares within one node's scheduling only, with what it leaves out and upstream's filters
 // look at: the namespace, the priority (of nominated pods), and the protocol and address of host ports.

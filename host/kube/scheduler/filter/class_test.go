@@ -45,7 +45,6 @@ func TestClass(t *testing.T) {
 	}
 	same := map[string]*v1.Pod{
 		"another name":    pod("q"),
-		"another image":   pod("p", func(p *v1.Pod) { p.Spec.Containers[0].Image = "other" }),
 		"our claim":       pod("p", uses("mine")),
 		"our other claim": pod("p", uses("too")),
 		"our extended":    pod("p", asks("aliquot.dev/gpu", "1")),
@@ -72,6 +71,7 @@ func TestClass(t *testing.T) {
 		"UDP port":     pod("p", port(80), func(p *v1.Pod) { p.Spec.Containers[0].Ports[0].Protocol = v1.ProtocolUDP }),
 		"port address": pod("p", port(80), func(p *v1.Pod) { p.Spec.Containers[0].Ports[0].HostIP = "127.0.0.1" }),
 		"volume":       pod("p", mounts("data")),
+		"image":        pod("p", func(p *v1.Pod) { p.Spec.Containers[0].Image = "other" }),
 	}
 	seen := map[string]string{plain: "none"}
 	for what, p := range others {

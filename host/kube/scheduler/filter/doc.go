@@ -1,8 +1,8 @@
 // Package filter says on which nodes a pod may run, by upstream's own words: the filter plugins of the stock scheduler
 // (k8s.io/kubernetes/pkg/scheduler, default profile), around a snapshot of nodes and pods. What comes in are the objects that a shared
 // informer factory sees and the pods that the caller assumes on nodes; what goes out are sets of nodes with a reason for every other
-// node, a string that names a pod's class, and whom upstream would evict for a pod. It ranks no node, chooses none but for evictions, and
-// writes nothing but what upstream's plugins write before a binding (PreBind).
+// node, how well nodes are what a pod prefers, a string that names a pod's class, and whom upstream would evict for a pod. It chooses no node but for
+// evictions, and writes nothing but what upstream's plugins write before a binding (PreBind).
 //
 // A library and not our own filters: upstream's predicates are thousands of lines that change with every release and must never be
 // read differently here, so that all they forbid is forbidden and no pod waits that the stock scheduler would place.

@@ -56,9 +56,11 @@ type judged struct {
 
 // Feasible is where a pod may run.
 type Feasible struct {
-	Nodes []string          // passes, sorted by name
-	Why   map[string]string // reason of refusal, in upstream's words, for every other node
-	Full  []string          // of these, those that would pass if nothing there requested CPU, memory and the like; sorted by name
+	Nodes  []string          // passes, sorted by name
+	Why    map[string]string // reason of refusal, in upstream's words, for every other node
+	Full   []string          // of these, those that would pass if nothing there requested CPU, memory and the like; sorted by name
+	Wished map[string]int64  // of both: how well it is what the pod would rather have, and what others would rather have of it; more is better
+	Images map[string]int64  // of both: what it has of the pod's images, 0 to 100; nodes that have nothing are left out
 }
 
 // New makes filters that see what the factory's informers see. The caller then starts the factory and calls WaitForSync; before that
@@ -129,6 +131,9 @@ func (f *Filters) Nodes(ctx context.Context, pod *v1.Pod) (Feasible, error) {
 		return Feasible{}, asked(pod, "all nodes", err)
 	}
 	found, err := f.survey.all(ctx, cycle, infos)
+	if err == nil {
+		err = f.survey.score(ctx, cycle, &found)
+	}
 	if err != nil {
 		return Feasible{}, asked(pod, "all nodes", err)
 	}
