@@ -13,8 +13,8 @@ import (
 )
 
 // How long after a class's nodes were asked for they are asked for again at the earliest, when something has changed; when once more after that, for the
-// filters hear of it by themselves, which may be later; and how often they are asked for while pods wait though nothing is known to have: volumes and much
-// else have no events here.
+// filters hear of it by themselves, which may be later; and how often they are asked for while pods wait though nothing is known to have: not everything
+// that filters look at has events here.
 const (
 	askPause = 100 * time.Millisecond
 	askOnce  = time.Second
@@ -37,6 +37,7 @@ type class struct {
 	stale     bool
 	asking    bool
 	asked     time.Time
+	outdated  time.Time // when something changed last by which this class may use other nodes, and not all may
 }
 
 // classOf finds or makes the class of a pod with an ask.
@@ -86,6 +87,18 @@ func (s *Scheduler) outdate() {
 	}
 }
 
+// outdateVolumes notes that pods with volumes may be able to use others now: those of a namespace, or all where none is named.
+func (s *Scheduler) outdateVolumes(namespace string) {
+	for _, c := range s.classes {
+		if (namespace == "" || c.pod.Namespace == namespace) && slices.ContainsFunc(c.pod.Spec.Volumes, claimed) {
+			c.stale, c.outdated = true, s.config.Now()
+		}
+	}
+}
+
+// claimed says whether a volume is had by a claim.
+func claimed(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
 // classify has the nodes asked for of the class that has waited longest for that, and returns when to look again.
 func (s *Scheduler) classify() time.Duration {
 	now := s.config.Now()
@@ -101,7 +114,7 @@ func (s *Scheduler) classify() time.Duration {
 			}
 		default:
 			again := c.asked.Add(askEvery)
-			if c.asked.Before(s.outdated.Add(askOnce)) {
+			if changed := later(s.outdated, c.outdated); c.asked.Before(changed.Add(askOnce)) {
 				again = c.asked.Add(askOnce)
 			}
 			next = min(next, again.Sub(now))
@@ -122,6 +135,13 @@ func (s *Scheduler) classify() time.Duration {
 		s.inbox.put(func() { s.classified(first, answer, err) })
 	})
 	return next
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // classified tells the engine what is new about the nodes that a class may use.

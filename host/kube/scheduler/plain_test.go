@@ -25,10 +25,11 @@ type plain struct {
 	mu      sync.Mutex
 	assumed map[types.UID]string // nodes by pods
 
-	failing atomic.Int64 // how often PreBind is to fail yet
-	late    atomic.Int64 // how often Nodes is yet to say what it said last, for it has not heard of a change
-	said    Feasible     // last
-	classed bool         // pods with the same labels and node selector are of one class
+	failing     atomic.Int64 // how often PreBind is to fail yet
+	late        atomic.Int64 // how often Nodes is yet to say what it said last, for it has not heard of a change
+	said        Feasible     // last
+	unmountable atomic.Bool  // no volume by claim can be used anywhere
+	classed     bool         // pods with the same labels and node selector are of one class
 }
 
 // newPlain returns them for a cluster.
@@ -102,6 +103,9 @@ func (f *plain) Check(_ context.Context, pod *corev1.Pod, name string) (string, 
 		return "it is unschedulable", nil
 	case !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels)):
 		return "it does not have the labels that the pod's nodeSelector names", nil
+	}
+	if f.unmountable.Load() && slices.ContainsFunc(pod.Spec.Volumes, claimed) {
+		return "its volumes cannot be used there", nil
 	}
 	for _, taint := range n.Spec.Taints {
 		tolerated := taint.Effect == corev1.TaintEffectPreferNoSchedule

@@ -10,7 +10,8 @@ import (
 
 // watch has changes of the cluster put into the inbox. It returns what says that all there was has been.
 func (s *Scheduler) watch() ([]cache.InformerSynced, error) {
-	core, resource := s.config.Informers.Core().V1(), s.config.Informers.Resource().V1()
+	core, resource, storage := s.config.Informers.Core().V1(), s.config.Informers.Resource().V1(), s.config.Informers.Storage().V1()
+	volumes := handler(s, func(any) { s.outdateVolumes("") }, func(any) { s.outdateVolumes("") })
 	var seen []cache.InformerSynced
 	for _, one := range []struct {
 		informer cache.SharedIndexInformer
@@ -23,6 +24,13 @@ func (s *Scheduler) watch() ([]cache.InformerSynced, error) {
 		{resource.ResourceClaims().Informer(), handler(s, s.claimSet, s.claimGone)},
 		{s.config.Informers.Batch().V1().Jobs().Informer(), handler(s, s.jobSet, s.jobGone)},
 		{core.Pods().Informer(), handler(s, s.podSet, s.podGone)},
+		{core.PersistentVolumeClaims().Informer(), handler(s, s.volumeClaimChanged, s.volumeClaimChanged)},
+		{core.PersistentVolumes().Informer(), volumes},
+		{storage.StorageClasses().Informer(), volumes},
+		{storage.CSINodes().Informer(), volumes},
+		{storage.CSIDrivers().Informer(), volumes},
+		{storage.CSIStorageCapacities().Informer(), volumes},
+		{storage.VolumeAttachments().Informer(), volumes},
 		{s.config.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}}, // looked up
 	} {
 		registration, err := one.informer.AddEventHandler(one.handler)
@@ -91,6 +99,10 @@ func (s *Scheduler) sliceGone(slice *resourceapi.ResourceSlice) {
 		delete(n.slices, slice.Name)
 		s.dirty[n] = true
 	}
+}
+
+func (s *Scheduler) volumeClaimChanged(claim *corev1.PersistentVolumeClaim) {
+	s.outdateVolumes(claim.Namespace)
 }
 
 func (s *Scheduler) deviceClassSet(class *resourceapi.DeviceClass) {
