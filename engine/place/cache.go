@@ -48,6 +48,7 @@ type scored struct {
 	touched  []int32
 	asked    []askedKind
 	fits     []int
+	lowered  []lowered
 	rest     []unit
 	near     nearness
 	draws    uint64

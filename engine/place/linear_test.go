@@ -40,7 +40,7 @@ func linear(f *fleet.Fleet, policy *Policy, seen *Seen, r *Request) (Spot, bool)
 func choices(p *Placer, r *Request, v *view) (all [][]int) {
 	var fit []int
 	for i := range v.units {
-		if d := v.units[i].device; p.fits(r, d) && !r.bars(d) {
+		if d := v.units[i].device; p.fits(r, d) && p.deviceOK(r, d) {
 			fit = append(fit, i)
 		}
 	}
@@ -253,8 +253,9 @@ func TestFastIsLinear(t *testing.T) {
 			requests = append(requests, r)
 		}
 		type placed struct {
-			r *Request
-			s Spot
+			r    *Request
+			s    Spot
+			seen *Seen // when it was
 		}
 		var running []placed
 		for range rapid.IntRange(1, 250).Draw(t, "steps") {
@@ -287,17 +288,49 @@ func TestFastIsLinear(t *testing.T) {
 				}
 				continue
 			}
-			r := rapid.SampledFrom(requests).Draw(t, "request")
-			p.Saw(r)
-			bare := Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Least: r.Least, Devices: r.Devices, Tasks: 1, Resources: r.Resources, Fence: r.Fence, Busy: r.Busy}
-			want, ok := linear(f, &policy, p.Seen(), &bare)
-			got, found := p.Place(r)
-			if ok != found || found && (want.Node != got[0].Node || !slices.Equal(want.Devices, got[0].Devices)) {
-				t.Fatalf("%+v: placed at %v, by the linear search at %v", bare, got, want)
+			// Several are placed before any is looked at, for the linear search touches all nodes.
+			batch := make([]placed, 0, 8)
+			place := func(r *Request) {
+				one := placed{r: r, seen: p.Seen()}
+				if got, ok := p.Place(r); ok {
+					one.s = got[0]
+					p.uses(r, one.s, 1)
+				}
+				batch = append(batch, one)
 			}
-			if found {
-				running = append(running, placed{r, got[0]})
-				p.uses(r, got[0], 1)
+			for range rapid.IntRange(1, 3).Draw(t, "at once") {
+				r := rapid.SampledFrom(requests).Draw(t, "request")
+				p.Saw(r)
+				if r.Devices == 1 && rapid.Bool().Draw(t, "avoids") { // of several devices fewer to choose from may be better ones
+					odd := fleet.DeviceID(rapid.IntRange(1, 5).Draw(t, "avoided"))
+					kept := *r
+					kept.Avoid = func(d fleet.DeviceID) bool { return d%odd == 0 }
+					kept.Bound = rapid.SampledFrom([]api.Amount{{}, {Bytes: 2 * gi}}).Draw(t, "bound")
+					place(&kept)
+				}
+				place(r)
+			}
+			for _, one := range slices.Backward(batch) {
+				r := one.r
+				if one.s.Devices != nil {
+					p.Give(r, one.s)
+					p.uses(r, one.s, -1)
+				}
+				bare := Request{
+					Compute: r.Compute, Memory: r.Memory, Bound: r.Bound, Model: r.Model, Least: r.Least, Devices: r.Devices, Tasks: 1, Resources: r.Resources,
+					Fence: r.Fence, Busy: r.Busy, Avoid: r.Avoid,
+				}
+				want, _ := linear(f, &policy, one.seen, &bare)
+				if want.Node != one.s.Node || !slices.Equal(want.Devices, one.s.Devices) {
+					t.Fatalf("%+v: placed at %v, by the linear search at %v", bare, one.s, want)
+				}
+			}
+			for _, one := range batch {
+				if one.s.Devices != nil {
+					p.Take(one.r, one.s)
+					p.uses(one.r, one.s, 1)
+					running = append(running, one)
+				}
 			}
 		}
 	})

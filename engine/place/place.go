@@ -37,7 +37,10 @@ type Request struct {
 
 	kind  *kind // of the workload seen lately
 	rooms *roomCount
-	cache *cache // of its scores
+	all   *roomCount // of all nodes together
+	cache *cache     // of its scores
+	once  bool       // there will be no other like it: room is not counted for it
+	again bool       // room was looked for before
 }
 
 // Fence rules devices out for good, not by what is taken of them.
@@ -205,6 +208,15 @@ func (p *Placer) anywhere(r *Request) (spot Spot, ok bool) {
 	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}
+	spot, ok = p.bestFit(r)
+	if ok && p.scored != nil && p.scored.policy.Device != ByDraw { // that there is none is known at less cost like this
+		return p.scored.sparing(p, r)
+	}
+	return spot, ok
+}
+
+// bestFit finds what fits best.
+func (p *Placer) bestFit(r *Request) (spot Spot, ok bool) {
 	whole := r.Compute == api.WholeDevice
 	p.needs = p.fleet.Needs(p.needs[:0], r.Model, r.Least, r.Memory)
 	if len(p.needs) == 0 {

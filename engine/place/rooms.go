@@ -2,10 +2,10 @@ package place
 
 import "github.com/aliquot-dev/aliquot/engine/fleet"
 
-// roomCount is the room of each node, and of each domain of a level, for one request. It is brought up to date at the cost of the nodes that changed,
+// roomCount is the room of each node, and of each domain of a level or of all nodes, for one request. It is brought up to date at the cost of the nodes that changed,
 // so what fits in no domain is found so again without a look at the others.
 type roomCount struct {
-	level   string
+	level   string // empty: all nodes are together
 	fence   *Fence
 	changes uint64   // of the fleet, plus 1; with others it is counted anew
 	at      uint64   // Touches up to which it is up to date
@@ -15,12 +15,13 @@ type roomCount struct {
 	sums    []fleet.Room
 }
 
-// counted is the room of the domains of a level for a request that avoids nothing. It is the count's own: the caller must not change it.
-func (p *Placer) counted(r *Request, level string) []fleet.Room {
-	c := r.rooms
+// counted is the room of the domains of a level for a request that avoids nothing, which is remembered. It is the count's own: the caller must not
+// change it.
+func (p *Placer) counted(r *Request, in **roomCount, level string) []fleet.Room {
+	c := *in
 	if c == nil || c.level != level || c.fence != r.Fence || c.changes != p.fleet.Changes()+1 {
 		c = p.newCount(r, level)
-		r.rooms = c
+		*in = c
 		for n := range p.fleet.Nodes {
 			c.recount(p, r, n)
 		}
@@ -46,9 +47,14 @@ func (p *Placer) newCount(r *Request, level string) *roomCount {
 	at := map[string]int32{}
 	for n := range p.fleet.Nodes {
 		c.version[n] = p.fleet.Version(n) - 1
-		name := p.fleet.DomainOf(n, level)
-		if name == "" || p.fleet.NodeGone(n) {
+		if p.fleet.NodeGone(n) {
 			continue
+		}
+		name := ""
+		if level != "" {
+			if name = p.fleet.DomainOf(n, level); name == "" {
+				continue
+			}
 		}
 		i, ok := at[name]
 		if !ok {

@@ -26,6 +26,13 @@ func (p *Placer) slots(r *Request, d fleet.DeviceID, limit int) int {
 // enough says that the nodes, each by itself, have room for all tasks now. A task takes nothing of other nodes than its own, so
 // where it is false nothing fits, whatever is chosen; that is known at the cost of one look at each node.
 func (p *Placer) enough(r *Request) bool {
+	if r.Avoid == nil && !r.once {
+		if r.again {
+			all := p.counted(r, &r.all, "")
+			return len(all) > 0 && all[0].Tasks >= r.Tasks
+		}
+		r.again = true
+	}
 	left := r.Tasks
 	for n := range p.fleet.Nodes {
 		if !p.nodeOK(r, n) {
@@ -54,12 +61,12 @@ func (p *Placer) room(r *Request, n fleet.NodeID, limit int) int {
 			return 0 // too few are left
 		}
 	}
-	return tasksOn(p.counts, r.Devices, limit)
+	return TasksOn(p.counts, r.Devices, limit)
 }
 
-// tasksOn is how many tasks of so many devices each fit on devices with so many places each, but no more than limit: t tasks do when
+// TasksOn is how many tasks of so many devices each fit on devices with so many places each, but no more than limit: t tasks do when
 // the devices offer t × devices places, none more than t, for a task takes a device once.
-func tasksOn(places []int, devices, limit int) int {
+func TasksOn(places []int, devices, limit int) int {
 	if len(places) < devices {
 		return 0
 	}
@@ -152,7 +159,7 @@ func (p *Placer) holds(r *Request, n fleet.NodeID, limit int, serves func(*Reque
 		}
 		slots = append(slots, k)
 	}
-	return tasksOn(slots, r.Devices, limit)
+	return TasksOn(slots, r.Devices, limit)
 }
 
 // Possible says that the request would fit if nothing were taken: with nodes that may be used and devices that take work.

@@ -11,7 +11,7 @@ import (
 func (p *Placer) together(r *Request, level string) ([]Spot, bool) {
 	var rooms []fleet.Room
 	if r.Avoid == nil {
-		rooms = slices.Clone(p.counted(r, level))
+		rooms = slices.Clone(p.counted(r, &r.rooms, level))
 	} else {
 		rooms = p.rooms(r, level, func(n fleet.NodeID) int { return p.roomOn(r, n) })
 	}
@@ -36,7 +36,7 @@ func (p *Placer) roomOn(r *Request, n fleet.NodeID) int {
 // inDomain is a request that is kept within a domain.
 func (p *Placer) inDomain(r *Request, level, domain string) *Request {
 	one, outer := *r, r.Fence
-	one.Same, one.Prefer = "", ""
+	one.Same, one.Prefer, one.once = "", "", true
 	fence := &Fence{Name: level + "=" + domain + "|", Bars: func(d fleet.DeviceID) bool {
 		return p.fleet.DomainOf(p.fleet.NodeOf(d), level) != domain || outer != nil && outer.Bars(d)
 	}}
