@@ -14,7 +14,7 @@
 //   - What a queue is guaranteed and others borrowed is taken back when it is wanted: whole plans only (reclaim.go).
 //   - The first that has quota and could run but does not fit is the head. What is behind it starts only if it ends before the
 //     head's reserved start or fits beside it; where that start is not known, only on what could never serve the head
-//     (reserve.go).
+//     (reserve.go, beside.go).
 //   - Preemptible work that comes again may be moved, so many an hour: to make room for the head, or else to leave devices free as a whole
 //     (defragment.go, moves.go).
 //   - Of the nodes that a feasibility class may use a task goes to those that the class prefers, where one has room (Feasibility, place.go).

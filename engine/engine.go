@@ -50,13 +50,15 @@ type Engine struct {
 	parked   *ordered.List[*workload] // those of the line that may not be tried before a time
 	shapes   map[shapeKey]*shape
 	tallies  map[shapeKey]*tally
+	soonest  map[shapeKey]*soonest
+	gathers  map[shapeKey]*gathering
 	pooled   pooling
-	guests   map[*workload]bool     // that hold something of a pool that is not for them, or did
-	elastics map[*workload]bool     // elastic workloads that were placed
-	surplus  int                    // their replicas above those that they are sure of
-	tight    bool                   // limits may be passed by these
-	ungrown  bool                   // workloads may grow that did not, for more may be adopted first
-	ends     *ordered.List[*task]   // running tasks with a time limit, by its end
+	guests   map[*workload]bool // that hold something of a pool that is not for them, or did
+	elastics map[*workload]bool // elastic workloads that were placed
+	surplus  int                // their replicas above those that they are sure of
+	tight    bool               // limits may be passed by these
+	ungrown  bool               // workloads may grow that did not, for more may be adopted first
+	ends     timeLimits
 	held     holders                // tasks with a grant on a device
 	above    map[fleet.DeviceID]int // how many grants there hold memory above their floors; none: no entry
 	foreign  map[string]grantAt     // grants by UID, of those whose UID does not say where they are
@@ -78,6 +80,8 @@ type Engine struct {
 	guarded Time           // when the first workload may be evicted that a plan is missing that is guarded; Never: none is missing
 	sized   queue.Amounts  // of the fleet, as of sizedAt
 	sizedAt uint64         // Changes, plus 1
+
+	onNode nodeRoom // room for lookAt
 
 	out []Action
 
@@ -112,26 +116,20 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		}),
 		shapes:   map[shapeKey]*shape{},
 		tallies:  map[shapeKey]*tally{},
+		soonest:  map[shapeKey]*soonest{},
+		gathers:  map[shapeKey]*gathering{},
 		guests:   map[*workload]bool{},
 		elastics: map[*workload]bool{},
-		ends: ordered.New(func(a, b *task) bool {
-			if x, y := a.end(), b.end(); x != y {
-				return x < y
-			}
-			if a.w.seq != b.w.seq {
-				return a.w.seq < b.w.seq
-			}
-			return a.index < b.index
-		}),
-		above:   map[fleet.DeviceID]int{},
-		foreign: map[string]grantAt{},
-		pending: map[ActionID]*proposal{},
-		sparing: map[*workload]bool{},
-		early:   map[*workload]bool{},
-		due:     Never,
-		plans:   map[ActionID]*plan{},
-		moving:  (*savedMoving)(nil).load(),
-		guarded: Never,
+		ends:     newTimeLimits(),
+		above:    map[fleet.DeviceID]int{},
+		foreign:  map[string]grantAt{},
+		pending:  map[ActionID]*proposal{},
+		sparing:  map[*workload]bool{},
+		early:    map[*workload]bool{},
+		due:      Never,
+		plans:    map[ActionID]*plan{},
+		moving:   (*savedMoving)(nil).load(),
+		guarded:  Never,
 	}
 	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {

@@ -226,6 +226,9 @@ func (e *Engine) checkLine() error {
 	if members != e.line.Len() || e.ends.Len() != limited {
 		return fmt.Errorf("%d of %d in line may be tried; %d of %d time limits are watched", members, e.line.Len(), e.ends.Len(), limited)
 	}
+	if err := e.ends.check(); err != nil {
+		return err
+	}
 	for key, s := range e.shapes {
 		if users[s] != s.users || s.users == 0 {
 			return fmt.Errorf("shape %+v counts %d workloads and has %d", key, s.users, users[s])

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type reserved struct {
 	at    Time
 	then  room // what is free at that time, beside the head
 	spots []naiveSpot
+	over  int // tasks for which there is room then, beyond those that there are
 }
 
 // schedule makes passes until one starts nothing; with work of one queue only, one.
@@ -272,14 +274,63 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.coming, b.coming), cmp.Compare(a.task, b.task))
 	})
 	then := n.full()
+	_, atOnce := then.copy().fit(&head.Workload, n.kept(head, nil))
+	alone := head.Tasks == 1 || len(head.Roles) > 0 || n.depends(head) || atOnce || slices.ContainsFunc(n.work, func(w *naiveWork) bool { return w.due > 0 })
 	for _, e := range ends {
 		t := e.w.tasks[e.task]
 		then.hold(e.w, t, -1)
+		before := then.copy()
 		if spots, ok := then.fit(&head.Workload, n.kept(head, nil)); ok {
-			return &reserved{true, max(n.now, e.at), then, spots}
+			over := 0
+			if !alone {
+				then = before
+				spots, over = then.gather(&head.Workload, t.node)
+			}
+			return &reserved{true, max(n.now, e.at), then, spots, over}
 		}
 	}
 	return &reserved{}
+}
+
+// gather takes all that several tasks can have, but for what is left over on the node on which the last of it came free.
+func (r room) gather(w *Workload, last string) (spots []naiveSpot, over int) {
+	one, count, sum := *w, map[string]int{}, 0
+	one.Same, one.Prefer = "", ""
+	for name := range r.n.nodes {
+		if w.Same != "" && r.n.nodes[name].rack != r.n.nodes[last].rack {
+			continue
+		}
+		for one.Tasks = 1; one.Tasks <= w.Tasks; one.Tasks++ {
+			if r.copy().spread(&one, func(node string, _ Device, _ left) bool { return node != name }) == nil {
+				break
+			}
+			count[name] = one.Tasks
+		}
+		sum += count[name]
+	}
+	over = sum - w.Tasks
+	count[last] -= over
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		for range count[name] {
+			here := r.candidates(w, func(node string, _ Device, _ left) bool { return node != name })
+			slots := func(c candidate) (k int) {
+				for k < w.Tasks && api.Milli(k+1)*w.Share.Compute.Floor <= c.left.compute && api.Bytes(k+1)*w.Share.Memory.Floor.Of(c.device.Memory) <= c.left.memory {
+					k++
+				}
+				return k
+			}
+			slices.SortFunc(here, func(a, b candidate) int {
+				if w.Devices == 1 || w.Share.Compute.Floor > api.WholeDevice/2 {
+					return cmp.Or(cmp.Compare(a.left.compute, b.left.compute), cmp.Compare(a.left.memory, b.left.memory), cmp.Compare(a.device.Index, b.device.Index))
+				}
+				return cmp.Or(cmp.Compare(slots(b), slots(a)), cmp.Compare(a.device.Index, b.device.Index))
+			})
+			s := spotOf(here[:w.Devices])
+			r.take(w, s.node, s.devices, 1)
+			spots = append(spots, s)
+		}
+	}
+	return spots, over
 }
 
 // runsOn says that a task of a workload could run on a node where nothing else is.
@@ -295,7 +346,7 @@ func (n *naive) backfill(w, head *naiveWork, r *reserved, spots []naiveSpot) []n
 	if r.known && w.TimeLimit > 0 && n.now+w.TimeLimit <= r.at {
 		return spots
 	}
-	if beside := n.besideHead(w, head, r); beside != nil {
+	if beside := n.besideHead(w, head, r, spots); beside != nil {
 		return beside
 	}
 	if n.mayLetIn(w, r) {
@@ -322,8 +373,44 @@ func (n *naive) mayLetIn(w *naiveWork, r *reserved) bool {
 // overdue says that one runs on that was to be over by now.
 func (n *naive) overdue(w *naiveWork) bool { return w.due > 0 && w.due <= n.now }
 
-// besideHead is where a workload fits beside the first in line.
-func (n *naive) besideHead(w, head *naiveWork, r *reserved) []naiveSpot {
+// spares takes a workload off what the first in line leaves free, if there is so much.
+func (r *reserved) spares(w *naiveWork, spots []naiveSpot) bool {
+	then, rest := r.then.copy(), spots
+	for _, one := range w.parts() {
+		for _, s := range rest[:one.Tasks] {
+			then.take(one, s.node, s.devices, 1)
+			for _, h := range r.spots {
+				if h.node == s.node && len(one.Resources) > 0 && one.Resources[0].Amount > 0 && then.cpu[s.node] < 0 {
+					return false
+				}
+				for _, uuid := range h.devices {
+					if l := then.left[uuid]; slices.Contains(s.devices, uuid) && (l.compute < 0 || l.memory < 0) {
+						return false
+					}
+				}
+			}
+		}
+		rest = rest[one.Tasks:]
+	}
+	r.then = then
+	return true
+}
+
+// keeps says that a task has no room beside the first in line.
+func (r *reserved) keeps(w *Workload, node string, d Device) bool {
+	for _, h := range r.spots {
+		if h.node == node && len(w.Resources) > 0 && w.Resources[0].Amount > 0 && r.then.cpu[node] < w.Resources[0].Amount {
+			return true
+		}
+		if l := r.then.left[d.UUID]; slices.Contains(h.devices, d.UUID) && (l.compute < w.Share.Compute.Floor || l.memory < w.Share.Memory.Floor.Of(d.Memory)) {
+			return true
+		}
+	}
+	return false
+}
+
+// besideHead is where a workload fits beside the first in line: on these spots, where it would start without that one, or else on others.
+func (n *naive) besideHead(w, head *naiveWork, r *reserved, spots []naiveSpot) []naiveSpot {
 	if n.refusal(w, "", 0, head, false) != nil {
 		return nil
 	}
@@ -351,25 +438,28 @@ func (n *naive) besideHead(w, head *naiveWork, r *reserved) []naiveSpot {
 		})
 		return spots
 	}
-	for _, s := range r.spots {
-		for _, uuid := range s.devices {
-			a, b := now.left[uuid], r.then.left[uuid]
-			if b.compute < a.compute || b.memory < a.memory {
-				now.left[uuid] = left{min(a.compute, b.compute), min(a.memory, b.memory), a.grants + 1}
+	if r.spares(w, spots) {
+		return spots
+	}
+	var ok bool
+	if w.Tasks == 1 && len(w.Roles) == 0 {
+		spots, ok = now.fit(&w.Workload, func(node string, d Device, l left) bool {
+			return r.keeps(&w.Workload, node, d) || kept != nil && kept(node, d, l)
+		})
+	} else {
+		for _, s := range r.spots {
+			for _, uuid := range s.devices {
+				a, b := now.left[uuid], r.then.left[uuid]
+				if b.compute < a.compute || b.memory < a.memory {
+					now.left[uuid] = left{min(a.compute, b.compute), min(a.memory, b.memory), a.grants + 1}
+				}
 			}
+			now.cpu[s.node] = min(now.cpu[s.node], r.then.cpu[s.node])
 		}
-		now.cpu[s.node] = min(now.cpu[s.node], r.then.cpu[s.node])
+		spots, ok = now.fit(&w.Workload, kept)
 	}
-	spots, ok := now.fit(&w.Workload, kept)
-	if !ok {
+	if !ok || !r.spares(w, spots) {
 		return nil
-	}
-	left := slices.Clone(spots)
-	for _, one := range w.parts() {
-		for _, s := range left[:one.Tasks] {
-			r.then.take(one, s.node, s.devices, 1)
-		}
-		left = left[one.Tasks:]
 	}
 	return spots
 }

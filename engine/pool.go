@@ -311,6 +311,8 @@ func (e *Engine) hasGuest(w *workload) bool {
 // reshape finds the shapes of all workloads anew, after the pools changed. What was found out about the old ones is forgotten.
 func (e *Engine) reshape() {
 	clear(e.tallies)
+	clear(e.soonest)
+	clear(e.gathers)
 	e.pooled = pooling{}
 	e.placer.Refence()
 	e.fleet.Doubt()
@@ -319,7 +321,8 @@ func (e *Engine) reshape() {
 		for i := range s.Roles {
 			s.Roles[i].Fence = s.Fence
 		}
-		s.possibleAt, s.servesAt, s.servedAt, s.suitsAt = 0, 0, 0, 0
+		s.using = nil
+		s.possibleAt, s.servesAt, s.servedAt, s.allAt, s.suitsAt = 0, 0, 0, 0, 0
 	}
 	for _, w := range e.byID() {
 		grouped := w.waiting() && w.retryAt == 0

@@ -16,20 +16,22 @@ import (
 type reservation struct {
 	known bool // false: without the end of something that has no time limit the head never starts
 	at    Time
-	// What is free at that time on the devices and nodes of the head, beside it.
+	holds []*hold // by node
+	// gathers is the shape of which several tasks are to start then, as long as holds are not worked out.
+	gathers *shape
+}
+
+// hold is what is free on a node of the head at that time, beside it: of the devices that the head has there, and of the node.
+type hold struct {
+	node    fleet.NodeID
 	devices []shadow
-	nodes   []nodeShadow
+	free    []int64 // by resource
 }
 
 type shadow struct {
 	device  fleet.DeviceID
 	compute api.Milli
 	memory  api.Bytes
-}
-
-type nodeShadow struct {
-	node fleet.NodeID
-	free []int64 // by resource
 }
 
 // backfill finds where a workload behind the head may start without delaying it: it ends before the head starts, or it fits beside
@@ -46,7 +48,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		if heldBack || w.shape.unfitAt == p.fleet.Gains()+1 {
 			return nil, false
 		}
-		return p.besideHead(w, g) // whether there is room at all is found on the way
+		return p.besideHead(w, g, nil) // whether there is room at all is found on the way
 	}
 	mark := p.fleet.Begin()
 	spots, ok := p.fit(w)
@@ -68,7 +70,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		return spots, true
 	}
 	p.fleet.Rollback(mark)
-	beside, ok := p.besideHead(w, g)
+	beside, ok := p.besideHead(w, g, spots)
 	if ok || !p.mayLetIn(w) {
 		return beside, ok
 	}
@@ -88,143 +90,6 @@ func (p *pass) promise(w *workload, code string) {
 		at = p.reserve.at
 	}
 	p.ahead.promises[w] = Promise{code, p.head.ID, at}
-}
-
-// besideHead places a workload so that quotas and devices have room for the head, too.
-func (p *pass) besideHead(w *workload, g *group) ([]place.Spot, bool) {
-	head := p.head.demand()
-	p.head.queue.Pretend(head.Model, head.Amounts, p.head.kind(), 1)
-	defer p.head.queue.Pretend(head.Model, head.Amounts, p.head.kind(), -1)
-	if _, no := w.queue.Over(w.demand()); no {
-		return nil, false
-	}
-	if p.reserve.known {
-		p.promise(w, PromiseBeside)
-		return p.beside(w)
-	}
-	p.promise(w, PromiseApart)
-	request := p.request(w)
-	spots, ok := p.apart(w, *request)
-	if !ok && request.Avoid == nil {
-		g.behind, g.behindShape, g.behindGains, g.behindAt = p.head, p.head.shape, p.fleet.Gains(), p.fleet.Changes()
-	}
-	return spots, ok
-}
-
-// apart places a workload on devices that could never serve the head, or have room for all of it, too. Where all could serve it and none can
-// have so much room, that takes no look at what is free.
-func (p *pass) apart(w *workload, request place.Request) ([]place.Spot, bool) {
-	serves, leavesRoom, over := p.serves(p.head, w), p.leavesRoom(w), request.Avoid
-	if leavesRoom == nil && p.allServe(p.head.shape) {
-		return nil, false
-	}
-	request.Avoid = func(d fleet.DeviceID) bool {
-		return (leavesRoom == nil || !leavesRoom(d)) && serves(d) || over != nil && over(d)
-	}
-	return p.placer.Place(&request)
-}
-
-// leavesRoom tells the devices that have room for all that the head could ever put there, beside one more share of a workload that wants no
-// resource of the node that the head wants; nil: none can have.
-func (p *pass) leavesRoom(w *workload) func(fleet.DeviceID) bool {
-	if sharesResource(p.head, w) {
-		return nil
-	}
-	var head, takes api.Milli
-	for r := range p.head.shape.Each {
-		head += api.Milli(r.Tasks) * r.Compute
-	}
-	for r := range w.shape.Each {
-		takes = max(takes, r.Compute)
-	}
-	if head = min(head, api.WholeDevice); head+takes > api.WholeDevice {
-		return nil
-	}
-	return func(d fleet.DeviceID) bool {
-		compute, free := p.fleet.Free(d)
-		if compute-takes < head {
-			return false
-		}
-		total := p.fleet.Memory(d)
-		var memory, takesMemory api.Bytes
-		for r := range p.head.shape.Each {
-			memory += api.Bytes(r.Tasks) * r.Memory.Of(total)
-		}
-		for r := range w.shape.Each {
-			takesMemory = max(takesMemory, r.Memory.Of(total))
-		}
-		return free-takesMemory >= min(memory, total)
-	}
-}
-
-// sharesResource says that both want a resource of the same name of a node.
-func sharesResource(a, b *workload) bool {
-	return a.shape.Any(func(ra *place.Request) bool {
-		return b.shape.Any(func(rb *place.Request) bool {
-			return slices.ContainsFunc(ra.Resources, func(x fleet.Amount) bool {
-				return slices.ContainsFunc(rb.Resources, func(y fleet.Amount) bool { return x.Resource == y.Resource })
-			})
-		})
-	})
-}
-
-func (p *pass) takeAll(s *shape, spots []place.Spot) {
-	for i, spot := range spots {
-		p.placer.Take(s.Of(i), spot)
-	}
-}
-
-// beside places a workload so that the head still fits at its reserved time: on the head's devices only what is free both now and
-// then is offered.
-func (p *pass) beside(w *workload) ([]place.Spot, bool) {
-	mark := p.fleet.Begin()
-	for _, s := range p.reserve.devices {
-		compute, memory := p.fleet.Free(s.device)
-		compute, memory = max(0, compute-s.compute), max(0, memory-s.memory)
-		if compute > 0 || memory > 0 {
-			p.fleet.Adjust(s.device, compute, memory, 1)
-		}
-	}
-	for _, s := range p.reserve.nodes {
-		p.fleet.Take(s.node, p.excess(s))
-	}
-	spots, ok := p.placer.Place(p.request(w))
-	p.fleet.Rollback(mark)
-	if !ok {
-		return nil, false
-	}
-	p.takeAll(w.shape, spots)
-	for k, spot := range spots {
-		r := w.shape.Of(k)
-		for _, d := range spot.Devices {
-			for i := range p.reserve.devices {
-				if s := &p.reserve.devices[i]; s.device == d {
-					s.compute -= r.Compute
-					s.memory -= r.Memory.Of(p.fleet.Memory(d))
-				}
-			}
-		}
-		for i := range p.reserve.nodes {
-			if s := &p.reserve.nodes[i]; s.node == spot.Node {
-				for _, a := range r.Resources {
-					s.free[a.Resource] -= a.Amount
-				}
-			}
-		}
-	}
-	return spots, true
-}
-
-// excess is what a node of the head has free now beyond what it has then.
-func (p *pass) excess(s nodeShadow) []fleet.Amount {
-	var more []fleet.Amount
-	for r, then := range s.free {
-		id := fleet.ResourceID(r)
-		if now := p.fleet.Capacity(s.node, id) - p.fleet.Taken(s.node, id); now > then {
-			more = append(more, fleet.Amount{Resource: id, Amount: now - then})
-		}
-	}
-	return more
 }
 
 // serves tells the devices that could serve the head one day; for a workload that wants the same resources of a node as the head,
@@ -262,9 +127,26 @@ func (e *Engine) allServe(s *shape) bool {
 	return s.all
 }
 
-// reserveFor finds the first time at which a time limit is over, or something that was let in is due (letin.go), from which on the head fits, by trying: the more has ended, the more fits, so steps
-// double until it fits and then halve. The fleet is left as it was.
+// reserveFor finds the first time at which a time limit is over, or something that was let in is due (letin.go), from which on the head fits. The fleet
+// is left as it was.
 func (p *pass) reserveFor(head *workload) *reservation {
+	if request := p.request(head); request.Avoid == nil && len(p.early) == 0 {
+		find := p.reserveSoonest
+		switch {
+		case gathers(request):
+			find = p.reserveGathering
+		case request.Devices == 0 || len(request.Roles) > 0:
+			return p.reserveByTrying(head)
+		}
+		if r, ok := find(head); ok {
+			return r
+		}
+	}
+	return p.reserveByTrying(head)
+}
+
+// reserveByTrying is reserveFor of anything: the more has ended, the more fits, so steps double until it fits and then halve.
+func (p *pass) reserveByTrying(head *workload) *reservation {
 	e, request := p.Engine, p.request(head)
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
@@ -308,21 +190,26 @@ func (e *Engine) lift(t *task) {
 
 func (r *reservation) record(e *Engine, spots []place.Spot) {
 	for _, spot := range spots {
+		h, at := r.hold(spot.Node)
+		if h == nil {
+			h = &hold{node: spot.Node, free: e.freeOf(spot.Node)}
+			r.holds = slices.Insert(r.holds, at, h)
+		}
 		for _, d := range spot.Devices {
-			if slices.ContainsFunc(r.devices, func(s shadow) bool { return s.device == d }) {
-				continue
+			if !slices.ContainsFunc(h.devices, func(s shadow) bool { return s.device == d }) {
+				compute, memory := e.fleet.Free(d)
+				h.devices = append(h.devices, shadow{d, compute, memory})
 			}
-			compute, memory := e.fleet.Free(d)
-			r.devices = append(r.devices, shadow{d, compute, memory})
 		}
-		if slices.ContainsFunc(r.nodes, func(s nodeShadow) bool { return s.node == spot.Node }) {
-			continue
-		}
-		free := make([]int64, e.fleet.Resources())
-		for i := range free {
-			id := fleet.ResourceID(i)
-			free[i] = e.fleet.Capacity(spot.Node, id) - e.fleet.Taken(spot.Node, id)
-		}
-		r.nodes = append(r.nodes, nodeShadow{spot.Node, free})
 	}
+}
+
+// freeOf is what a node has free, by resource.
+func (e *Engine) freeOf(n fleet.NodeID) []int64 {
+	free := make([]int64, e.fleet.Resources())
+	for i := range free {
+		id := fleet.ResourceID(i)
+		free[i] = e.fleet.Capacity(n, id) - e.fleet.Taken(n, id)
+	}
+	return free
 }

@@ -28,9 +28,10 @@ type shape struct {
 	place.Request
 	users     int
 	side      side
-	roles     string     // what its roles ask for
-	predicted string     // what predictions call it; empty: not worked out yet
-	named     []Resource // the resources of the first of its workloads, which those that name the same share
+	roles     string         // what its roles ask for
+	predicted string         // what predictions call it; empty: not worked out yet
+	using     *place.Request // itself, with what it was last predicted to use; nil: nothing yet
+	named     []Resource     // the resources of the first of its workloads, which those that name the same share
 
 	unfitAt    uint64 // Gains at which it did not fit, plus 1
 	possibleAt uint64 // Changes at which possible was found, plus 1

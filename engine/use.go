@@ -75,7 +75,11 @@ func (e *Engine) busyOf(w *workload) api.Milli {
 // requestOfUse is a workload's request with what it is predicted to use.
 func (e *Engine) requestOfUse(w *workload) *place.Request {
 	if busy := e.busyOf(w); busy != 0 {
-		return w.shape.Using(busy)
+		s := w.shape
+		if s.using == nil || s.using.Busy != busy {
+			s.using = s.Using(busy)
+		}
+		return s.using
 	}
 	return &w.shape.Request
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 )
 
 // world drives an engine as a host does, and holds it to everything that must hold after every step: its invariants, the same
@@ -56,6 +57,7 @@ func (w *world) step(event Event) []Action {
 		w.t.Fatalf("after %T a restored engine is\n%s\ninstead of\n%s", event, b, a)
 	}
 	w.checkRoom(actions)
+	w.checkReservations(twin)
 	w.checkReasons()
 	if _, err := MarshalEvent(event); err == nil {
 		if err := w.writer.Append(event, actions); err != nil {
@@ -124,6 +126,48 @@ func (w *world) checkReasons() {
 	if !bytes.Equal(before, w.engine.Snapshot()) {
 		w.t.Fatalf("asking why changed the state")
 	}
+}
+
+// checkReservations: what waits starts when trying says, which knows nothing of single nodes. A twin tries, for that has all be looked at anew, and
+// says the same of the devices.
+func (w *world) checkReservations(twin *Engine) {
+	w.t.Helper()
+	for wl := range w.engine.line.All {
+		p, tries, fresh := pass{Engine: w.engine}, pass{Engine: twin}, twin.work[wl.ID]
+		got, want := p.reserveFor(wl), tries.reserveByTrying(fresh)
+		if got.known != want.known || got.at != want.at {
+			w.t.Fatalf("%s is to start at %d (%v), and by trying at %d (%v)", wl.ID, got.at, got.known, want.at, want.known)
+		}
+		if got.gathers != nil {
+			want = tries.reserveFor(fresh)
+		}
+		if got, want := got.show(w.engine), want.show(twin); got != want {
+			w.t.Fatalf("%s is to start on %s instead of %s", wl.ID, got, want)
+		}
+	}
+}
+
+// show is what a reservation leaves, by the names of all in it.
+func (r *reservation) show(e *Engine) (text string) {
+	if r.gathers != nil {
+		r.gather(e)
+	}
+	holds := slices.Clone(r.holds)
+	slices.SortFunc(holds, func(a, b *hold) int { return strings.Compare(e.fleet.NodeName(a.node), e.fleet.NodeName(b.node)) })
+	for _, h := range holds {
+		text += " " + e.fleet.NodeName(h.node)
+		var devices []string
+		for _, s := range h.devices {
+			devices = append(devices, fmt.Sprintf(" %s:%d,%d", e.fleet.UUIDOf(s.device), s.compute, s.memory))
+		}
+		text += strings.Join(slices.Sorted(slices.Values(devices)), "")
+		for i, free := range h.free {
+			if free != 0 {
+				text += fmt.Sprintf(" %s:%d", e.fleet.ResourceName(fleet.ResourceID(i)), free)
+			}
+		}
+	}
+	return text
 }
 
 // at is the time of the next event.

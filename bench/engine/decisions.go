@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/bench/report"
+	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // Percent of the fleet taken, between which it goes up and down while decisions are timed.
@@ -16,10 +17,11 @@ const (
 // one in so many submissions does not fit.
 const oneIn = 10
 
-// decisionsPerSecond measures decisions with many shapes and with one, a tenth of them refusals; beside that with none.
+// decisionsPerSecond measures decisions with many shapes and with one, a tenth of them refusals; beside that with none, and with time limits,
+// by which a refusal's reason says when it starts at the latest.
 func (b *bench) decisionsPerSecond() error {
 	for _, shapes := range []int{b.shapes, 1} {
-		rate, err := sweep(b.nodes, shapes, b.decisions, oneIn)
+		rate, err := sweep(newWorld(b.nodes, shapes), b.decisions, oneIn)
 		if err != nil {
 			return err
 		}
@@ -29,16 +31,56 @@ func (b *bench) decisionsPerSecond() error {
 		}
 		b.AtLeast(name, rate, 50_000, "1/s")
 	}
-	rate, err := sweep(b.nodes, b.shapes, b.decisions, 0)
+	rate, err := sweep(newWorld(b.nodes, b.shapes), b.decisions, 0)
+	if err != nil {
+		return err
+	}
 	b.Beside("decisions_per_second/all_placed", rate, "1/s")
+	limited := newWorld(b.nodes, b.shapes)
+	limited.limits = true
+	rate, err = sweep(limited, b.decisions, oneIn)
+	if err != nil {
+		return err
+	}
+	b.Beside("decisions_per_second/time_limits", rate, "1/s")
+	rate, err = behindGang(b.nodes, b.shapes, b.growthSteps)
+	b.Beside("decisions_per_second/behind_gang", rate, "1/s")
 	return err
+}
+
+// behindGang measures decisions about work with time limits behind a gang on a tenth of the nodes that waits in front: what starts must leave that
+// gang its place. Before each one workload ends.
+func behindGang(nodes, shapes, decisions int) (float64, error) {
+	x := newWorld(nodes, shapes)
+	x.limits = true
+	if err := x.fillTo(most); err != nil {
+		return 0, err
+	}
+	gang := whole("gang", "default", max(2, nodes/10), perNode)
+	gang.Model = "h100"
+	if err := x.step(engine.Submit{At: engine.At{At: x.now}, Workload: gang}); err != nil {
+		return 0, err
+	}
+	placed, begin := x.placed, time.Now()
+	for range decisions {
+		x.now += 1000
+		if err := x.depart(); err != nil {
+			return 0, err
+		}
+		if err := x.decide(x.work(), false); err != nil {
+			return 0, err
+		}
+	}
+	if x.placed == placed {
+		return 0, fmt.Errorf("nothing of %d workloads starts behind a gang", decisions)
+	}
+	return float64(decisions) / time.Since(begin).Seconds(), nil
 }
 
 // sweep fills a fleet to 60 %, then times decisions while it goes to 95 % and back to 60 %: with each fifth decision one workload
 // ends, and as many more as the way down asks for. Everything counts: what the host answers, the ends, and the reasons of those
 // refused, which are one in so many (0: none).
-func sweep(nodes, shapes, decisions, refused int) (float64, error) {
-	x := newWorld(nodes, shapes)
+func sweep(x *world, decisions, refused int) (float64, error) {
 	if err := x.pin(); err != nil {
 		return 0, err
 	}
@@ -73,18 +115,14 @@ func sweep(nodes, shapes, decisions, refused int) (float64, error) {
 // growthOfAll measures fleets of other sizes, and lines of other lengths.
 func (b *bench) growthOfAll() error {
 	for _, nodes := range b.growth {
-		rate, err := sweep(nodes, b.shapes, b.growthSteps, oneIn)
+		rate, err := sweep(newWorld(nodes, b.shapes), b.growthSteps, oneIn)
 		if err != nil {
 			return err
 		}
 		b.Add(report.Metric{Metric: fmt.Sprintf("growth/decisions_per_second@%d_nodes", nodes), Value: rate, Unit: "1/s", OK: true})
 	}
 	for _, waiting := range b.backlogs {
-		x, err := b.withLine(waiting)
-		if err != nil {
-			return err
-		}
-		took, _, err := x.submits(b.submits)
+		took, _, err := b.before(waiting, false)
 		if err != nil {
 			return err
 		}

@@ -24,8 +24,9 @@ func microseconds(d time.Duration, times int) float64 {
 }
 
 // withLine is a fleet on which nothing of any shape fits any more before so many that wait.
-func (b *bench) withLine(waiting int) (*world, error) {
+func (b *bench) withLine(waiting int, limits bool) (*world, error) {
 	x := newWorld(b.nodes, b.shapes)
+	x.limits = limits
 	if err := x.fillTo(most); err != nil {
 		return nil, err
 	}
@@ -95,26 +96,36 @@ func (x *world) submits(times int) (submits, ends []time.Duration, err error) {
 	return submits, ends, nil
 }
 
-// longLine measures submissions before a long line.
+// longLine measures submissions before a long line; beside that where all have time limits.
 func (b *bench) longLine() error {
-	x, err := b.withLine(b.waiting)
-	if err != nil {
-		return err
-	}
-	submits, ends, err := x.submits(b.submits)
+	submits, ends, err := b.before(b.waiting, false)
 	if err != nil {
 		return err
 	}
 	b.AtMost("submit_to_decision_p99", milliseconds(quantile(submits, 99)), 5, "ms")
 	b.Beside("submit_to_decision_p50", milliseconds(quantile(submits, 50)), "ms")
 	b.Beside("end_to_decision_p99", milliseconds(quantile(ends, 99)), "ms")
+	if submits, ends, err = b.before(b.waiting, true); err != nil {
+		return err
+	}
+	b.Beside("submit_to_decision_p99/time_limits", milliseconds(quantile(submits, 99)), "ms")
+	b.Beside("end_to_decision_p99/time_limits", milliseconds(quantile(ends, 99)), "ms")
 	return nil
+}
+
+// before is how long submissions and ends take before a line of so many.
+func (b *bench) before(waiting int, limits bool) (submits, ends []time.Duration, err error) {
+	x, err := b.withLine(waiting, limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x.submits(b.submits)
 }
 
 // idleStep measures steps that change nothing: ticks where nobody waits, and before a line of 1,000.
 func (b *bench) idleStep() error {
 	for _, waiting := range []int{0, 1000} {
-		x, err := b.withLine(waiting)
+		x, err := b.withLine(waiting, false)
 		if err != nil {
 			return err
 		}

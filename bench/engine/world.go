@@ -22,6 +22,7 @@ type world struct {
 	random  *rand.Rand
 	nodes   int
 	shapes  int
+	limits  bool // work has a time limit, of 1 to 11 hours
 	now     engine.Time
 	next    int
 	taken   int64 // milli of compute
@@ -83,6 +84,9 @@ func (x *world) work() engine.Workload {
 	}
 	if k%7 == 0 {
 		w.Model = "h100"
+	}
+	if x.limits {
+		w.TimeLimit = engine.Time(1+k%11) * 3_600_000_000
 	}
 	return w
 }

@@ -121,7 +121,7 @@ type Fleet struct {
 	gave  bool // something was given back inside the open marks
 
 	versions []uint32 // by NodeID: rises when what is taken changes
-	journal  journal
+	journal  Journal
 
 	gains   uint64
 	changes uint64
