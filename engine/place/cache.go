@@ -37,6 +37,7 @@ type scored struct {
 	byLeast []*cache // of all pages, those that want the least compute of a device first
 	epoch   uint64   // counts terrains
 	shared  uint64   // of recent, up to which every kind asked for lately was scored anew
+	filled  int      // kinds that were scored for all nodes since the terrain was worked out
 
 	parts    map[partKey]*part
 	partList []*part // by index
@@ -56,6 +57,7 @@ type scored struct {
 
 // cache is the best score of each node for one kind of request.
 type cache struct {
+	like  Request // without a fence: these may mean something else later
 	want  want
 	epoch uint64
 	at    uint64 // of recent, up to which it is up to date
@@ -113,7 +115,7 @@ func (s *scored) prepare() {
 	}
 	s.recent.reset(len(s.order))
 	s.lay()
-	s.at = s.fleet.Touches()
+	s.at, s.filled = s.fleet.Touches(), 0
 }
 
 // catchUp notes which nodes were touched.
@@ -252,8 +254,13 @@ func (s *scored) cacheOf(r *Request) *cache {
 			clear(s.caches)
 			s.pages, s.byLeast = nil, nil
 		}
-		c = s.newCache(int16(r.Compute))
+		c = s.newCache(r)
 		s.caches[key] = c
+	}
+	if c.epoch != s.epoch {
+		if s.filled++; s.filled == someFilled {
+			s.fillAll()
+		}
 	}
 	if c.epoch != s.epoch {
 		s.fill(r, c)
@@ -263,7 +270,8 @@ func (s *scored) cacheOf(r *Request) *cache {
 }
 
 // newCache makes room for the scores of one more kind, that wants so much compute of a device.
-func (s *scored) newCache(least int16) *cache {
+func (s *scored) newCache(r *Request) *cache {
+	least := int16(r.Compute)
 	last := len(s.pages) - 1
 	if last < 0 || s.pages[last].kinds == width {
 		s.pages = append(s.pages, &page{})
@@ -271,26 +279,11 @@ func (s *scored) newCache(least int16) *cache {
 	}
 	p := s.pages[last]
 	c := &cache{want: want{least: least}, best: peaks{page: p, column: p.kinds}}
+	c.like = Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Least: r.Least, Class: r.Class, Devices: r.Devices, Tasks: 1, Busy: r.Busy, Resources: r.Resources}
 	p.kinds++
 	at, _ := slices.BinarySearchFunc(s.byLeast, least, func(c *cache, least int16) int { return cmp.Compare(c.want.least, least) })
 	s.byLeast = slices.Insert(s.byLeast, at, c)
 	return c
-}
-
-// fill scores every node.
-func (s *scored) fill(r *Request, c *cache) {
-	c.want = s.wantOf(r)
-	c.epoch, c.at, c.asked = s.epoch, s.recent.clock, s.recent.clock
-	if c.best.page.epoch != s.epoch {
-		c.best.page.reset(len(s.views), s.epoch)
-	}
-	c.best.reset(len(s.views))
-	for rank := range s.views {
-		if score, ok := s.choose(&c.want, &s.views[rank]); ok {
-			*c.best.score(rank) = score
-		}
-	}
-	c.best.build()
 }
 
 // refresh scores anew the nodes that were touched since.

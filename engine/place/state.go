@@ -2,7 +2,6 @@ package place
 
 import (
 	"slices"
-	"sort"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -127,27 +126,11 @@ type askedKind struct {
 // node was barred for it and is.
 func (s *scored) rescoreAll(rank int32) {
 	v, stamp := &s.views[rank], s.recent.stamp[rank]
-	found, wholes, had := s.bestOf(v), s.ofWholes(v.whole), v.had
+	scores := s.scoresOn(v, s.asked, stamp)
 	v.had = v.most
-	asked := s.asked[:sort.Search(len(s.asked), func(i int) bool { return s.asked[i].least > had })]
-	s.scores = allBarred(s.scores, len(asked))
-	for i := range asked {
-		k := &asked[i]
-		if found[k.part] == barred || stamp <= k.at {
-			continue
-		}
-		switch w := &k.want; {
-		case !w.alone || !v.keeps(w):
-			if score, ok := s.choose(w, v); ok {
-				s.scores[i] = score
-			}
-		case v.cpu >= w.cpu && v.memory >= w.memory && s.open(w, v):
-			s.scores[i] = found[k.part] + wholes + s.ofNode(w, v)
-		}
-	}
-	for i := range asked {
-		if k := &asked[i]; stamp > k.at {
-			k.best.set(int(rank), s.scores[i])
+	for i, score := range scores {
+		if k := &s.asked[i]; stamp > k.at {
+			k.best.set(int(rank), score)
 		}
 	}
 }
