@@ -55,12 +55,9 @@ func (e *Engine) started(ev Started) bool {
 	case t.started:
 		return e.reject(ev.ID, "duplicate", "task %d of workload %s started already", ev.Task, ev.ID)
 	}
-	if t.w.TimeLimit > 0 {
-		e.ends.Delete(t)
-		t.since = e.now
-		e.ends.Insert(t)
-	}
+	e.outs.Delete(t)
 	t.since, t.started = e.now, true
+	e.outs.Insert(t)
 	e.begins(t.w)
 	return true
 }
@@ -159,12 +156,29 @@ func (e *Engine) refused(ev Refused) bool {
 
 // spare has nobody take a workload back that the host could not end: for a time, or for good where that is 0.
 func (e *Engine) spare(w *workload, retry Time) {
-	if retry == 0 {
-		w.spared = true
-		return
+	e.otherwise(w, func() {
+		if retry == 0 {
+			w.spared = true
+			return
+		}
+		w.setRarely(func(r *rare) { r.sparedUntil = max(r.sparedUntil, after(e.now, retry)) })
+		e.sparing[w] = true
+	})
+}
+
+// otherwise changes something on which hangs when a workload's tasks are counted on to be over.
+func (e *Engine) otherwise(w *workload, change func()) {
+	for _, t := range w.tasks {
+		if t.live() {
+			e.outs.Delete(t)
+		}
 	}
-	w.setRarely(func(r *rare) { r.sparedUntil = max(r.sparedUntil, after(e.now, retry)) })
-	e.sparing[w] = true
+	change()
+	for _, t := range w.tasks {
+		if t.live() {
+			e.outs.Insert(t)
+		}
+	}
 }
 
 // unspare lets those be taken back again whose time has come.
@@ -175,11 +189,11 @@ func (e *Engine) unspare() {
 			continue
 		}
 		delete(e.sparing, w)
-		w.setRarely(func(r *rare) { r.sparedUntil = 0 })
+		e.otherwise(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = 0 }) })
 		e.moves++
 		if e.ahead != nil {
 			e.ahead.later(func() {
-				w.setRarely(func(r *rare) { r.sparedUntil = until })
+				e.otherwise(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = until }) })
 				e.sparing[w] = true
 			})
 		}

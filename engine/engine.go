@@ -58,7 +58,7 @@ type Engine struct {
 	surplus  int                // their replicas above those that they are sure of
 	tight    bool               // limits may be passed by these
 	ungrown  bool               // workloads may grow that did not, for more may be adopted first
-	ends     timeLimits
+	outs     outs
 	held     holders                // tasks with a grant on a device
 	above    map[fleet.DeviceID]int // how many grants there hold memory above their floors; none: no entry
 	foreign  map[string]grantAt     // grants by UID, of those whose UID does not say where they are
@@ -120,7 +120,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		gathers:  map[shapeKey]*gathering{},
 		guests:   map[*workload]bool{},
 		elastics: map[*workload]bool{},
-		ends:     newTimeLimits(),
+		outs:     newOuts(),
 		above:    map[fleet.DeviceID]int{},
 		foreign:  map[string]grantAt{},
 		pending:  map[ActionID]*proposal{},

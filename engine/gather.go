@@ -46,15 +46,15 @@ type space struct {
 
 // step is when a node can hold more tasks than before.
 type step struct {
-	end  Time // of the last time limit that has to be over
+	end  Time // when the last that has to be over is
 	seq  uint64
 	task int // whose that is
 	node fleet.NodeID
 	adds int
 }
 
-// stepAt is when a task ends.
-func stepAt(t *task) step { return step{end: t.end(), seq: t.w.seq, task: t.index} }
+// stepAt is when a task is counted on to be over.
+func stepAt(t *task) step { return step{end: t.out(), seq: t.w.seq, task: t.index} }
 
 // before is the order in which tasks end; two steps of one shape are never at the same task.
 func (a step) before(b step) bool {
@@ -208,7 +208,7 @@ func (r *reservation) gather(e *Engine) {
 func (e *Engine) holdOn(s *shape, n fleet.NodeID, last step, tasks int) *gatheredHold {
 	x := e.lookAt(s, n, s.Tasks)
 	h := &gatheredHold{hold: hold{node: n, free: e.freeOf(n)}, tasks: tasks, until: step{end: Never}}
-	for _, t := range e.ends.on(n) {
+	for _, t := range e.outs.on(n) {
 		end := stepAt(t)
 		if last.before(end) {
 			h.until = end

@@ -190,13 +190,13 @@ func (e *Engine) checkQueues() error {
 // checkLine: everything that waits is in line and can be tried, now or at a time.
 func (e *Engine) checkLine() error {
 	users := map[*shape]int{}
-	limited := 0
+	ending := 0
 	for _, w := range e.byID() {
 		users[w.shape]++
 		if !w.waiting() {
 			for _, t := range w.tasks {
-				if t.live() && w.TimeLimit > 0 {
-					limited++
+				if t.live() && t.out() < Never {
+					ending++
 				}
 			}
 			continue
@@ -223,10 +223,10 @@ func (e *Engine) checkLine() error {
 		}
 		members += len(g.members)
 	}
-	if members != e.line.Len() || e.ends.Len() != limited {
-		return fmt.Errorf("%d of %d in line may be tried; %d of %d time limits are watched", members, e.line.Len(), e.ends.Len(), limited)
+	if members != e.line.Len() || e.outs.Len() != ending {
+		return fmt.Errorf("%d of %d in line may be tried; %d of %d tasks are counted on to be over", members, e.line.Len(), e.outs.Len(), ending)
 	}
-	if err := e.ends.check(); err != nil {
+	if err := e.outs.check(); err != nil {
 		return err
 	}
 	for key, s := range e.shapes {

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
-	"github.com/aliquot-dev/aliquot/engine/ordered"
 	"github.com/aliquot-dev/aliquot/engine/predict"
 )
 
@@ -138,61 +135,4 @@ func (e *Engine) toldApartBy(w *workload) string {
 		who += "\x00"
 	}
 	return who
-}
-
-// outs are the ends that a reservation counts on, in their order: of time limits, and of what was let in when it is due. It is copied by value.
-type outs struct {
-	limits ordered.Cursor[*task]
-	dues   []*task // of what was let in and may be taken back
-}
-
-func (e *Engine) outs() outs {
-	o := outs{limits: e.ends.Begin()}
-	for w := range e.early {
-		for _, t := range w.tasks {
-			if t.live() && !w.isSpared() {
-				o.dues = append(o.dues, t)
-			}
-		}
-	}
-	slices.SortFunc(o.dues, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.out(), b.out()), cmp.Compare(a.w.seq, b.w.seq), cmp.Compare(a.index, b.index))
-	})
-	o.skip()
-	return o
-}
-
-// out is when a task that was let in ends or may be ended.
-func (t *task) out() Time {
-	if t.w.TimeLimit > 0 {
-		return min(t.end(), t.w.due())
-	}
-	return t.w.due()
-}
-
-// skip passes over the time limits of what is among the dues.
-func (o *outs) skip() {
-	for o.limits.Valid() && o.limits.Value().w.due() < Never && !o.limits.Value().w.isSpared() {
-		o.limits.Next()
-	}
-}
-
-func (o *outs) valid() bool { return len(o.dues) > 0 || o.limits.Valid() }
-
-// next is what ends next, and when; it goes on to what ends after it.
-func (o *outs) next() (*task, Time) {
-	if len(o.dues) > 0 && (!o.limits.Valid() || o.dues[0].outBefore(o.limits.Value())) {
-		t := o.dues[0]
-		o.dues = o.dues[1:]
-		return t, t.out()
-	}
-	t := o.limits.Value()
-	o.limits.Next()
-	o.skip()
-	return t, t.end()
-}
-
-// outBefore says that a task that was let in goes before one that was not ends with its time limit.
-func (t *task) outBefore(o *task) bool {
-	return cmp.Or(cmp.Compare(t.out(), o.end()), cmp.Compare(t.w.seq, o.w.seq), cmp.Compare(t.index, o.index)) < 0
 }

@@ -95,8 +95,8 @@ func (d *duel) stage(like Workload) {
 
 // overLimit is the end of the first task whose time limit is over, which a host ends; nil: there is none.
 func (d *duel) overLimit() *Ended {
-	if c := d.w.engine.ends.Begin(); c.Valid() && c.Value().end() <= d.w.now {
-		return &Ended{d.w.at(), c.Value().w.ID, c.Value().number(), nil}
+	if t, end := (limits{d.w.engine}).next(); t != nil && end <= d.w.now {
+		return &Ended{d.w.at(), t.w.ID, t.number(), nil}
 	}
 	return nil
 }

@@ -118,9 +118,7 @@ func (e *Engine) planFor(w *workload, id ActionID) {
 
 // unlist takes a task, and what it holds, out of all lists but the fleet's books and the queues.
 func (e *Engine) unlist(t *task) {
-	if t.w.TimeLimit > 0 {
-		e.ends.Delete(t)
-	}
+	e.outs.Delete(t)
 	for i := range t.grants {
 		g := &t.grants[i]
 		delete(e.foreign, g.UID)
@@ -139,9 +137,7 @@ func (e *Engine) list(t *task) {
 		}
 		e.countAbove(g, 1)
 	}
-	if t.w.TimeLimit > 0 {
-		e.ends.Insert(t)
-	}
+	e.outs.Insert(t)
 }
 
 // end has a task end as if the host had said so.
@@ -192,11 +188,7 @@ func (a *ahead) begin(w *workload) {
 
 // restart changes since when a task runs.
 func (a *ahead) restart(t *task, since Time, started bool) {
-	if t.w.TimeLimit > 0 {
-		a.e.ends.Delete(t)
-	}
+	a.e.outs.Delete(t)
 	t.since, t.started = since, started
-	if t.w.TimeLimit > 0 {
-		a.e.ends.Insert(t)
-	}
+	a.e.outs.Insert(t)
 }

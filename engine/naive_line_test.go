@@ -275,7 +275,7 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 	})
 	then := n.full()
 	_, atOnce := then.copy().fit(&head.Workload, n.kept(head, nil))
-	alone := head.Tasks == 1 || len(head.Roles) > 0 || n.depends(head) || atOnce || slices.ContainsFunc(n.work, func(w *naiveWork) bool { return w.due > 0 })
+	alone := head.Tasks == 1 || len(head.Roles) > 0 || n.depends(head) || atOnce
 	for _, e := range ends {
 		t := e.w.tasks[e.task]
 		then.hold(e.w, t, -1)

@@ -157,10 +157,29 @@ type limits struct{ *Engine }
 func (l limits) began(*workload) {}
 
 func (l limits) next() (*task, Time) {
-	if c := l.ends.Begin(); c.Valid() {
-		return c.Value(), c.Value().end()
+	var first *task
+	sooner := func(t *task) {
+		if first == nil || cmp.Or(cmp.Compare(t.end(), first.end()), cmp.Compare(t.w.seq, first.w.seq), cmp.Compare(t.index, first.index)) < 0 {
+			first = t
+		}
 	}
-	return nil, Never
+	for t := range l.outs.All {
+		if t.w.TimeLimit > 0 && t.out() == t.end() {
+			sooner(t)
+			break
+		}
+	}
+	for w := range l.early { // counted on to be over before, when nothing ends by itself
+		for _, t := range w.tasks {
+			if t.live() && w.TimeLimit > 0 {
+				sooner(t)
+			}
+		}
+	}
+	if first == nil {
+		return nil, Never
+	}
+	return first, first.end()
 }
 
 // predictions has each task end when one quantile of its prediction is over, at its time limit at the latest; with its time limit

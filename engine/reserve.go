@@ -40,8 +40,8 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	if p.config.NoBackfill {
 		return nil, false
 	}
-	if p.reserve == nil && p.ends.Len() == 0 && len(p.early) == 0 {
-		p.reserve = &reservation{} // nothing that runs has a time limit
+	if p.reserve == nil && p.outs.Len() == 0 {
+		p.reserve = &reservation{} // nothing that runs is ever over
 	}
 	if p.reserve != nil && !p.reserve.known && !w.shape.nothing() {
 		heldBack := g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes()
@@ -130,7 +130,7 @@ func (e *Engine) allServe(s *shape) bool {
 // reserveFor finds the first time at which a time limit is over, or something that was let in is due (letin.go), from which on the head fits. The fleet
 // is left as it was.
 func (p *pass) reserveFor(head *workload) *reservation {
-	if request := p.request(head); request.Avoid == nil && len(p.early) == 0 {
+	if request := p.request(head); request.Avoid == nil {
 		find := p.reserveSoonest
 		switch {
 		case gathers(request):
@@ -150,14 +150,14 @@ func (p *pass) reserveByTrying(head *workload) *reservation {
 	e, request := p.Engine, p.request(head)
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
-	c := e.outs()
+	c := e.outs.Begin()
 	// With roles it may be that less fits where more is free, for they are taken in turn: then one by one.
-	for step, growing := 1, len(head.Roles) == 0; c.valid(); {
+	for step, growing := 1, len(head.Roles) == 0; c.Valid(); {
 		mark, from, last := e.fleet.Begin(), c, Never
-		for k := 0; k < step && c.valid(); k++ {
-			var t *task
-			t, last = c.next()
-			e.lift(t)
+		for k := 0; k < step && c.Valid(); k++ {
+			e.lift(c.Value())
+			last = c.Value().out()
+			c.Next()
 		}
 		spots, ok := e.placer.Place(request)
 		if !ok {

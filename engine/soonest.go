@@ -15,7 +15,7 @@ import (
 // watch tells for one shape on which nodes something changed.
 type watch struct {
 	changes        uint64 // of the fleet, plus 1
-	touched, ended uint64 // so much of the journals of its books and of the time limits is taken in
+	touched, ended uint64 // so much of the journals of its books and of the tasks that are counted on to be over is taken in
 	state          []nodeState
 	dirty          []fleet.NodeID
 }
@@ -44,12 +44,12 @@ func (x *watch) look(e *Engine, s *shape) (anew bool) {
 				x.state[n] = servesNot
 			}
 		}
-	} else if !e.fleet.TouchedSince(x.touched, x.note) || !e.ends.journal.Since(x.ended, x.note) {
+	} else if !e.fleet.TouchedSince(x.touched, x.note) || !e.outs.journal.Since(x.ended, x.note) {
 		for n := range e.fleet.Nodes {
 			x.note(n)
 		}
 	}
-	x.touched, x.ended = e.fleet.Touches(), e.ends.journal.Touches()
+	x.touched, x.ended = e.fleet.Touches(), e.outs.journal.Touches()
 	for _, n := range x.dirty {
 		x.state[n] = upToDate
 	}
@@ -75,10 +75,10 @@ func (e *Engine) mayServe(s *shape, n fleet.NodeID) bool {
 	return lacking <= 0 && (s.Same == "" || e.fleet.DomainOf(n, s.Same) != "")
 }
 
-// soonest is from when on each node could hold one task of a shape: when so many time limits there are over.
+// soonest is from when on each node could hold one task of a shape: when so many tasks there are counted on to be over.
 type soonest struct {
 	watch
-	at   []Time       // by node: atOnce, the end of the last time limit that has to be over, or Never
+	at   []Time       // by node: atOnce, when the last that has to be over is, or Never
 	last []*task      // whose that is
 	best fleet.NodeID // the first of all
 }
@@ -109,7 +109,7 @@ func (e *Engine) soonestOf(s *shape) *soonest {
 		x.at[n], x.last[n] = Never, nil
 		e.roomOn(s, n, 1, func(t *task, _ int) {
 			if x.at[n], x.last[n] = atOnce, t; t != nil {
-				x.at[n] = t.end()
+				x.at[n] = t.out()
 			}
 		})
 		worse = worse || n == x.best && (x.at[n] > at || x.at[n] == at && x.last[n] != last)
@@ -132,7 +132,7 @@ func (x *soonest) before(n, o fleet.NodeID) bool {
 	if x.at[n] != x.at[o] {
 		return x.at[n] < x.at[o]
 	}
-	return x.last[n] != nil && x.last[o] != nil && x.last[n] != x.last[o] && endsBefore(x.last[n], x.last[o])
+	return x.last[n] != nil && x.last[o] != nil && x.last[n] != x.last[o] && outBefore(x.last[n], x.last[o])
 }
 
 // freeOn is what is free on a device of a node that is looked at.
@@ -234,15 +234,15 @@ func (x *nodeRoom) tasks() int {
 	return place.TasksOn(x.counts, x.request.Devices, int(limit))
 }
 
-// roomOn tells how many tasks of a shape a node could hold, but no more than limit: now, with a nil task, if it is any, and from the end of each
-// time limit on with which they become more.
+// roomOn tells how many tasks of a shape a node could hold, but no more than limit: now, with a nil task, if it is any, and from each
+// task on that is counted on to be over with which they become more.
 func (e *Engine) roomOn(s *shape, n fleet.NodeID, limit int, tell func(last *task, tasks int)) {
 	x := e.lookAt(s, n, limit)
 	count := x.tasks()
 	if count > 0 {
 		tell(nil, count)
 	}
-	for _, t := range e.ends.on(n) {
+	for _, t := range e.outs.on(n) {
 		if count >= limit {
 			return
 		}
@@ -269,7 +269,7 @@ func (p *pass) reserveSoonest(head *workload) (*reservation, bool) {
 	last := x.last[x.best]
 	mark := e.fleet.Begin()
 	defer e.fleet.Rollback(mark)
-	for _, t := range e.ends.on(x.best) {
+	for _, t := range e.outs.on(x.best) {
 		e.lift(t)
 		if t == last {
 			break
@@ -279,7 +279,7 @@ func (p *pass) reserveSoonest(head *workload) (*reservation, bool) {
 	if !ok {
 		return nil, false
 	}
-	r := &reservation{known: true, at: max(e.now, last.end())}
+	r := &reservation{known: true, at: max(e.now, last.out())}
 	r.record(e, spots)
 	return r, true
 }
