@@ -38,7 +38,7 @@ func drawDay(t *rapid.T, exact bool) day {
 	draw := func(id string, comes Time) planned {
 		g := &generator{t: t}
 		p := planned{comes: comes, Workload: Workload{
-			ID: id, Queue: "default", Tasks: 1, Devices: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "devices"), Share: g.share(),
+			ID: id, Queue: "default", Tasks: rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "tasks"), Devices: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "devices"), Share: g.share(),
 			TimeLimit: Time(rapid.IntRange(0, 20).Draw(t, "limit")) * 1_000_000,
 		}}
 		if rapid.Bool().Draw(t, "resources") {
@@ -53,7 +53,7 @@ func drawDay(t *rapid.T, exact bool) day {
 		d.first = append(d.first, draw(fmt.Sprintf("first%d", i), 0))
 	}
 	d.head = draw("head", 0)
-	d.head.Share.Compute = api.Compute{Floor: api.Milli(rapid.SampledFrom([]int{600, 800, 1000}).Draw(t, "floor")), Ceiling: 1000}
+	d.head.Share.Compute = api.Compute{Floor: api.Milli(rapid.SampledFrom([]int{400, 600, 800, 1000}).Draw(t, "floor")), Ceiling: 1000}
 	for i := range rapid.IntRange(1, 15).Draw(t, "behind") {
 		d.behind = append(d.behind, draw(fmt.Sprintf("behind%d", i), Time(rapid.IntRange(0, 20).Draw(t, "comes"))*1_000_000))
 	}
@@ -81,14 +81,17 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 				if evict, ok := a.(Evict); ok && evict.Code == EvictBackfill {
 					d.late++
 					delete(ends, evict.Workload)
-					queue = append(queue, Done{at, evict.ID}, Ended{at, evict.Workload, 0, nil})
+					queue = append(queue, Done{at, evict.ID}, Ended{at, evict.Workload, evict.Task, nil})
 					continue
 				}
 				p, ok := a.(Place)
 				if !ok {
 					t.Fatalf("unexpected %+v", a)
 				}
-				queue = append(queue, Done{at, p.ID}, Started{at, p.Workload, 0})
+				queue = append(queue, Done{at, p.ID})
+				for _, task := range p.Tasks {
+					queue = append(queue, Started{at, p.Workload, task.Task})
+				}
 				ends[p.Workload] = Never
 				if runs := plans[p.Workload].runs; runs > 0 {
 					ends[p.Workload] = at.At + runs
@@ -135,7 +138,9 @@ func (d *day) run(t *rapid.T, config Config, each func(*Engine)) (started Time) 
 			live(Submit{At: At{next}, Workload: p.Workload})
 		default:
 			delete(ends, id)
-			live(Ended{At{next}, id, 0, nil})
+			for task := range plans[id].Tasks {
+				live(Ended{At{next}, id, task, nil})
+			}
 		}
 	}
 	return started

@@ -17,6 +17,9 @@ func (p *pass) besideHead(w *workload, g *group, spots []place.Spot) ([]place.Sp
 	if _, no := w.queue.Over(w.demand()); no {
 		return nil, false
 	}
+	if avoid := p.request(w).Avoid; avoid != nil && slices.ContainsFunc(spots, func(s place.Spot) bool { return slices.ContainsFunc(s.Devices, avoid) }) {
+		spots = nil // a quota that counts on some devices only has no room there for the head, too
+	}
 	if p.reserve.known {
 		p.promise(w, PromiseBeside)
 		return p.beside(w, spots)

@@ -56,7 +56,7 @@ type step struct {
 // stepAt is when a task is counted on to be over.
 func stepAt(t *task) step { return step{end: t.out(), seq: t.w.seq, task: t.index} }
 
-// before is the order in which tasks end; two steps of one shape are never at the same task.
+// before is the order in which tasks end. No two steps of one shape are at the same task, as long as each node's are what it has now.
 func (a step) before(b step) bool {
 	return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.seq, b.seq), cmp.Compare(a.task, b.task)) < 0
 }
@@ -78,8 +78,10 @@ func (e *Engine) gatheringOf(s *shape) *gathering {
 	if g.look(e, s) {
 		g.begin(e, s.Same)
 	}
-	for _, n := range g.dirty {
+	for _, n := range g.dirty { // all, before any is entered: a task may be on another node by now
 		g.leave(n)
+	}
+	for _, n := range g.dirty {
 		at := &g.nodes[n]
 		at.now, at.steps, at.hold = 0, at.steps[:0], nil
 		before := 0
@@ -138,7 +140,7 @@ func (g *gathering) enter(n fleet.NodeID) {
 	}
 }
 
-// gathered is in which space there is room for so many tasks first, with which step, and how many more it then has room for; in is none where no
+// first is in which space there is room for so many tasks first, with which step, and how many more it then has room for; in is none where no
 // space ever has, and atOnce where one has now.
 func (g *gathering) first(tasks int) (in int, last step, over int, atOnce bool) {
 	in = none
@@ -261,5 +263,5 @@ func (x *nodeRoom) choose() []*freeOn {
 	return x.order
 }
 
-// gathers says that a request is of several tasks that are alike, and of devices.
-func gathers(r *place.Request) bool { return r.Tasks > 1 && r.Devices > 0 && len(r.Roles) == 0 }
+// gathers says that a request is of several tasks that are alike.
+func gathers(r *place.Request) bool { return r.Tasks > 1 && len(r.Roles) == 0 }

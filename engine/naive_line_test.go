@@ -438,7 +438,10 @@ func (n *naive) besideHead(w, head *naiveWork, r *reserved, spots []naiveSpot) [
 		})
 		return spots
 	}
-	if r.spares(w, spots) {
+	closed := kept != nil && slices.ContainsFunc(spots, func(s naiveSpot) bool {
+		return slices.ContainsFunc(s.devices, func(uuid string) bool { return kept(s.node, n.device(s.node, uuid), left{}) })
+	})
+	if !closed && r.spares(w, spots) {
 		return spots
 	}
 	var ok bool

@@ -135,7 +135,7 @@ func (p *pass) reserveFor(head *workload) *reservation {
 		switch {
 		case gathers(request):
 			find = p.reserveGathering
-		case request.Devices == 0 || len(request.Roles) > 0:
+		case len(request.Roles) > 0:
 			return p.reserveByTrying(head)
 		}
 		if r, ok := find(head); ok {

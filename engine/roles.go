@@ -211,7 +211,7 @@ func (e *Engine) servedBy(s *shape, d fleet.DeviceID) bool {
 		clear(s.served)
 	}
 	if more := int(d) + 1 - len(s.served); more > 0 {
-		s.served = append(s.served, make([]answer, more)...)
+		s.served = append(s.served, make([]answer, max(more, e.fleet.DeviceCount()-len(s.served)))...)
 	}
 	if s.served[d] == unasked {
 		s.served[d] = answeredNo

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -35,7 +36,7 @@ func (x *watch) look(e *Engine, s *shape) (anew bool) {
 	if anew = x.changes != e.fleet.Changes()+1; anew {
 		*x = watch{changes: e.fleet.Changes() + 1, state: make([]nodeState, e.fleet.Slots())}
 		for n := range e.fleet.Nodes {
-			if e.mayServe(s, n) {
+			if e.nodeServes(s, n) {
 				x.note(n)
 			}
 		}
@@ -64,17 +65,6 @@ func (x *watch) note(n fleet.NodeID) {
 	}
 }
 
-// mayServe says that a node has enough devices that are fit for a shape.
-func (e *Engine) mayServe(s *shape, n fleet.NodeID) bool {
-	lacking := s.Devices
-	for _, d := range e.fleet.DevicesOf(n) {
-		if e.servedBy(s, d) {
-			lacking--
-		}
-	}
-	return lacking <= 0 && (s.Same == "" || e.fleet.DomainOf(n, s.Same) != "")
-}
-
 // soonest is from when on each node could hold one task of a shape: when so many tasks there are counted on to be over.
 type soonest struct {
 	watch
@@ -83,8 +73,8 @@ type soonest struct {
 	best fleet.NodeID // the first of all
 }
 
-// atOnce is when a node has room now.
-const atOnce Time = -1
+// atOnce is when a node has room now: before anything ends.
+const atOnce Time = math.MinInt64
 
 // maxSoonest is of how many shapes it is remembered.
 const maxSoonest = 512

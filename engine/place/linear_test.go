@@ -218,7 +218,7 @@ func TestPeaksAreTheLargest(t *testing.T) {
 func TestFastIsLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fleet.New()
-		nodes := rapid.IntRange(1, 70).Draw(t, "nodes")
+		nodes := rapid.IntRange(1, fewLowered).Draw(t, "nodes")
 		set := func(i, cpu int) {
 			var devices []fleet.Device
 			for k := range 1 + i%5 {

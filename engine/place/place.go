@@ -209,8 +209,10 @@ func (p *Placer) anywhere(r *Request) (spot Spot, ok bool) {
 		return p.scored.one(p, r)
 	}
 	spot, ok = p.bestFit(r)
-	if ok && p.scored != nil && p.scored.policy.Device != ByDraw { // that there is none is known at less cost like this
-		return p.scored.sparing(p, r)
+	if ok && p.scored != nil && p.scored.spares(r) { // that there is none is known at less cost like this
+		if best, ok := p.scored.sparing(p, r); ok {
+			return best, true
+		}
 	}
 	return spot, ok
 }

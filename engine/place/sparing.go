@@ -8,8 +8,14 @@ type lowered struct {
 	score int64
 }
 
-// sparing is one for a request that is kept off some devices by more than what it asks for. No node scores more than it would without that, so the best
-// is looked at first, and put back behind the others where it scores less, until one stays the best.
+// fewLowered is how many nodes are looked at that would be better without what is avoided.
+const fewLowered = 64
+
+// spares says that sparing finds the best: of several devices, and of those of which that with least left is taken, fewer may score more.
+func (s *scored) spares(r *Request) bool { return r.Devices == 1 && s.policy.Device == ByScore }
+
+// sparing is one for a request of one device that is kept off some by more than what it asks for. No node scores more than it would without that, so the
+// best is looked at first, and put back behind the others where it scores less, until one stays the best. It gives up where too many do not.
 func (s *scored) sparing(p *Placer, r *Request) (spot Spot, ok bool) {
 	s.prepare()
 	c := s.cacheOf(r)
@@ -18,7 +24,7 @@ func (s *scored) sparing(p *Placer, r *Request) (spot Spot, ok bool) {
 	part.anywhere, part.fence = false, &Fence{Bars: func(d fleet.DeviceID) bool { return !p.deviceOK(r, d) }}
 	want.part, want.alone = &part, false
 	s.lowered = s.lowered[:0]
-	for {
+	for len(s.lowered) < fewLowered {
 		rank, some := c.best.first()
 		if !some {
 			break
