@@ -41,7 +41,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	if p.reserve == nil && p.outs.Len() == 0 {
-		p.reserve = &reservation{} // nothing that runs is ever over
+		p.reserve = p.reserveFor(p.head)
 	}
 	if p.reserve != nil && !p.reserve.known && !w.shape.nothing() {
 		heldBack := g.behind == p.head && g.behindShape == p.head.shape && g.behindGains == p.fleet.Gains() && g.behindAt == p.fleet.Changes()
@@ -130,6 +130,9 @@ func (e *Engine) allServe(s *shape) bool {
 // reserveFor finds the first time at which a time limit is over, or something that was let in is due (letin.go), from which on the head fits. The fleet
 // is left as it was.
 func (p *pass) reserveFor(head *workload) *reservation {
+	if p.outs.Len() == 0 {
+		return &reservation{} // nothing that runs is ever over
+	}
 	if request := p.request(head); request.Avoid == nil {
 		find := p.reserveSoonest
 		switch {
