@@ -146,6 +146,9 @@ func said(s *policy.Settings) []string {
 		}
 		all = append(all, text)
 	}
+	if s.HalfLife != 0 {
+		all = append(all, fmt.Sprintf("what queues used counts half after %s, where they hold the same part of their fair shares", s.HalfLife))
+	}
 	if s.Placement != nil {
 		var weights []string
 		for f, weight := range s.Placement.Named() {

@@ -41,6 +41,7 @@ func TestPolicyFiles(t *testing.T) {
 	nothing := file("nothing.policy", "aliquot policy 1\nplacement whole=0\n")
 	empty, unnamed, drawn := file("empty.json", `{"name": "mine", "weights": {}}`), file("unnamed.json", `{"weight": {"whole": 1}}`), file("drawn.json", `{"device": "draw"}`)
 	early := file("early.policy", "aliquot policy 1\nbackfill predicted\n")
+	half := file("half.policy", "aliquot policy 1\nhalf-life 3d\n")
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		line   []string
@@ -64,6 +65,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", office}, 0, "night    mon-fri 22:00-06:00 Europe/Berlin   now, until Sat 21 Nov 06:00 CET   places by stranded_device=90 whole=-2"},
 		{[]string{"policy", "explain", weekend}, 0, "now, until Mon 23 Nov 00:00 CET   places by"},
 		{[]string{"policy", "explain", always}, 0, "Europe/Berlin   now    places by"},
+		{[]string{"policy", "explain", half}, 0, "what queues used counts half after 72h, where they hold the same part of their fair shares"},
 		{[]string{"policy", "explain", moves}, 0, "defragment moves-per-hour=6 free=1: at most 6 moves in any hour, of work that may be preempted and comes again, for the first in line or so that a device is free as a whole while fewer than 1 are; a plan loses 1h of a device at the most"},
 		{[]string{"policy", "explain", early}, 0, "work starts before the first in line where its time limit is over before that starts, or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"},
 		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},

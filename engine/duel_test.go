@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,7 @@ func (d *duel) take(ev Event) {
 		d.Fatalf("after %T %+v the engine gives\n%sand the naive one\n%s", ev, ev, got, want)
 	}
 	d.slow.placedAs(actions)
+	d.sameUse()
 }
 
 // TestAgainstNaive holds the engine against one that looks at everything each time: the same actions after every event.
@@ -141,7 +143,18 @@ func likelyIn(e *Engine) func(*Workload) (Time, bool) {
 	}
 }
 
-// usedIn is the decayed use of the queues of an engine: the naive one keeps none of its own, package queue tests how it is found.
+// sameUse holds the use of queues against what the naive engine found in floats, within a hundredth and a millisecond of two devices.
+func (d *duel) sameUse() {
+	for name, want := range d.slow.lived {
+		if _, there := d.slow.queues[strings.TrimSuffix(name, "/")]; !there {
+			delete(d.slow.lived, name)
+		} else if got := float64(d.slow.used(name)); math.Abs(got-want) > want/100+2000 {
+			d.Fatalf("queue %s used %v thousandths of a device for a millisecond, want %v", name, got, want)
+		}
+	}
+}
+
+// usedIn is the decayed use of the queues of an engine, by which the naive one goes: it finds its own in floats, and ties decide.
 func usedIn(e *Engine) func(string) int64 {
 	return func(name string) int64 {
 		q, _ := e.queues.Get(strings.TrimSuffix(name, "/"))

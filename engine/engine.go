@@ -21,8 +21,6 @@ type Config struct {
 	NoBackfill bool `json:"noBackfill,omitempty"`
 	// FirstAction is the ID of the first action; 0: 1. A host that starts its engine anew gives one that was never used.
 	FirstAction ActionID `json:"firstAction,omitempty"`
-	// HalfLife is how long it takes until use counts half in the order of queues, in µs; 0: a week.
-	HalfLife Time `json:"halfLife,omitempty"`
 	// Placement is the policy that scores places; nil: best fit, the least left first (package place).
 	Placement *place.Policy `json:"placement,omitempty"`
 }
@@ -131,7 +129,6 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		moving:   (*savedMoving)(nil).load(),
 		guarded:  Never,
 	}
-	e.queues.HalfLife = int64(config.HalfLife)
 	if config.Placement != nil {
 		e.placer.UsePolicy(config.Placement)
 	}

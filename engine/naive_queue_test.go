@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"math"
 	"math/big"
 	"slices"
 
@@ -294,6 +295,17 @@ func (n *naive) dominant(a naiveAmounts) *big.Int {
 		}
 	}
 	return most
+}
+
+// live has what queues used decay for so long, and adds what they hold.
+func (n *naive) live(long Time) {
+	life := float64(cmp.Or(n.halfLife, 7*24*3600*second))
+	left := math.Exp2(-float64(long) / life)
+	for queue := range n.queues {
+		for name, below := range map[string]bool{queue: true, queue + "/": false} {
+			n.lived[name] = n.lived[name]*left + float64(n.held(queue, "", false, below)[0])*(1-left)*life/math.Ln2/1000
+		}
+	}
 }
 
 // rival is a queue, or the work of its parent itself, that may have the next start.

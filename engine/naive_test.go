@@ -17,6 +17,7 @@ type naive struct {
 	queues    map[string]api.QueueSpec
 	oneLine   bool
 	predicted bool // policies let work in by predictions
+	halfLife  Time // of use; 0: a week
 	pools     []Pool
 	lending   bool               // what is looked for is what pools lend
 	wanting   []*naiveWork       // what waits for room
@@ -29,7 +30,8 @@ type naive struct {
 	plans     []*naivePlan                 // under way, in the order they were made
 	likely    func(*Workload) (Time, bool) // how long nine in ten of the same user's work of a shape run, as the engine learned that; false: it is not known
 	turn      func(id string) Time         // of what waits, as the engine found it when that came: TestTurn tests how
-	used      func(queue string) int64     // decayed use now; of the work of a queue itself with a / behind its name
+	used      func(queue string) int64     // decayed use now, as the engine found it; of the work of a queue itself with a / behind its name
+	lived     map[string]float64           // the same, found anew
 }
 
 type naiveNode struct {
@@ -71,7 +73,7 @@ type naiveTask struct {
 func newNaive() *naive {
 	return &naive{
 		nodes: map[string]*naiveNode{}, queues: map[string]api.QueueSpec{"default": {Name: "default", Quota: api.Unlimited}},
-		said: map[[2]string]bool{}, refused: map[[2]string]bool{},
+		said: map[[2]string]bool{}, refused: map[[2]string]bool{}, lived: map[string]float64{},
 	}
 }
 
@@ -87,6 +89,7 @@ func (n *naive) find(id string) *naiveWork {
 func (n *naive) step(event Event) string {
 	last := n.now
 	n.now = max(n.now, event.When())
+	n.live(n.now - last)
 	var out strings.Builder
 	might := true // something might start
 	switch ev := event.(type) {
@@ -119,7 +122,7 @@ func (n *naive) step(event Event) string {
 		might = n.setQueues(&out, ev.Queue)
 	case PolicySet:
 		if might = n.setQueues(&out, ev.Policy.Queues...); might {
-			n.oneLine, n.pools, n.predicted = ev.Policy.OneLine, ev.Policy.Pools, ev.Policy.Predicted
+			n.oneLine, n.pools, n.predicted, n.halfLife = ev.Policy.OneLine, ev.Policy.Pools, ev.Policy.Predicted, ev.Policy.HalfLife
 		}
 	case Submit:
 		n.came++

@@ -26,9 +26,17 @@ type Policy struct {
 	Predicted bool `json:"predicted,omitempty"`
 	// Defragment has work moved so that devices come free; nil: none is.
 	Defragment *Defragment `json:"defragment,omitempty"`
+	// HalfLife is after how long what queues used counts half in their order, from now on, in µs; 0: a week, else LeastHalfLife to MostHalfLife.
+	HalfLife Time `json:"halfLife,omitempty"`
 	// Placement scores places; nil: Config.Placement does.
 	Placement *place.Policy `json:"placement,omitempty"`
 }
+
+// LeastHalfLife and MostHalfLife are the bounds of Policy.HalfLife, in µs: a minute and 365 days.
+const (
+	LeastHalfLife Time = 60_000_000
+	MostHalfLife  Time = 365 * 24 * 3600 * 1_000_000
+)
 
 // PolicySet has a policy hold in place of the one before. It is taken whole or rejected: quotas may change hands in it. What runs, runs
 // on.
@@ -52,10 +60,21 @@ func (e *Engine) CheckPolicy(p Policy) error {
 			return err
 		}
 	}
+	if err := checkHalfLife(p.HalfLife); err != nil {
+		return err
+	}
 	if err := checkPools(p.Pools); err != nil {
 		return err
 	}
 	return e.queues.CheckAll(p.Queues)
+}
+
+// checkHalfLife says what is wrong with the half-life of use.
+func checkHalfLife(life Time) error {
+	if life != 0 && (life < LeastHalfLife || life > MostHalfLife) {
+		return fmt.Errorf("use is to count half after %d µs: give %d to %d, a minute to 365 days, or 0 for a week", life, LeastHalfLife, MostHalfLife)
+	}
+	return nil
 }
 
 // checkPools says what is wrong with pools together.
@@ -81,9 +100,10 @@ func (e *Engine) policySet(ev PolicySet) bool {
 		panic("engine: queues that were checked cannot be set: " + err.Error()) // a defect, not a condition
 	}
 	e.lineUp(before)
+	e.queues.SetHalfLife(int64(p.HalfLife))
 	e.setPredicted(p.Predicted)
 	was, pools := e.placement(), e.policy.Pools
-	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools), Defragment: p.Defragment.clone()}
+	e.policy = Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, HalfLife: p.HalfLife, Placement: p.Placement.Clone(), Pools: clonePools(p.Pools), Defragment: p.Defragment.clone()}
 	if !reflect.DeepEqual(e.policy.Pools, pools) {
 		e.reshape()
 	}

@@ -16,6 +16,7 @@ func (g *generator) policy(at At) PolicySet {
 		ev.Policy.Queues = append(ev.Policy.Queues, g.spec(name))
 	}
 	ev.Policy.Predicted = g.int("predicted", 0, 2) > 0
+	ev.Policy.HalfLife = Time(g.int("half-life", 0, 3)) * LeastHalfLife
 	if g.int("pools", 0, 1) == 0 {
 		ev.Policy.Pools = g.pools()
 	}

@@ -421,7 +421,7 @@ func (a args) queue() api.QueueSpec {
 
 // policy reads what holds from now on; each line of input is a queue, as the command queue has it.
 func (a args) policy() Policy {
-	p := Policy{Window: a.text("window", ""), OneLine: a.text("one-line", "") == "yes", Predicted: a.text("predicted", "") == "yes"}
+	p := Policy{Window: a.text("window", ""), OneLine: a.text("one-line", "") == "yes", Predicted: a.text("predicted", "") == "yes", HalfLife: Time(a.duration(a.text("half-life", "0s")))}
 	if n := a.number("moves", "0"); n > 0 {
 		p.Defragment = &Defragment{
 			MovesPerHour: int32(n), MinRun: Time(a.duration(a.text("min-run", "0s"))), MaxLoss: Time(a.duration(a.text("max-loss", "0s"))), Free: int32(a.number("free", "0")),

@@ -238,6 +238,9 @@ func (s *savedEngine) restore() (*Engine, error) {
 	if err := checkPools(s.Policy.Pools); err != nil {
 		return nil, err
 	}
+	if err := checkHalfLife(s.Policy.HalfLife); err != nil {
+		return nil, err
+	}
 	e := newEngine(s.Config, f)
 	if e.policy = s.Policy; e.policy.Placement != nil {
 		e.placer.ChangePolicy(e.policy.Placement)
@@ -256,6 +259,7 @@ func (s *savedEngine) restore() (*Engine, error) {
 		e.guarded = *s.Guarded
 	}
 	e.queues.Now = int64(s.Now)
+	e.queues.SetHalfLife(int64(s.Policy.HalfLife))
 	e.placer.SetSeen(s.Seen)
 	if e.predictor, err = predict.Import(predict.Config{}, s.Learned, s.Wide); err != nil {
 		return nil, err

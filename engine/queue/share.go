@@ -148,11 +148,14 @@ func products(a, b, c, d uint64) int {
 }
 
 // scale is a × b / c rounded down, none of them negative, held to 2^55.
-func scale(a, b, c int64) int64 {
+func scale(a, b, c int64) int64 { return scaleTo(a, b, c, most) }
+
+// scaleTo is a × b / c rounded down, none of them negative, held to the limit.
+func scaleTo(a, b, c, limit int64) int64 {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	if high >= uint64(c) {
-		return most
+		return limit
 	}
 	q, _ := bits.Div64(high, low, uint64(c))
-	return int64(min(q, most))
+	return int64(min(q, uint64(limit)))
 }

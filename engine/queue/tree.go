@@ -15,18 +15,19 @@ import (
 
 // Tree is all queues. The zero Tree is not usable.
 type Tree struct {
-	Now      int64 // µs; the caller moves it on before it books anything
-	HalfLife int64 // µs, in which use counts half; 0: a week
+	Now int64 // µs; the caller moves it on before it books anything
 
 	byName map[string]*Node
 	roots  []*Node // by name
 	dirty  bool    // something changed since the last Divide
 	size   Amounts // as of the last Divide
+
+	halfLife int64 // µs, in which use counts half
 }
 
 // New returns a tree with the default queue, without a quota.
 func New() *Tree {
-	t := &Tree{byName: map[string]*Node{}}
+	t := &Tree{byName: map[string]*Node{}, halfLife: week}
 	if err := t.Set(api.QueueSpec{Name: api.DefaultQueue, Quota: api.Unlimited}); err != nil {
 		panic("queue: the default queue cannot be made: " + err.Error()) // a defect, not a condition
 	}

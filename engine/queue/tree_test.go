@@ -177,21 +177,27 @@ func TestDivideIsIncremental(t *testing.T) {
 	})
 }
 
-// TestUsedAgainstFloats: use that decays is what the integral says, within 0.1 %, and it hardly matters how often it is looked at.
+// TestUsedAgainstFloats: use that decays is what the integral says, within 0.1 %, and it hardly matters how often it is looked at. Another half-life counts
+// from when it is set.
 func TestUsedAgainstFloats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := New()
-		tree.HalfLife = int64(rapid.IntRange(1_000, 1_000_000).Draw(t, "half-life")) * 1_000_000
 		q, _ := tree.Get("")
-		want, at, held := 0.0, int64(0), int64(0)
+		want, at, held, life := 0.0, int64(0), int64(0), float64(week)
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			dt := int64(rapid.IntRange(0, 2_000_000).Draw(t, "ms")) * 1000
-			f := math.Exp2(-float64(dt) / float64(tree.HalfLife))
-			want = want*f + float64(held)*(1-f)*float64(tree.HalfLife)/math.Ln2/1000
+			f := math.Exp2(-float64(dt) / life)
+			want = want*f + float64(held)*(1-f)*life/math.Ln2/1000
 			at += dt
 			tree.Now = at
 			if got := float64(q.All.Used(tree)); math.Abs(got-want) > want/1000+20 {
 				t.Fatalf("at %d µs it used %v, want %v", at, got, want)
+			}
+			if rapid.Bool().Draw(t, "another") {
+				set := int64(rapid.IntRange(1_000, 1_000_000).Draw(t, "half-life")) * 1_000_000
+				tree.SetHalfLife(set)
+				life = float64(set)
+				continue
 			}
 			more := int64(rapid.IntRange(-int(held), 8000).Draw(t, "more"))
 			q.Hold("", Amounts{more}, Firm, 1)

@@ -5,6 +5,10 @@ import "fmt"
 // week is the half-life of use where none is set, in µs.
 const week = 7 * 24 * 3600 * 1_000_000
 
+// mostUsed bounds both parts of a use, what is left of it and what is held since, so that their sum is an integer still. With a half-life of a year 50,000
+// devices that are held all along come to it.
+const mostUsed = 1 << 61
+
 // one is 1 in fixed point.
 const one = int64(1) << 32
 
@@ -43,10 +47,7 @@ func (a *account) Used(t *Tree) int64 {
 	if dt <= 0 || a.used == 0 && a.Held[Compute] == 0 {
 		return a.used
 	}
-	life := t.HalfLife
-	if life <= 0 {
-		life = week
-	}
+	life := t.halfLife
 	f := decay(dt, life)
 	// What is held meanwhile adds the integral of 2^-(s / life) over dt, (1 - f) × life / ln 2; over a time so short that nothing
 	// decays it is the time itself.
@@ -54,7 +55,7 @@ func (a *account) Used(t *Tree) int64 {
 	if dt > life>>16 {
 		held = scale(scale(life, log2e, one), one-f, one)
 	}
-	return scale(a.used, f, one) + scale(max(a.Held[Compute], 0), held, 1000)
+	return scaleTo(a.used, f, one, mostUsed) + scaleTo(max(a.Held[Compute], 0), held, 1000, mostUsed)
 }
 
 // settle brings the use up to now, before what is held changes.
@@ -62,6 +63,21 @@ func (a *account) settle(t *Tree) {
 	if t.Now > a.usedAt {
 		a.used, a.usedAt = a.Used(t), t.Now
 	}
+}
+
+// SetHalfLife has use count half after so long from now on, in µs; 0: a week. What was used up to now stays what it is.
+func (t *Tree) SetHalfLife(life int64) {
+	if life <= 0 {
+		life = week
+	}
+	if life == t.halfLife {
+		return
+	}
+	for _, n := range t.byName {
+		n.All.settle(t)
+		n.Own.settle(t)
+	}
+	t.halfLife = life
 }
 
 // Use is the record of use of a queue, for a snapshot.

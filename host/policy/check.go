@@ -9,11 +9,11 @@ import (
 )
 
 func (s *Settings) empty() bool {
-	return len(s.Queues) == 0 && len(s.Pools) == 0 && s.OneLine == nil && s.Predicted == nil && s.Placement == nil && s.Defragment == nil
+	return len(s.Queues) == 0 && len(s.Pools) == 0 && s.OneLine == nil && s.Predicted == nil && s.HalfLife == 0 && s.Placement == nil && s.Defragment == nil
 }
 
 func (w *Window) nothing() error {
-	return fmt.Errorf("window %s, in line %d, names nothing that holds in it: write queue, pool, top, backfill, placement or defragment lines after it, or leave it out", w.Name, w.Line)
+	return fmt.Errorf("window %s, in line %d, names nothing that holds in it: write queue, pool, top, backfill, half-life, placement or defragment lines after it, or leave it out", w.Name, w.Line)
 }
 
 // whole says what is wrong with a file that was read to its end.
@@ -22,7 +22,7 @@ func (p *parser) whole() error {
 	case p.window != nil && p.window.empty():
 		return &Error{p.Name, p.window.Line, p.window.nothing()}
 	case p.window == nil && p.empty():
-		return &Error{p.Name, p.line, fmt.Errorf("the policy names nothing: write at least one queue, pool, top, backfill, placement or defragment line")}
+		return &Error{p.Name, p.line, fmt.Errorf("the policy names nothing: write at least one queue, pool, top, backfill, half-life, placement or defragment line")}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
@@ -113,7 +114,7 @@ func (p *parser) take(words []string) error {
 		p.words[key] = value
 	}
 	kinds := map[string]func(string) error{
-		"zone": p.takeZone, "top": p.takeTop, "backfill": p.takeBackfill, "placement": p.takePlacement, "defragment": p.takeDefragment, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
+		"zone": p.takeZone, "top": p.takeTop, "backfill": p.takeBackfill, "half-life": p.takeHalfLife, "placement": p.takePlacement, "defragment": p.takeDefragment, "queue": p.takeQueue, "pool": p.takePool, "window": p.takeWindow,
 	}
 	take, ok := kinds[kind]
 	if !ok {
@@ -203,6 +204,19 @@ func (p *parser) takeBackfill(by string) error {
 		return fmt.Errorf("backfill %q: write limits, for work whose time limit is over before the first in line starts, or predicted, for preemptible work that is predicted to be over by then, too", shortened(by))
 	}
 	p.section.Predicted = new(by == "predicted")
+	return nil
+}
+
+// takeHalfLife takes in after how long use counts half.
+func (p *parser) takeHalfLife(text string) error {
+	if err := p.once("half-life"); err != nil {
+		return err
+	}
+	life, err := api.ParseDuration(text)
+	if at := engine.Time(life / 1000); err != nil || at < engine.LeastHalfLife || at > engine.MostHalfLife {
+		return fmt.Errorf("half-life %q: write a time from 1m to 365d after which what queues used counts half, for example 12h or 3d", shortened(text))
+	}
+	p.section.HalfLife = life
 	return nil
 }
 

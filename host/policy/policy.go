@@ -32,6 +32,7 @@ type Settings struct {
 	Pools     []*Pool       // in the order of the file: a device is in the first that it matches
 	OneLine   *bool         // of the queues that are under none; nil: not said
 	Predicted *bool         // preemptible work is let in before the first in line by predictions; nil: not said
+	HalfLife  api.Duration  // after which use counts half; 0: not said
 	Placement *place.Policy // nil: not said
 	placed    int           // its line
 	// Defragment is whether work is moved so that devices come free; nil: not said.
@@ -104,6 +105,9 @@ func (p *Policy) During(w *Window, own []api.QueueSpec) engine.Policy {
 		}
 		if s.Predicted != nil {
 			out.Predicted = *s.Predicted
+		}
+		if s.HalfLife != 0 {
+			out.HalfLife = engine.Time(s.HalfLife / 1000)
 		}
 		if s.Placement != nil {
 			out.Placement = s.Placement

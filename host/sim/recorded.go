@@ -183,8 +183,8 @@ func (l *listener) state(s *logSnapshot) {
 		l.trace.Classes = append(l.trace.Classes, f)
 	}
 	l.trace.Queues = s.Queues
-	if p := s.Policy; p.OneLine || p.Predicted || len(p.Pools) > 0 { // of the window that held, until the next; the run has a placement of its own
-		l.trace.Events = append(l.trace.Events, engine.PolicySet{Policy: engine.Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, Pools: p.Pools}})
+	if p := s.Policy; p.OneLine || p.Predicted || p.HalfLife != 0 || len(p.Pools) > 0 { // of the window that held, until the next; the run has a placement of its own
+		l.trace.Events = append(l.trace.Events, engine.PolicySet{Policy: engine.Policy{Window: p.Window, OneLine: p.OneLine, Predicted: p.Predicted, HalfLife: p.HalfLife, Pools: p.Pools}})
 	}
 }
 

@@ -146,7 +146,7 @@ func TestRecordingKeepsPools(t *testing.T) {
 	trace := few(t, "nodes 1 devices=2", "job one run=10s", "job two run=10s")
 	e := engine.New(engine.Config{})
 	last := 0
-	e.Step(engine.PolicySet{Policy: engine.Policy{OneLine: true, Pools: []engine.Pool{{Name: "serving", Last: &last, Classes: []api.Class{api.Inference}}}}})
+	e.Step(engine.PolicySet{Policy: engine.Policy{OneLine: true, HalfLife: engine.LeastHalfLife, Pools: []engine.Pool{{Name: "serving", Last: &last, Classes: []api.Class{api.Inference}}}}})
 	e.Step(trace.Nodes[0])
 	var text bytes.Buffer
 	log, err := engine.NewLogWriter(&text, e.Snapshot())
@@ -187,7 +187,7 @@ func TestRecordingKeepsPools(t *testing.T) {
 	if r := runJobs(t, rec.Trace, Fair); r.MeanWait != 5 {
 		t.Errorf("run again, a job waits %g s in the mean, want 5", r.MeanWait)
 	}
-	if set, ok := rec.Trace.Events[0].(engine.PolicySet); !ok || !set.Policy.OneLine {
+	if set, ok := rec.Trace.Events[0].(engine.PolicySet); !ok || !set.Policy.OneLine || set.Policy.HalfLife != engine.LeastHalfLife {
 		t.Errorf("its first event is %+v", rec.Trace.Events[0])
 	}
 }

@@ -229,3 +229,17 @@ func TestRulesCountService(t *testing.T) {
 		t.Errorf("%d preemptions under the policy and %d under the order (%v)", out.Preemptions, want, err)
 	}
 }
+
+// A policy says how soon use is forgotten: a used more, but long ago.
+func TestRulesHalfLife(t *testing.T) {
+	trace := few(t, "nodes 1 devices=1", "job a1 at=0 run=8h queue=a", "job b1 at=8h run=2h queue=b", "job x at=10h run=1h queue=c", "job a2 at=10h30m run=1h queue=a", "job b2 at=10h30m run=3h queue=b")
+	for line, want := range map[string]float64{"top fair": 0.5 + 3.5, "half-life 1h": 0.5 + 1.5, "half-life 7d": 0.5 + 3.5} {
+		out, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair, Rules: rules(t, "2026-01-05 08:00:00", line)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.MeanWait * 5 / 3600; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: jobs wait %v h together, want %v", line, got, want)
+		}
+	}
+}

@@ -33,7 +33,7 @@ func TestRules(t *testing.T) {
 	first := made(1, "first", "", 4)
 	first.Spec.Priority, first.Spec.PriorityUntil = 7, &metav1.Time{Time: monday.Add(time.Hour)}
 	over := made(2, "over", "first", 5)
-	text := &v1alpha1.Policy{Spec: v1alpha1.PolicySpec{Text: "aliquot policy 1\nqueue night\nqueue first weight=3\nwindow dark days=mon-fri from=22:00 to=06:00\nqueue first quota=2\n"}}
+	text := &v1alpha1.Policy{Spec: v1alpha1.PolicySpec{Text: "aliquot policy 1\nqueue night\nqueue first weight=3\nwindow dark days=mon-fri from=22:00 to=06:00\nqueue first quota=2\nhalf-life 1m\n"}}
 	rules, refused, not := queues.Read([]*v1alpha1.Queue{first, over}, text, monday)
 	if len(refused) != 1 || refused["over"].Reason != v1alpha1.ReasonDoesNotAddUp || not != nil {
 		t.Fatalf("refused are %v and %v", refused, not)
@@ -53,7 +53,7 @@ func TestRules(t *testing.T) {
 	} {
 		told, until := rules.At(now)
 		q := of(t, told, "first")
-		if told.Window != want.window || q.Quota != want.quota || q.Weight.All != 3 || q.Priority != want.priority || (q.PriorityUntil != nil) != want.dated || !until.Equal(monday.Add(want.until)) {
+		if told.Window != want.window || (told.HalfLife == engine.LeastHalfLife) != (want.window == "dark") || q.Quota != want.quota || q.Weight.All != 3 || q.Priority != want.priority || (q.PriorityUntil != nil) != want.dated || !until.Equal(monday.Add(want.until)) {
 			t.Errorf("at %v it is told %q, %+v until %v; want %+v", now, told.Window, q, until, want)
 		}
 		of(t, told, "night")
