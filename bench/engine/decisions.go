@@ -112,7 +112,8 @@ func sweep(x *world, decisions, refused int) (float64, error) {
 	return rate, nil
 }
 
-// growthOfAll measures fleets of other sizes, and lines of other lengths.
+// growthOfAll measures fleets of other sizes, nodes with other numbers of devices, as much filled and emptied as those of 8 by decisionsPerSecond, and lines of
+// other lengths.
 func (b *bench) growthOfAll() error {
 	for _, nodes := range b.growth {
 		rate, err := sweep(newWorld(nodes, b.shapes), b.growthSteps, oneIn)
@@ -120,6 +121,13 @@ func (b *bench) growthOfAll() error {
 			return err
 		}
 		b.Add(report.Metric{Metric: fmt.Sprintf("growth/decisions_per_second@%d_nodes", nodes), Value: rate, Unit: "1/s", OK: true})
+	}
+	for _, devices := range b.perNodes {
+		rate, err := sweep(newWorldOf(b.nodes, devices, b.shapes), b.decisions*devices/perNode, oneIn)
+		if err != nil {
+			return err
+		}
+		b.Beside(fmt.Sprintf("growth/decisions_per_second@%d_devices", devices), rate, "1/s")
 	}
 	for _, waiting := range b.backlogs {
 		took, _, err := b.before(waiting, false)

@@ -67,8 +67,9 @@ type size struct {
 	reclaimNodes   int
 	reclaimDevices int
 	waiting        int
-	submits        int // that are timed before a long line
-	growth         []int
+	submits        int   // that are timed before a long line
+	growth         []int // nodes
+	perNodes       []int // devices on each of nodes
 	growthSteps    int
 	backlogs       []int
 }
@@ -76,7 +77,7 @@ type size struct {
 // full is what the goals are for.
 var full = size{
 	nodes: 5000, shapes: 127, decisions: 60_000, gang: 512, gangTimes: 100, reclaimNodes: 1000, reclaimDevices: 512,
-	waiting: 100_000, submits: 500, growth: []int{100, 1000, 20_000}, growthSteps: 20_000, backlogs: []int{1000, 10_000},
+	waiting: 100_000, submits: 500, growth: []int{100, 1000, 20_000}, perNodes: []int{1, 4, 16}, growthSteps: 20_000, backlogs: []int{1000, 10_000},
 }
 
 type measurement struct {

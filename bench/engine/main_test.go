@@ -11,7 +11,7 @@ import (
 // small is the same on a fleet that any machine decides about in no time.
 var small = size{
 	nodes: 30, shapes: 127, decisions: 400, gang: 48, gangTimes: 10, reclaimNodes: 20, reclaimDevices: 16,
-	waiting: 300, submits: 50, growth: []int{15}, growthSteps: 200, backlogs: []int{100},
+	waiting: 300, submits: 50, growth: []int{15}, perNodes: []int{1, 16}, growthSteps: 200, backlogs: []int{100},
 }
 
 // Every measurement goes through on a small fleet and gives its figures: the fleets, lines and gangs are what they are said to be, or
@@ -25,7 +25,7 @@ func TestMeasurements(t *testing.T) {
 		"decisions_per_second", "decisions_per_second/1_shape", "decisions_per_second/all_placed", "idle_step", "idle_step@1000_waiting",
 		"impossible_gang_48/fragments", "impossible_gang_48/class", "impossible_gang_48/priority", "reclaim_16@20_nodes",
 		"submit_to_decision_p99", "submit_to_decision_p50", "end_to_decision_p99", "memory_per_running_task",
-		"growth/decisions_per_second@15_nodes", "growth/submit_p99@100_waiting",
+		"growth/decisions_per_second@15_nodes", "growth/decisions_per_second@1_devices", "growth/decisions_per_second@16_devices", "growth/submit_p99@100_waiting",
 	} {
 		i := slices.IndexFunc(b.Metrics, func(m report.Metric) bool { return m.Metric == name })
 		if i < 0 || b.Metrics[i].Value <= 0 || b.Metrics[i].Unit == "" {

@@ -12,15 +12,16 @@ import (
 
 const (
 	gib        = api.Bytes(1) << 30
-	perNode    = 8 // devices
+	perNode    = 8 // devices, where it is not said
 	deviceSize = 80 * gib
 )
 
-// world is an engine with a fleet of nodes of 8 devices, and a host that carries everything out at once.
+// world is an engine with a fleet of nodes of as many devices each, and a host that carries everything out at once.
 type world struct {
 	engine  *engine.Engine
 	random  *rand.Rand
 	nodes   int
+	perNode int // devices
 	shapes  int
 	limits  bool // work has a time limit, of 1 to 11 hours
 	now     engine.Time
@@ -37,12 +38,16 @@ type running struct {
 	taken int64 // milli of compute
 }
 
-// newWorld makes an engine with the default weights and an empty fleet: each third node of one model, the others of another.
-func newWorld(nodes, shapes int) *world {
+// newWorld makes an engine with the default weights and an empty fleet of nodes of 8 devices: each third node of one model, the others of another.
+func newWorld(nodes, shapes int) *world { return newWorldOf(nodes, perNode, shapes) }
+
+// newWorldOf is the same with so many devices on each node, a power of two up to 16.
+func newWorldOf(nodes, perNode, shapes int) *world {
 	policy := place.Default()
-	x := &world{engine: engine.New(engine.Config{Placement: &policy}), random: rand.New(rand.NewPCG(1, 2)), nodes: nodes, shapes: shapes}
+	x := &world{engine: engine.New(engine.Config{Placement: &policy}), random: rand.New(rand.NewPCG(1, 2)), nodes: nodes, perNode: perNode, shapes: shapes}
+	devices := int64(perNode)
 	for i := range nodes {
-		node := engine.NodeSet{Node: "node" + strconv.Itoa(i), Resources: []engine.Resource{{Name: "cpu", Amount: 128_000}, {Name: "memory", Amount: 1 << 40}, {Name: "slot", Amount: 1}}}
+		node := engine.NodeSet{Node: "node" + strconv.Itoa(i), Resources: []engine.Resource{{Name: "cpu", Amount: 16_000 * devices}, {Name: "memory", Amount: devices << 37}, {Name: "slot", Amount: 1}}}
 		for k := range perNode {
 			node.Devices = append(node.Devices, engine.Device{
 				UUID: node.Node + "-" + strconv.Itoa(k), Index: k, Model: [3]string{"a100", "h100", "h100"}[i%3], Memory: deviceSize, Health: api.Healthy,
@@ -60,12 +65,12 @@ func compute(w *engine.Workload) int64 {
 
 // full is the compute of the fleet, in milli, times so many percent.
 func (x *world) full(percent float64) int64 {
-	return int64(percent * float64(x.nodes) * perNode * 10)
+	return int64(percent * float64(x.nodes) * float64(x.perNode) * 10)
 }
 
 // work is a workload of one of the shapes, each as likely: of 127, 121 want a part of a device in steps of 5 %, six one whole or
 // several; each has its own CPU and memory of the node, each third a floor of device memory that goes with its compute, and each
-// seventh one model.
+// seventh one model. No more devices are wanted than a node has.
 func (x *world) work() engine.Workload {
 	x.next++
 	k := (x.random.IntN(x.shapes) + 9) % 127 // so that a single one is half a device
@@ -75,7 +80,7 @@ func (x *world) work() engine.Workload {
 		Resources: []engine.Resource{{Name: "cpu", Amount: int64(1000 + 97*k)}, {Name: "memory", Amount: int64(1+k/8) << 30}},
 	}
 	if k%20 == 19 {
-		w.Devices = 1 << (k / 20 % 4)
+		w.Devices = min(1<<(k/20%4), x.perNode)
 	}
 	w.Share.Compute = api.Compute{Floor: floor, Ceiling: api.WholeDevice}
 	if k%3 == 0 {
@@ -108,7 +113,7 @@ func (x *world) pin() error {
 // large is a workload of one of eight shapes that does not fit on a fleet with pins, and would if they ended.
 func (x *world) large() engine.Workload {
 	x.next++
-	w := whole("w"+strconv.Itoa(x.next), "default", 1, perNode)
+	w := whole("w"+strconv.Itoa(x.next), "default", 1, x.perNode)
 	w.Model = "a100"
 	w.Resources = []engine.Resource{{Name: "cpu", Amount: int64(8000 + 1000*x.random.IntN(8))}}
 	return w
@@ -175,7 +180,7 @@ func (x *world) depart() error {
 // fillTo places work until so many percent are taken.
 func (x *world) fillTo(percent float64) error {
 	for refused := x.refused; x.taken < x.full(percent); {
-		if x.refused > refused+x.nodes*perNode {
+		if x.refused > refused+x.nodes*x.perNode {
 			return fmt.Errorf("of a fleet of %d nodes %d %% can be taken, not %g %%", x.nodes, x.taken/x.full(1), percent)
 		}
 		if err := x.decide(x.work(), false); err != nil {
