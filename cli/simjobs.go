@@ -163,7 +163,7 @@ func neverRunTable(runs []*sim.JobResult, all bool) (t table, more int) {
 }
 
 func jobsTable(all []*sim.JobResult) table {
-	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
+	out := table{head: []string{"ORDER", "POLICY", ">JOBS", ">MEAN JCT", ">P99 JCT", ">MEAN WAIT", ">FAIRNESS P99", ">WORST FAIRNESS", ">UNFAIR %", ">USED %", ">PREEMPTED"}}
 	never := slices.ContainsFunc(all, neverRun)
 	if never {
 		out.head = append(out.head, ">NEVER RUN")
@@ -183,7 +183,7 @@ func jobsTable(all []*sim.JobResult) table {
 		out.rows = append(out.rows, []cell{
 			{string(r.Order), bold},
 			text(r.Policy), text(strconv.Itoa(r.Jobs)), text(thousands(r.MeanJCT)), text(thousands(r.P99JCT)),
-			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
+			text(thousands(r.MeanWait)), text(points(r.Fairness)), text(points(r.FairnessWorst)), text(points(r.Unfair)), text(points(r.Utilisation)), text(strconv.Itoa(r.Preemptions)),
 		})
 		row := &out.rows[len(out.rows)-1]
 		if never {

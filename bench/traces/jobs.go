@@ -120,10 +120,11 @@ func (b *bench) fairness(t *sim.Trace, name string, goals bool) error {
 		if order == own && goals {
 			b.AtMost(at+"/fairness_p99", r.Fairness, fairnessGoal, "")
 			b.Add(report.Metric{Metric: at + "/unfair", Value: r.Unfair, Unit: "%", Goal: fmt.Sprintf("< %g", unfairGoal), OK: r.Unfair < unfairGoal})
-			continue
+		} else {
+			b.Beside(at+"/fairness_p99", r.Fairness, "")
+			b.Beside(at+"/unfair", r.Unfair, "%")
 		}
-		b.Beside(at+"/fairness_p99", r.Fairness, "")
-		b.Beside(at+"/unfair", r.Unfair, "%")
+		b.Beside(at+"/fairness_worst", r.FairnessWorst, "")
 	}
 	return nil
 }

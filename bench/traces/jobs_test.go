@@ -37,7 +37,7 @@ func TestFairnessMetrics(t *testing.T) {
 			goals++
 		}
 	}
-	for _, want := range []string{"made/jct", "made/p99_jct", "made/fairness_p99", "made/unfair", "made/fifo/jct", "made/tiresias/p99_jct"} {
+	for _, want := range []string{"made/jct", "made/p99_jct", "made/fairness_p99", "made/fairness_worst", "made/fifo/fairness_worst", "made/unfair", "made/fifo/jct", "made/tiresias/p99_jct"} {
 		if !seen[want] {
 			t.Errorf("there is no metric %s", want)
 		}
