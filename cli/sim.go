@@ -73,7 +73,7 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 		Args: none,
 	}
 	cmd.Flags().StringVar(&o.trace, "trace", "generated:60", traceHelp+"; of jobs: muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES")
-	cmd.Flags().StringVar(&o.nodes, "nodes", "", "run on these nodes instead of the trace's own: 64x8:h100 is 64 nodes of 8 devices of that model, several of these with commas; or a file: a node list of openb, or a trace in our own format, whose nodes count")
+	cmd.Flags().StringVar(&o.nodes, "nodes", "", "run on these nodes instead of the trace's own: "+nodesWords)
 	cmd.Flags().StringSliceVar(&o.policies, "policy", []string{"default"}, "placement policies: "+strings.Join(sim.Policies(), ", ")+", or a file of one in JSON; of jobs also a policy file, see docs/policy.md")
 	cmd.Flags().Int32SliceVar(&o.churn, "churn", nil, "of pods: they come and leave, and so many may be moved an hour: a run for each of these, for example 0,10,30,100")
 	cmd.Flags().IntVar(&o.pods, "churn-pods", 10_000, "with --churn: how many pods come")
@@ -130,7 +130,7 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
 		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", o.trace)
 	}
-	nodes, err := o.readNodes()
+	nodes, err := readNodes(o.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +183,15 @@ func (o *simRun) checkChurn(cmd *cobra.Command) error {
 	return nil
 }
 
+// nodesWords say what --nodes takes.
+const nodesWords = "64x8:h100 is 64 nodes of 8 devices of that model, several of these with commas; or a file: a node list of openb, or a trace in our own format, whose nodes count"
+
 // readNodes are the nodes that --nodes names; nil: those of the trace.
-func (o *simRun) readNodes() ([]engine.NodeSet, error) {
-	if o.nodes == "" {
+func readNodes(named string) ([]engine.NodeSet, error) {
+	if named == "" {
 		return nil, nil
 	}
-	nodes, err := sim.ReadNodes(o.nodes)
+	nodes, err := sim.ReadNodes(named)
 	if err != nil {
 		return nil, usagef("--nodes: %w", err)
 	}

@@ -32,7 +32,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := o.readNodes()
+	nodes, err := readNodes(o.nodes)
 	if err != nil {
 		return nil, err
 	}

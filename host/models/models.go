@@ -31,6 +31,7 @@ type model struct {
 	memory api.Bytes
 	name   string // the last of those in its line that come to one key
 	short  bool   // the last of all in its line
+	line   int    // of the table, from 1
 }
 
 // Of is what is known of a model; false: nothing.
@@ -46,6 +47,12 @@ func Memory(model string) api.Bytes { return known[key(model)].memory }
 func Named(model string) (string, bool) {
 	m, ok := known[key(model)]
 	return m.name, ok
+}
+
+// Same says that two names are of one model: H100 and NVIDIA H100 80GB HBM3.
+func Same(a, b string) bool {
+	line := known[key(a)].line
+	return a == b || line > 0 && line == known[key(b)].line
 }
 
 // Names are the names of all models, one for each, the short one where there are several.
@@ -97,7 +104,7 @@ func parse(text string) (map[string]model, error) {
 		if err != nil || gib < 1 {
 			return nil, fmt.Errorf("models.csv:%d: %q is no memory: write a whole number of GiB", i+1, fields[1])
 		}
-		m := model{memory: api.Bytes(gib) << 30}
+		m := model{memory: api.Bytes(gib) << 30, line: i + 1}
 		if m.Traits, err = traitsOf(fields[2:]); err != nil {
 			return nil, fmt.Errorf("models.csv:%d: %w", i+1, err)
 		}

@@ -56,6 +56,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Names of one model are told from those of another, and nothing is known of what is not in the table.
+func TestSame(t *testing.T) {
+	for names, want := range map[[2]string]bool{
+		{"H100", "NVIDIA H100 80GB HBM3"}: true, {"h200", "NVIDIA H200"}: true, {"A100", "NVIDIA A100-SXM4-80GB"}: true, {"X", "X"}: true,
+		{"H100", "NVIDIA H100 PCIe"}: false, {"A100", "NVIDIA A100-SXM4-40GB"}: false, {"X", "Y"}: false, {"GPU", "H100"}: false,
+		{"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "H100"}: false,
+	} {
+		if Same(names[0], names[1]) != want || Same(names[1], names[0]) != want {
+			t.Errorf("%q and %q are one model: want %v", names[0], names[1], want)
+		}
+	}
+}
+
 // A model is found however it is written, and called as the table writes it.
 func TestNamed(t *testing.T) {
 	for written, want := range map[string]string{"h100": "H100", "nvidia h100 80gb hbm3": "NVIDIA H100 80GB HBM3", "v100m32": "V100M32", "V100": "V100", "tesla-t4": "T4", "new": ""} {

@@ -198,6 +198,43 @@ func countOnly(jobs []Job, nodes []engine.NodeSet) {
 	}
 }
 
+// On has a trace run on other nodes, which are there all along: what happened to its own is left out, and so are the classes of those that work may use, which name
+// them. Their models are called what the trace calls them. Resources of which none of the nodes says anything are not counted.
+func (t *Trace) On(nodes []engine.NodeSet) {
+	var called []string
+	for n := range t.everyNode {
+		for _, d := range n.Devices {
+			if !slices.Contains(called, d.Model) {
+				called = append(called, d.Model)
+			}
+		}
+	}
+	for _, n := range nodes {
+		for k := range n.Devices {
+			model := &n.Devices[k].Model
+			if i := slices.IndexFunc(called, func(name string) bool { return models.Same(name, *model) }); i >= 0 && !slices.Contains(called, *model) {
+				*model = called[i]
+			}
+		}
+	}
+	t.Nodes, t.Classes = nodes, nil
+	t.Events = slices.DeleteFunc(t.Events, func(event engine.Event) bool {
+		switch event.(type) {
+		case engine.NodeSet, engine.NodeGone, engine.DeviceHealth, engine.Feasibility:
+			return true
+		}
+		return false
+	})
+	countOnly(t.Jobs, nodes)
+	for i := range t.Jobs {
+		job := &t.Jobs[i]
+		job.Feasibility = ""
+		for k := range job.Roles {
+			job.Roles[k].Feasibility = ""
+		}
+	}
+}
+
 // on has pods run on other nodes than the list's. Pods that may use some models alone keep to them; kinds of nodes that only a generated trace has, its pods do
 // without.
 func (o *Openb) on(nodes []engine.NodeSet, generated bool) *Openb {

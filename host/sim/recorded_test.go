@@ -2,6 +2,8 @@ package sim
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -226,6 +228,55 @@ func TestNodesGo(t *testing.T) {
 		// One has 40 s left and waits for the other's end at 100 s.
 		if r := runJobs(t, trace, o); r.Preemptions != 1 || r.MeanJCT != (100+140)/2.0 {
 			t.Errorf("%s: %d are stopped, mean JCT %g s", o, r.Preemptions, r.MeanJCT)
+		}
+	}
+}
+
+// A recorded day runs on other nodes: its own, one of which went, their classes and what they have beside devices count for nothing, its models and queues do.
+func TestRecordedDayOnOtherNodes(t *testing.T) {
+	trace := few(t, "nodes 2 devices=2", "job a at=0 run=100s devices=2", "job b at=0 run=100s devices=2", "job c at=0 run=100s devices=2 queue=late")
+	const model = "NVIDIA H100 80GB HBM3"
+	for _, n := range trace.Nodes {
+		n.Devices[0].Model, n.Devices[1].Model = model, model
+	}
+	trace.Jobs[2].Model = model
+	trace.Queues = []api.QueueSpec{{Name: "late", Limit: api.QueueAmounts{Compute: new(api.Quota(0))}}}
+	trace.Events = []engine.Event{
+		engine.NodeGone{At: engine.At{At: 1}, Node: trace.Nodes[1].Node},
+		engine.QueueSet{At: engine.At{At: 250_000_000}, Queue: api.QueueSpec{Name: "late"}},
+	}
+	trace.Classes = []engine.Feasibility{{Class: "here", Allowed: []string{trace.Nodes[0].Node}}}
+	trace.Nodes[0].Resources = []engine.Resource{{Name: "slot", Amount: 1}}
+	for i := range trace.Jobs {
+		j := &trace.Jobs[i]
+		j.Submit, j.Feasibility, j.Resources = 2, "here", []engine.Resource{{Name: "slot", Amount: 1}}
+	}
+	path, was := recorded(t, trace, Fair)
+	for _, c := range []struct {
+		nodes string
+		waits float64 // s, of all jobs together
+		never string  // says
+	}{
+		{"1x2:h100", 100 + 250, ""},
+		{"2x2:h100", 250, ""},
+		{"4x8:h100", 250, ""},
+		{"4x8:l4", 0, "wants a device of model " + model},
+	} {
+		rec, err := ReadLog(path)
+		if err != nil || rec.Differs != nil || rec.Was.MeanWait != was.MeanWait || math.Abs(was.MeanWait*3-350) > 1e-3 {
+			t.Fatal(err, rec, was.MeanWait)
+		}
+		nodes, err := ReadNodes(c.nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Trace.On(nodes)
+		r := runJobs(t, rec.Trace, Fair)
+		if math.Abs(r.MeanWait*float64(r.Jobs)-c.waits) > 1e-3 || r.Preemptions != 0 {
+			t.Errorf("on %s %d jobs wait %g s and %d are stopped, want %g s", c.nodes, r.Jobs, r.MeanWait*float64(r.Jobs), r.Preemptions, c.waits)
+		}
+		if never := fmt.Sprint(r.NeverRun); (c.never == "") != (len(r.NeverRun) == 0) || !strings.Contains(never, c.never) {
+			t.Errorf("on %s never run %s", c.nodes, never)
 		}
 	}
 }

@@ -20,18 +20,10 @@ type Rules struct {
 func (r *Rules) of(t *Trace) (*Rules, error) {
 	var models []string
 	var devices []policy.Device
-	add := func(n engine.NodeSet) {
+	for n := range t.everyNode {
 		for _, d := range n.Devices {
 			models = append(models, d.Model)
 			devices = append(devices, policy.Device{Node: n.Node, Model: d.Model, Index: d.Index})
-		}
-	}
-	for _, n := range t.Nodes {
-		add(n)
-	}
-	for _, event := range t.Events {
-		if n, ok := event.(engine.NodeSet); ok {
-			add(n)
 		}
 	}
 	named, wrong, err := r.Policy.For(models)

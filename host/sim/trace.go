@@ -59,7 +59,20 @@ func (j *Job) Wants() int64 {
 	return j.Compute()
 }
 
-// Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there
+// everyNode are the nodes of a trace, then those that come or change while its jobs run.
+func (t *Trace) everyNode(yield func(engine.NodeSet) bool) {
+	for _, n := range t.Nodes {
+		if !yield(n) {
+			return
+		}
+	}
+	for _, event := range t.Events {
+		if n, ok := event.(engine.NodeSet); ok && !yield(n) {
+			return
+		}
+	}
+}
+
 // withResources is a copy of a trace in which nodes, also those that come later, have further resources, by how many devices they have. Its jobs may be changed.
 func (t *Trace) withResources(of func(devices int) []engine.Resource) *Trace {
 	with := func(n engine.NodeSet) engine.NodeSet {
@@ -79,16 +92,12 @@ func (t *Trace) withResources(of func(devices int) []engine.Resource) *Trace {
 	return &out
 }
 
+// Capacity is what all devices of the trace's nodes have, in thousandths of a device; those that come later count as if they were there
 // from the beginning, and those that go as if they stayed.
 func (t *Trace) Capacity() int64 {
 	devices := map[string]int{}
-	for _, n := range t.Nodes {
-		devices[n.Node] = len(n.Devices)
-	}
-	for _, e := range t.Events {
-		if n, ok := e.(engine.NodeSet); ok {
-			devices[n.Node] = max(devices[n.Node], len(n.Devices))
-		}
+	for n := range t.everyNode {
+		devices[n.Node] = max(devices[n.Node], len(n.Devices))
 	}
 	var sum int64
 	for _, count := range devices {
