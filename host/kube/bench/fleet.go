@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -126,6 +130,39 @@ func (f *fleet) startKWOK() error {
 	_, err := f.Start("kwok", nil, f.Program("kwok"), "--kubeconfig", f.Kubeconfig(), "--manage-all-nodes=true",
 		fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds), "--config", config)
 	return err
+}
+
+// listed is how often the API server was asked for pods.
+var listed = regexp.MustCompile(`(?m)^apiserver_request_total\{code="200",[^}]*group="",resource="pods",[^}]*verb="LIST",[^}]*\} (\S+)$`)
+
+// settled waits until KWOK has asked for the pods of each node, which it does once and at a pace of its own, for minutes where there are thousands.
+func (f *fleet) settled(ctx context.Context) error {
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	within, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("it took more than five minutes"))
+	defer cancel()
+	for {
+		told, err := f.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(within)
+		if err != nil {
+			return fmt.Errorf("wait until KWOK knows all nodes: %w", err)
+		}
+		var all float64
+		for _, one := range listed.FindAllSubmatch(told, -1) {
+			n, err := strconv.ParseFloat(string(one[1]), 64)
+			if err != nil {
+				return fmt.Errorf("wait until KWOK knows all nodes: %w", err)
+			}
+			all += n
+		}
+		if all >= float64(f.nodes) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-within.Done():
+			return fmt.Errorf("wait until KWOK knows all nodes: %w: it has asked for pods %.0f times for %d nodes", context.Cause(within), all, f.nodes)
+		}
+	}
 }
 
 func isReady(n *corev1.Node) bool {

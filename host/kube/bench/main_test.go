@@ -22,7 +22,7 @@ func TestMeasurements(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
-		"bare_per_second", "bare_writers", "bound_per_second", "bound_per_second_vs_bare", "bare_cpu_per_pod", "cpu_per_pod", "cpu_per_pod/scheduler", "bare_cpu_over_ours", "start_to_all_seen", "creation_to_bound_p50",
+		"bare_per_second", "bare_writers/1", "bare_writers/2", "bare_per_second/1", "bare_per_second/2", "bound_per_second", "bound_per_second_vs_bare", "bare_cpu_per_pod", "cpu_per_pod", "cpu_per_pod/scheduler", "bare_cpu_over_ours", "start_to_all_seen", "creation_to_bound_p50",
 		"creation_to_bound_p99", "scheduler_memory_peak", "restart_to_first_decision", "killed_to_first_decision", "stock_bound_per_second@20_nodes",
 		"stock_bound@20_nodes", "replayed_steps", "bound_per_second@20_nodes",
 	} {
