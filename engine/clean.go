@@ -75,6 +75,9 @@ func clean(event Event) Event {
 	case Refused:
 		ev.Node, ev.Reason = text(ev.Node), text(ev.Reason)
 		return ev
+	case QueuesUsed:
+		ev.Queues = cleaned(ev.Queues, func(u QueueUse) QueueUse { u.Queue = text(u.Queue); return u })
+		return ev
 	case Learn:
 		ev.Past = slices.Clone(ev.Past)
 		for i := range ev.Past {

@@ -52,6 +52,8 @@ func eventKind(event Event) string {
 		return "adopt"
 	case Learn:
 		return "learn"
+	case QueuesUsed:
+		return "queuesUsed"
 	case Tick:
 		return "tick"
 	}
@@ -208,6 +210,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Adopt](t)
 	case "learn":
 		return event[Learn](t)
+	case "queuesUsed":
+		return event[QueuesUsed](t)
 	case "tick":
 		return event[Tick](t)
 	}

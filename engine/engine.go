@@ -242,6 +242,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.refused(ev)
 	case Learn:
 		return e.learnPast(ev)
+	case QueuesUsed:
+		return e.queuesUsed(ev)
 	case Tick:
 		return true
 	}

@@ -308,6 +308,19 @@ func (n *naive) live(long Time) {
 	}
 }
 
+// recall has queues have used what they are said to have, and held since then what they hold.
+func (n *naive) recall(ev QueuesUsed) {
+	for _, u := range ev.Queues {
+		if _, there := n.queues[u.Queue]; there {
+			was := n.lived
+			n.lived = map[string]float64{u.Queue: float64(u.All), u.Queue + "/": float64(u.Own)}
+			n.live(ev.Ago)
+			was[u.Queue], was[u.Queue+"/"] = n.lived[u.Queue], n.lived[u.Queue+"/"]
+			n.lived = was
+		}
+	}
+}
+
 // rival is a queue, or the work of its parent itself, that may have the next start.
 type rival struct {
 	name       string // ends in / for own work

@@ -178,6 +178,9 @@ func (n *naive) step(event Event) string {
 		n.refuse(ev)
 	case Learn:
 		might = false
+	case QueuesUsed:
+		might = false
+		n.recall(ev)
 	}
 	for _, w := range n.work {
 		if w.retryAt > 0 && w.retryAt <= n.now {

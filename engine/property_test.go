@@ -298,6 +298,9 @@ func (g *generator) event() Event {
 			return ev
 		}
 	case kind == 22:
+		if g.int("of queues", 0, 2) == 0 {
+			return g.queuesUsed(at)
+		}
 		return g.past(at)
 	case kind >= 20:
 		if ev := g.usage(at); len(ev.Grants) > 0 {
@@ -322,6 +325,18 @@ func (g *generator) used(wrong bool) *Used {
 		u.Compute = api.WholeDevice + 1
 	}
 	return u
+}
+
+// queuesUsed is of a queue, there or not, that used some thousandths of a device for a while, or more than can be.
+func (g *generator) queuesUsed(at At) QueuesUsed {
+	used := func(what string) int64 {
+		if !g.tame && g.int("wrong", 0, 29) == 0 {
+			return MostQueueUse + 1
+		}
+		return int64(g.int(what, 0, 9)) * 1_000_000
+	}
+	name := rapid.SampledFrom([]string{"org", "team", "other", api.DefaultQueue}).Draw(g.t, "queue that used")
+	return QueuesUsed{at, Time(g.int("ago", 0, 4)) * second, []QueueUse{{name, used("all"), used("own")}}}
 }
 
 // past is of work that ended before, or after, what was learned already: often so much of what is like one that waits that something is predicted of that.

@@ -5,9 +5,9 @@ import "fmt"
 // week is the half-life of use where none is set, in µs.
 const week = 7 * 24 * 3600 * 1_000_000
 
-// mostUsed bounds both parts of a use, what is left of it and what is held since, so that their sum is an integer still. With a half-life of a year 50,000
+// MostUsed bounds both parts of a use, what is left of it and what is held since, so that their sum is an integer still. With a half-life of a year 50,000
 // devices that are held all along come to it.
-const mostUsed = 1 << 61
+const MostUsed = 1 << 61
 
 // one is 1 in fixed point.
 const one = int64(1) << 32
@@ -55,7 +55,7 @@ func (a *account) Used(t *Tree) int64 {
 	if dt > life>>16 {
 		held = scale(scale(life, log2e, one), one-f, one)
 	}
-	return scaleTo(a.used, f, one, mostUsed) + scaleTo(max(a.Held[Compute], 0), held, 1000, mostUsed)
+	return scaleTo(a.used, f, one, MostUsed) + scaleTo(max(a.Held[Compute], 0), held, 1000, MostUsed)
 }
 
 // settle brings the use up to now, before what is held changes.
@@ -93,11 +93,19 @@ type Use struct {
 func (t *Tree) Uses() []Use {
 	var uses []Use
 	for _, n := range t.All() {
-		if n.All.usedAt != 0 || n.Own.usedAt != 0 {
+		if n.All.usedAt != 0 || n.Own.usedAt != 0 || n.All.used != 0 || n.Own.used != 0 {
 			uses = append(uses, Use{n.Name, n.All.used, n.All.usedAt, n.Own.used, n.Own.usedAt})
 		}
 	}
 	return uses
+}
+
+// Recall has a queue have used so much as of so long ago, in µs, in place of what it used up to now, and held since what it holds. A queue that is not there
+// did nothing.
+func (t *Tree) Recall(queue string, all, own, ago int64) {
+	if n, ok := t.byName[queue]; ok {
+		n.All.used, n.All.usedAt, n.Own.used, n.Own.usedAt = all, t.Now-ago, own, t.Now-ago
+	}
 }
 
 // SetUses puts the records of all queues back, after what is held was booked, or says which is wrong.

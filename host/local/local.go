@@ -108,8 +108,9 @@ type Host struct {
 	ruling   rules
 	dates    dates
 	hours    policy.Hours
-	counting bool // hours are counted: all that ran when the host started is in the books
-	entering bool // what runs is being entered in the books: nothing is put in line before all of it is
+	counting bool          // hours are counted: all that ran when the host started is in the books
+	usesKept time.Duration // since the start, when what queues used was last stored
+	entering bool          // what runs is being entered in the books: nothing is put in line before all of it is
 }
 
 // Open starts a host on what the last one left: it finds tasks that still run, takes up those that ended meanwhile, puts those

@@ -237,6 +237,7 @@ func (h *Host) save() error {
 		h.pending.Workloads = append(h.pending.Workloads, w.row())
 	}
 	h.keepHours()
+	h.keepQueuesUsed()
 	actions := h.actions
 	if h.engine.NextAction()+actionsAtOnce/2 > actions {
 		actions = h.engine.NextAction() + actionsAtOnce

@@ -111,6 +111,9 @@ func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting
 	if err := h.resumeHours(ctx, ended); err != nil {
 		return nil, err
 	}
+	if err := h.recallQueuesUsed(ctx); err != nil {
+		return nil, err
+	}
 	h.afterEntering(all, ended, broken)
 	for _, w := range h.work { // what was put back into the line since; further replicas are placed already
 		if w.seq > last && !w.over && w.keep.Placing == nil {

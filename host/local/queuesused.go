@@ -1,0 +1,58 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/engine"
+)
+
+// queuesUsedSetting is where what queues used is kept, by which those that used least go first.
+const queuesUsedSetting = "queues-used"
+
+// queuesUsedEvery is how often it is kept at most: until it is again, who holds something now is taken to have held it since.
+const queuesUsedEvery = time.Minute
+
+// keptQueuesUsed is what queues used up to a time.
+type keptQueuesUsed struct {
+	At     time.Time         `json:"at"`
+	Queues []engine.QueueUse `json:"queues"`
+}
+
+// keepQueuesUsed has what queues used stored with what else is, where that was last done some time ago.
+func (h *Host) keepQueuesUsed() {
+	now := h.passed(h.Now())
+	if h.entering || now-h.usesKept < queuesUsedEvery {
+		return
+	}
+	at, used := h.engine.QueuesUsed()
+	kept, err := json.Marshal(keptQueuesUsed{h.wall(at), used})
+	if err != nil { // it is made of strings, numbers and a time
+		panic(err)
+	}
+	h.usesKept = now
+	h.set(map[string]string{queuesUsedSetting: string(kept)})
+}
+
+// recallQueuesUsed has the order of queues go on where the server before this one stopped, once the engine knows what runs. No guarantee hangs on it, so a
+// server starts without it, too.
+func (h *Host) recallQueuesUsed(ctx context.Context) error {
+	text, err := h.store.Setting(ctx, queuesUsedSetting)
+	if err != nil || text == "" {
+		return err
+	}
+	var kept keptQueuesUsed
+	err = json.Unmarshal([]byte(text), &kept)
+	if err == nil && len(kept.Queues) > 0 {
+		ago := max(0, micros(h.Now().Sub(kept.At))) // a clock that was set back
+		if rejected := h.step(engine.QueuesUsed{At: h.time(), Ago: ago, Queues: kept.Queues}); rejected != nil {
+			err = errors.New(rejected.Reason)
+		}
+	}
+	if err != nil {
+		h.Log.Error("what queues used cannot be taken up, and counts from now on", "error", err)
+	}
+	return nil
+}
