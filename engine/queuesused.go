@@ -48,11 +48,12 @@ func validQueuesUsed(ev *QueuesUsed) error {
 	return nil
 }
 
-// QueuesUsed is what queues used up to the last event, those that used anything, by name: what an engine that begins later is told.
-func (e *Engine) QueuesUsed() (at Time, all []QueueUse) {
+// QueuesUsed is what queues used up to a time, no earlier than the last event, if what they hold stays; those that used anything, by name. It is what an
+// engine that begins later is told.
+func (e *Engine) QueuesUsed(at Time) (all []QueueUse) {
 	for _, u := range e.queues.Uses() {
 		n, _ := e.queues.Get(u.Queue)
-		all = append(all, QueueUse{u.Queue, n.All.Used(e.queues), n.Own.Used(e.queues)})
+		all = append(all, QueueUse{u.Queue, n.All.UsedAt(e.queues, int64(at)), n.Own.UsedAt(e.queues, int64(at))})
 	}
-	return e.now, all
+	return all
 }

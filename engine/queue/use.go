@@ -42,8 +42,11 @@ func decay(dt, halfLife int64) int64 {
 
 // Used is the decayed use of compute up to now, in thousandths of a device times milliseconds: what was used one half-life ago
 // counts half. While a is held all along it comes near a × half-life / ln 2.
-func (a *account) Used(t *Tree) int64 {
-	dt := t.Now - a.usedAt
+func (a *account) Used(t *Tree) int64 { return a.UsedAt(t, t.Now) }
+
+// UsedAt is the same up to another time, no earlier than now, if what is held stays.
+func (a *account) UsedAt(t *Tree, at int64) int64 {
+	dt := at - a.usedAt
 	if dt <= 0 || a.used == 0 && a.Held[Compute] == 0 {
 		return a.used
 	}

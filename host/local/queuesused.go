@@ -27,8 +27,7 @@ func (h *Host) keepQueuesUsed() {
 	if h.entering || now-h.usesKept < queuesUsedEvery {
 		return
 	}
-	at, used := h.engine.QueuesUsed()
-	kept, err := json.Marshal(keptQueuesUsed{h.wall(at), used})
+	kept, err := json.Marshal(keptQueuesUsed{h.Now().Round(0), h.engine.QueuesUsed(h.time().At)})
 	if err != nil { // it is made of strings, numbers and a time
 		panic(err)
 	}

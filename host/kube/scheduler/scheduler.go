@@ -151,6 +151,7 @@ func (s *Scheduler) begin() {
 		}
 	}
 	s.resumeHours()
+	s.recallQueuesUsed()
 	waiting := slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int {
 		return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), strings.Compare(a.name(), b.name()))
 	})

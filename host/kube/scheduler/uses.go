@@ -74,6 +74,7 @@ func (s *Scheduler) sayUses() time.Duration {
 func (s *Scheduler) newUses(now time.Time) (all []queueUses) {
 	said := map[string]v1alpha1.QueueUses{}
 	s.countHours()
+	used := s.queuesUsed()
 	for _, q := range s.engine.Queues() {
 		object := s.tenants.queues[q.Name]
 		if object == nil {
@@ -81,6 +82,7 @@ func (s *Scheduler) newUses(now time.Time) (all []queueUses) {
 		}
 		q.HoursUsed = s.tenants.hours.Used(q.Name)
 		uses := v1alpha1.UsesOf(&q, now)
+		uses.Used = used[q.Name]
 		last, known := s.uses.said[q.Name]
 		if since := now.Sub(last.At.Time); known && since < usesAgain && sameUses(last, uses, since < hoursPace*s.config.UsesPace) {
 			said[q.Name] = last
@@ -98,10 +100,12 @@ func (s *Scheduler) newUses(now time.Time) (all []queueUses) {
 	return all
 }
 
-// sameUses says whether two uses are the same, at whatever time; recently: whatever was used of device-hours in the same period.
+// sameUses says whether two uses are the same, at whatever time and whatever was used, of which what is held tells; recently: whatever was used of device-hours
+// in the same period.
 func sameUses(a, b v1alpha1.QueueUses, recently bool) bool {
 	was, is := a.Hours, b.Hours
 	a.At, a.Hours, b.Hours = b.At, nil, nil
+	a.Used = b.Used
 	if was != nil && is != nil && recently {
 		now := *is
 		now.Used = was.Used

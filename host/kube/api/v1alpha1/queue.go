@@ -59,6 +59,14 @@ type QueueUses struct {
 	AtRisk   api.QueueUse     `json:"atRisk"`
 	Lent     api.QueueUse     `json:"lent"`
 	Hours    *QueueHours      `json:"hours"` // nil: they are no bound
+	Used     *QueueUsed       `json:"used"`  // nil: nothing
+}
+
+// QueueUsed is what was used of compute, each moment of it halved with each half-life since, in device-hours: those that used least of their fair shares go
+// first.
+type QueueUsed struct {
+	All api.Quota `json:"all"` // with the queues under it
+	Own api.Quota `json:"own"` // by work of its own
 }
 
 // QueueHours is what was used of a queue's device-hours until then.
