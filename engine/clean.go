@@ -72,6 +72,9 @@ func clean(event Event) Event {
 		ev.Allowed = cleaned(ev.Allowed, text)
 		ev.Barred = cleaned(ev.Barred, func(b NodeReason) NodeReason { return NodeReason{text(b.Node), text(b.Code)} })
 		return ev
+	case FeasibilityGone:
+		ev.Classes = cleaned(ev.Classes, text)
+		return ev
 	case Refused:
 		ev.Node, ev.Reason = text(ev.Node), text(ev.Reason)
 		return ev

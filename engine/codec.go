@@ -44,6 +44,8 @@ func eventKind(event Event) string {
 		return "usage"
 	case Feasibility:
 		return "feasibility"
+	case FeasibilityGone:
+		return "feasibilityGone"
 	case Done:
 		return "done"
 	case Refused:
@@ -202,6 +204,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Usage](t)
 	case "feasibility":
 		return event[Feasibility](t)
+	case "feasibilityGone":
+		return event[FeasibilityGone](t)
 	case "done":
 		return event[Done](t)
 	case "refused":

@@ -214,6 +214,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.deviceHealth(ev)
 	case Feasibility:
 		return e.feasibility(ev)
+	case FeasibilityGone:
+		return e.feasibilityGone(ev)
 	case QueueSet:
 		return e.queueSet(ev)
 	case QueueGone:

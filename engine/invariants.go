@@ -13,7 +13,7 @@ import (
 // quotas against what is held, the line against those that wait, proposals against what they are about. It costs the whole
 // state: tests call it after every step, a host now and then.
 func (e *Engine) CheckInvariants() error {
-	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.checkMoves, e.checkElastic, e.checkEarly, e.fleet.CheckIndex} {
+	for _, check := range []func() error{e.checkBooks, e.checkGrants, e.checkQueues, e.checkLine, e.checkProposals, e.checkPlans, e.checkGuests, e.checkMoves, e.checkElastic, e.checkEarly, e.checkClasses, e.placer.Check, e.fleet.CheckIndex} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -232,6 +232,24 @@ func (e *Engine) checkLine() error {
 	for key, s := range e.shapes {
 		if users[s] != s.users || s.users == 0 {
 			return fmt.Errorf("shape %+v counts %d workloads and has %d", key, s.users, users[s])
+		}
+	}
+	return nil
+}
+
+// checkClasses: nobody who is there names a class that is forgotten.
+func (e *Engine) checkClasses() error {
+	for _, w := range e.byID() {
+		names := []string{w.Feasibility}
+		for i := range w.Roles {
+			names = append(names, w.feasibilityOf(&w.Roles[i]))
+		}
+		i := 0
+		for r := range w.shape.Each {
+			if !e.fleet.HasClass(r.Class) || e.fleet.ClassName(r.Class) != names[i] {
+				return fmt.Errorf("workload %s is of class %q, which its shape does not have, or which is forgotten", w.ID, names[i])
+			}
+			i++
 		}
 	}
 	return nil

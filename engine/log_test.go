@@ -228,6 +228,7 @@ func TestEventsReadBack(t *testing.T) {
 		Started{at, "w", 1},
 		Ended{at, "w", 1, &Used{250, gi}},
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}, "near"},
+		FeasibilityGone{at, []string{"zone", "near"}},
 		Done{at, 4},
 		Refused{at, 4, "n", "why", 5},
 		Adopt{at, work, placing, 6, 5, []Time{2}, 9},

@@ -53,6 +53,14 @@ func (w *naiveWork) asks(t *naiveTask) *Workload {
 	panic("no such task")
 }
 
+// classes are those of all its tasks.
+func (w *naiveWork) classes() (all []string) {
+	for _, one := range w.parts() {
+		all = append(all, one.Feasibility)
+	}
+	return all
+}
+
 // classesOn are the classes of the tasks that are on a node; the workload's where none is.
 func (w *naiveWork) classesOn(node string) (all []string) {
 	for _, t := range w.tasks {

@@ -118,6 +118,14 @@ func (n *naive) step(event Event) string {
 			n.said[[2]string{ev.Class, b.Node}] = false
 		}
 		maps.DeleteFunc(n.refused, func(k [2]string, _ bool) bool { return k[0] == ev.Class })
+	case FeasibilityGone:
+		might = false
+		for _, class := range ev.Classes {
+			if class != "" && !slices.ContainsFunc(n.work, func(w *naiveWork) bool { return slices.Contains(w.classes(), class) }) {
+				maps.DeleteFunc(n.said, func(k [2]string, _ bool) bool { return k[0] == class })
+				maps.DeleteFunc(n.refused, func(k [2]string, _ bool) bool { return k[0] == class })
+			}
+		}
 	case QueueSet:
 		might = n.setQueues(&out, ev.Queue)
 	case PolicySet:

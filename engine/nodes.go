@@ -112,32 +112,3 @@ func (e *Engine) evict(t *task, code, reason string) {
 	e.pending[t.evict] = &proposal{w: t.w, task: t.index, kind: evictProposal}
 	e.out = append(e.out, Evict{ID: t.evict, Workload: t.w.ID, Task: t.number(), Code: code, Reason: reason})
 }
-
-func (e *Engine) feasibility(ev Feasibility) bool {
-	if slices.Contains(ev.Allowed, "") || slices.ContainsFunc(ev.Barred, func(b NodeReason) bool { return b.Node == "" }) {
-		return e.reject("", "invalid", "class %q: a node without a name can be neither allowed nor barred", ev.Class)
-	}
-	if ev.Prefer != "" && ev.Prefer == ev.Class {
-		return e.reject("", "invalid", "class %q: it is to prefer itself: name another class, or none", ev.Class)
-	}
-	for _, b := range ev.Barred {
-		if slices.Contains(ev.Allowed, b.Node) {
-			return e.reject("", "invalid", "class %q: node %s is both allowed and barred", ev.Class, b.Node)
-		}
-	}
-	id, prefer := e.fleet.Class(ev.Class), fleet.Alike
-	if ev.Prefer != "" {
-		prefer = e.fleet.Class(ev.Prefer)
-	}
-	if !e.fleet.Prefer(id, prefer) { // then both were known before
-		return e.reject("", "invalid", "class %q: it is to prefer class %q, which prefers it in turn: name one that does not", ev.Class, ev.Prefer)
-	}
-	for _, n := range ev.Allowed {
-		e.fleet.Allow(id, n)
-	}
-	for _, b := range ev.Barred {
-		e.fleet.Bar(id, b.Node, b.Code)
-	}
-	e.fleet.ForgetRefusals(id)
-	return true
-}

@@ -86,7 +86,7 @@ func (g *generator) submit() Submit {
 	w := Workload{
 		ID: fmt.Sprintf("w%d", g.next), Queue: g.pick("queue", "default", "org", "team", "other"), Class: api.Class(g.pick("work", string(api.Training), string(api.Inference), string(api.Batch))),
 		Priority: int32(g.int("priority", 0, 2) / 2), Tasks: 1, Devices: 1, Share: g.share(),
-		Model: g.pick("model", "", "", "big", "small"), Least: g.least(), Feasibility: g.pick("class", "", "", "zone"),
+		Model: g.pick("model", "", "", "big", "small"), Least: g.least(), Feasibility: g.pick("class", "", "", "", "zone", "zone", "near"),
 		TimeLimit: Time(g.int("limit", 0, 4)) * 1_000_000, Preemptible: g.int("preemptible", 0, 1) == 1,
 		User: g.pick("user", "", "ann", "bob"), Restart: Time(g.int("restart", 0, 3)/2) * 20 * second, Patient: g.int("patient", 0, 7) == 0,
 	}
@@ -250,7 +250,7 @@ func (g *generator) event() Event {
 		g.world.now += 30 * 60 * second
 	}
 	at := g.world.at()
-	switch kind := g.int("kind", 0, 23); {
+	switch kind := g.int("kind", 0, 24); {
 	case kind == 0:
 		return g.node()
 	case kind == 1:
@@ -297,6 +297,8 @@ func (g *generator) event() Event {
 		if ev := g.checkpoint(at); ev.ID != "" {
 			return ev
 		}
+	case kind == 24:
+		return g.feasibilityGone(at)
 	case kind == 22:
 		if g.int("of queues", 0, 2) == 0 {
 			return g.queuesUsed(at)
@@ -415,6 +417,15 @@ func (g *generator) feasibility(at At) Event {
 		ev.Allowed = []string{node}
 	} else {
 		ev.Barred = []NodeReason{{node, "drawn"}}
+	}
+	return ev
+}
+
+// feasibilityGone is of one or two classes, which may be in use, or not known.
+func (g *generator) feasibilityGone(at At) Event {
+	ev := FeasibilityGone{At: at}
+	for range g.int("classes gone", 1, 2) {
+		ev.Classes = append(ev.Classes, g.pick("class gone", "", "zone", "zone", "near", "nearer"))
 	}
 	return ev
 }

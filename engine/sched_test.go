@@ -192,9 +192,15 @@ func (w *world) event(a args) Event {
 	case "queue-gone":
 		return QueueGone{w.at(), a.word(0)}
 	case "class":
-		ev := Feasibility{At: w.at(), Class: strings.Trim(a.word(0), "-"), Allowed: a.list("allow")}
+		ev := Feasibility{At: w.at(), Class: strings.Trim(a.word(0), "-"), Allowed: a.list("allow"), Prefer: a.text("prefer", "")}
 		for _, n := range a.list("bar") {
 			ev.Barred = append(ev.Barred, NodeReason{n, a.text("code", "")})
+		}
+		return ev
+	case "class-gone":
+		ev := FeasibilityGone{At: w.at()}
+		for i := range a.d.CmdArgs {
+			ev.Classes = append(ev.Classes, strings.Trim(a.word(i), "-"))
 		}
 		return ev
 	case "submit":

@@ -24,22 +24,56 @@ type saying struct {
 	code    string
 }
 
-// Class interns a class. Classes are never forgotten: what was said of one holds for its next workload.
+// Class interns a class. What is said of it holds for its next workload, too, until ForgetClasses.
 func (f *Fleet) Class(name string) ClassID {
 	if id, ok := f.byClass[name]; ok {
 		return id
 	}
-	id := ClassID(len(f.classes))
 	c := &class{name: name, said: map[string]saying{}, refused: map[NodeID]string{}, prefer: Alike}
 	if name != "" {
 		c.members = ordered.New(f.Before)
 	}
-	f.classes = append(f.classes, c)
+	id := ClassID(len(f.classes))
+	if last := len(f.idleClasses) - 1; last >= 0 {
+		id, f.idleClasses = f.idleClasses[last], f.idleClasses[:last]
+		f.classes[id] = c
+	} else {
+		f.classes = append(f.classes, c)
+	}
 	f.byClass[name] = id
 	for _, n := range f.order {
 		c.reopen(f, n)
 	}
 	return id
+}
+
+// ClassOf finds a class that is known.
+func (f *Fleet) ClassOf(name string) (ClassID, bool) {
+	id, ok := f.byClass[name]
+	return id, ok
+}
+
+// Classes is how many classes are known.
+func (f *Fleet) Classes() int { return len(f.byClass) }
+
+// KnownClasses calls yield for each class that is known.
+func (f *Fleet) KnownClasses(yield func(ClassID) bool) {
+	for i, c := range f.classes {
+		if c != nil && !yield(ClassID(i)) {
+			return
+		}
+	}
+}
+
+// ForgetClasses forgets classes with all that was said and refused of them. No mark may be open, nobody may use them any more, no other class may
+// prefer one of them, and the empty class is none of them. Their numbers go to classes that come: what is remembered by these is out of date.
+func (f *Fleet) ForgetClasses(ids []ClassID) {
+	for _, id := range ids {
+		delete(f.byClass, f.classes[id].name)
+		f.classes[id] = nil
+		f.idleClasses = append(f.idleClasses, id)
+	}
+	f.changes++
 }
 
 // ClassName is a class's name.
@@ -124,8 +158,8 @@ func (f *Fleet) ForgetRefusal(id ClassID, n NodeID) {
 }
 
 func (f *Fleet) clearRefusals(n NodeID) {
-	for id := range f.classes {
-		f.ForgetRefusal(ClassID(id), n)
+	for id := range f.KnownClasses {
+		f.ForgetRefusal(id, n)
 	}
 }
 

@@ -18,7 +18,7 @@ type NodeID int32
 // DeviceID is a device.
 type DeviceID int32
 
-// ClassID is a feasibility class. The empty class is 0.
+// ClassID is a feasibility class, until it is forgotten. The empty class is 0.
 type ClassID int32
 
 // ResourceID is a named resource.
@@ -104,8 +104,10 @@ type Fleet struct {
 
 	resources  []string
 	byResource map[string]ResourceID
-	classes    []*class
+	classes    []*class // by ClassID; nil: nobody has the number
 	byClass    map[string]ClassID
+
+	idleClasses []ClassID // numbers to use again
 
 	nodeClasses []string // their names
 	byNodeClass map[string]NodeClassID

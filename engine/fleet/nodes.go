@@ -168,8 +168,8 @@ func (f *Fleet) Collect(n NodeID) {
 	}
 	f.unlist(n)
 	f.order = slices.DeleteFunc(f.order, func(o NodeID) bool { return o == n })
-	for _, c := range f.classes {
-		c.forget(f, n)
+	for id := range f.KnownClasses {
+		f.classes[id].forget(f, n)
 	}
 	delete(f.byName, nd.name)
 	*nd = node{}
@@ -194,8 +194,8 @@ func (f *Fleet) ensureNode(name string) NodeID {
 	f.order = slices.Insert(f.order, i, n)
 	f.label(i)
 	f.list(n)
-	for _, c := range f.classes {
-		c.reopen(f, n)
+	for id := range f.KnownClasses {
+		f.classes[id].reopen(f, n)
 	}
 	return n
 }

@@ -67,13 +67,7 @@ func (p *Placer) Saw(r *Request) {
 		return
 	}
 	if r.kind == nil {
-		key := keyOf(r)
-		r.kind = s.kinds[key]
-		if r.kind == nil {
-			r.kind = &kind{Request: *r.Within(nil), key: key}
-			r.kind.as = p.export(r.kind)
-			s.kinds[key] = r.kind
-		}
+		r.kind = s.kindFor(p, r)
 	} else if k := s.kinds[r.kind.key]; k == nil { // it was forgotten meanwhile
 		s.kinds[r.kind.key] = r.kind
 	} else {
@@ -85,6 +79,45 @@ func (p *Placer) Saw(r *Request) {
 		return
 	}
 	s.look()
+}
+
+// ForgetClasses counts on what came of classes that are being forgotten as of the empty class.
+func (p *Placer) ForgetClasses(gone []fleet.ClassID) {
+	s := p.scored
+	if s == nil {
+		return
+	}
+	var moved []*kind
+	for key, k := range s.kinds {
+		if slices.Contains(gone, k.Class) {
+			moved = append(moved, k)
+			delete(s.kinds, key)
+		}
+	}
+	for _, k := range moved { // in any order: counts add up
+		of := k.Request
+		of.Class = 0
+		s.kindFor(p, &of).add(k)
+		s.stale = true
+	}
+}
+
+// kindFor finds or makes the kind of a request.
+func (s *scored) kindFor(p *Placer, r *Request) *kind {
+	key := keyOf(r)
+	k := s.kinds[key]
+	if k == nil {
+		k = &kind{Request: *r.Within(nil), key: key}
+		k.as = p.export(k)
+		s.kinds[key] = k
+	}
+	return k
+}
+
+// add counts what came of another kind.
+func (k *kind) add(other *kind) {
+	k.count += other.count
+	k.known += other.known
 }
 
 // look takes what came as known from here on.
@@ -133,6 +166,19 @@ func (s *scored) popular() []*kind {
 		covered += k.known
 	}
 	return all
+}
+
+// Check holds the workload seen lately against the classes that there are: none of it is of one that is forgotten.
+func (p *Placer) Check() error {
+	if p.scored == nil {
+		return nil
+	}
+	for key, k := range p.scored.kinds {
+		if !p.fleet.HasClass(k.Class) || p.fleet.ClassName(k.Class) != k.as.Class || keyOf(&k.Request) != key || k.key != key {
+			return fmt.Errorf("a kind of request is kept as %q, of class %q, which is forgotten or another", key, k.as.Class)
+		}
+	}
+	return nil
 }
 
 // Seen is what came lately, to be saved; nil where nothing is learned.

@@ -60,6 +60,8 @@ type listener struct {
 	trace  *Trace
 	known  map[string]*heard
 	inTurn []*heard
+
+	forgotten map[string]bool // classes, since they were last spoken of
 }
 
 // heard is a workload of a log.
@@ -122,7 +124,7 @@ func (l *listener) took(h *heard) engine.Time {
 
 // listen makes the trace and the figures of a log.
 func (o *Recording) listen(snapshot *logSnapshot, events []engine.Event) {
-	l := listener{trace: &Trace{}, known: map[string]*heard{}, start: snapshot.Now}
+	l := listener{trace: &Trace{}, known: map[string]*heard{}, forgotten: map[string]bool{}, start: snapshot.Now}
 	if len(events) > 0 {
 		l.start = max(l.start, events[0].When())
 	}
@@ -209,8 +211,17 @@ func (l *listener) setting(event engine.Event) {
 		e.Policy.Placement = nil // the run has one of its own
 		event = e
 	case engine.Feasibility:
+		if l.forgotten[e.Class] { // no sooner, for in the run its work may come at other times
+			delete(l.forgotten, e.Class)
+			l.trace.Events = append(l.trace.Events, engine.FeasibilityGone{At: at, Classes: []string{e.Class}})
+		}
 		e.At = at
 		event = e
+	case engine.FeasibilityGone:
+		for _, class := range e.Classes {
+			l.forgotten[class] = true
+		}
+		return
 	default:
 		return
 	}

@@ -194,6 +194,21 @@ func TestRecordingKeepsPools(t *testing.T) {
 	}
 }
 
+// A class that was forgotten is kept until it is spoken of anew, and then begins anew: in the run what is of it may come later than it did.
+func TestForgottenClassesAreKept(t *testing.T) {
+	l := listener{trace: &Trace{}, forgotten: map[string]bool{}, start: 5}
+	first := engine.Feasibility{At: engine.At{At: 6}, Class: "zone", Allowed: []string{"n1"}}
+	again := engine.Feasibility{At: engine.At{At: 9}, Class: "zone", Allowed: []string{"n2"}}
+	for _, event := range []engine.Event{first, engine.FeasibilityGone{At: engine.At{At: 7}, Classes: []string{"zone", "other"}}, again} {
+		l.setting(event)
+	}
+	first.At.At, again.At.At = 1, 4
+	want := []engine.Event{first, engine.FeasibilityGone{At: engine.At{At: 4}, Classes: []string{"zone"}}, again}
+	if !reflect.DeepEqual(l.trace.Events, want) {
+		t.Errorf("the trace has %+v, want %+v", l.trace.Events, want)
+	}
+}
+
 func TestWhatIsNoLog(t *testing.T) {
 	path, _ := recorded(t, GenerateJobs(1, 0.9, 1), Fair)
 	text, err := os.ReadFile(path)
