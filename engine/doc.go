@@ -17,7 +17,8 @@
 //     (reserve.go, beside.go).
 //   - Preemptible work that comes again may be moved, so many an hour: to make room for the head, or else to leave devices free as a whole
 //     (defragment.go, moves.go).
-//   - Of the nodes that a feasibility class may use a task goes to those that the class prefers, where one has room (Feasibility, place.go).
+//   - Of the nodes that a feasibility class may use a task goes to those that the class prefers, where one has room (Feasibility, place.go). Classes
+//     that no workload uses are forgotten when the host says so (classes.go).
 //   - Tasks that are to be in one domain of a level of the topology go to that with the least room that has enough (package place, topology.go).
 //   - An elastic workload starts whole with its tasks and grows replica by replica into what is idle and could serve nobody who waits; these replicas
 //     are in no quota, and go before anything else is taken from anyone (elastic.go, grow.go).

@@ -7,7 +7,7 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/ordered"
 )
 
-// class is a feasibility class: where its workloads may run.
+// class is a feasibility class: where its workloads may run. It takes about a hundred bytes for each node that was spoken of.
 type class struct {
 	name    string
 	said    map[string]saying // by node name, of nodes known or not

@@ -21,7 +21,7 @@ const (
 	askEvery = 10 * time.Second
 )
 
-// class is pods that may run on the same nodes.
+// class is pods that may run on the same nodes. It is kept while something waits or runs in it, and for a while after: see forgetClasses.
 type class struct {
 	key       string
 	alone     bool // of one pod only
@@ -38,6 +38,7 @@ type class struct {
 	asking    bool
 	asked     time.Time
 	outdated  time.Time // when something changed last by which this class may use other nodes, and not all may
+	last      time.Time // when a pod was last found to be of it
 }
 
 // classOf finds or makes the class of a pod with an ask.
@@ -55,10 +56,15 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 	}
 	c := s.classes[key]
 	if c == nil {
-		c = &class{key: key, alone: alone, selectors: a.selectors, node: a.node, within: a.within, stale: true}
+		if c = s.left[key]; c != nil { // nobody said since that anything has changed for it
+			c.stale, c.likes.doubted = true, c.answer != nil
+			delete(s.left, key)
+		} else {
+			c = &class{key: key, alone: alone, selectors: a.selectors, node: a.node, within: a.within, stale: true}
+		}
 		s.classes[key] = c
 	}
-	c.pod = p.object
+	c.pod, c.last = p.object, s.config.Now()
 	if c.likes.doubted && c.waiting == 0 {
 		s.withhold(c)
 	}
@@ -69,13 +75,15 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 func (c *class) enter(s *Scheduler) {
 	c.waiting++
 	s.classes[c.key] = c
+	delete(s.left, c.key)
 }
 
-// leave counts one less. A class of one pod is forgotten with it.
+// leave counts one less. A class of one pod is not kept up to date then.
 func (c *class) leave(s *Scheduler) {
 	c.waiting--
 	if c.waiting == 0 && c.alone {
 		delete(s.classes, c.key)
+		s.left[c.key] = c
 	}
 }
 

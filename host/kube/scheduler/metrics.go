@@ -18,6 +18,7 @@ type metrics struct {
 	spared    *prometheus.CounterVec // by cause
 	deciding  prometheus.Histogram
 	waits     atomic.Int64
+	classes   atomic.Int64
 }
 
 func newMetrics() *metrics {
@@ -45,7 +46,10 @@ func newMetrics() *metrics {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "aliquot", Subsystem: "scheduler", Name: "waiting", Help: "Pods that are to be placed and were not yet.",
 	}, func() float64 { return float64(m.waits.Load()) })
-	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting}
+	classes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "aliquot", Subsystem: "scheduler", Name: "classes", Help: "Classes of pods by the nodes that they may use, of which it is known which these are.",
+	}, func() float64 { return float64(m.classes.Load()) })
+	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting, classes}
 	return m
 }
 

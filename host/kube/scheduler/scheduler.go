@@ -44,6 +44,9 @@ type Scheduler struct {
 	claims        map[string]*claim        // by namespace/name
 	deviceClasses map[string]*resourceapi.DeviceClass
 	classes       map[string]*class
+	left          map[string]*class // of one pod each, in which that does not wait any more
+	forgot        time.Time         // when it was looked last whether there are classes to forget
+	forgetAt      int               // from so many classes on it is looked again
 	gangs         map[string]*gang
 	jobs          map[types.UID]*batchv1.Job
 	leaders       map[string]*leader               // by group of a LeaderWorkerSet
@@ -78,7 +81,7 @@ func New(config Config) *Scheduler {
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
 		write: writer{client: config.Client, log: config.Log, filters: config.Filters}, slots: make(chan struct{}, config.Writers),
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
-		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, programs: map[string]cel.CompilationResult{}, work: map[string]*work{},
+		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, programs: map[string]cel.CompilationResult{}, work: map[string]*work{},
 		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour),
 	}
 }
@@ -164,6 +167,7 @@ func (s *Scheduler) begin() {
 func (s *Scheduler) settle() {
 	next := s.tellQueues()
 	s.tellNodes()
+	s.forgetClasses()
 	next = min(next, s.classify(), s.tell(), s.sayUses())
 	if at := s.engine.Next(); at != engine.Never {
 		if wait := time.Duration(at-s.at().At) * time.Microsecond; wait < next {

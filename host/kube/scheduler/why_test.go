@@ -58,7 +58,7 @@ func TestWhy(t *testing.T) {
 	}
 	for _, want := range []string{
 		"aliquot_scheduler_decisions_total 1\n", "aliquot_scheduler_bound_total 1\n", "aliquot_scheduler_refused_total 0\n",
-		"aliquot_scheduler_waiting 2\n", "aliquot_scheduler_decision_seconds_count",
+		"aliquot_scheduler_waiting 2\n", "aliquot_scheduler_classes 3\n", "aliquot_scheduler_decision_seconds_count",
 	} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("the metrics lack %q:\n%s", want, said)

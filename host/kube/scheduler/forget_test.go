@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// shuts has a node take no pods any more, or take them again.
+func (c *cluster) shuts(name string, closed bool) {
+	c.Helper()
+	stored, err := c.client.Tracker().Get(nodesResource, "", name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	node := stored.(*corev1.Node).DeepCopy()
+	node.Spec.Unschedulable = closed
+	if _, err := c.client.CoreV1().Nodes().Update(c.Context(), node, metav1.UpdateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// knows is which class of those that a scheduler keeps has a word in its key; nil: none. It looks when the scheduler is idle.
+func (c *cluster) knows(s *Scheduler, word string) (known *class) {
+	c.Helper()
+	c.idle(s, func() {
+		for _, all := range []map[string]*class{s.classes, s.left} {
+			for key, one := range all {
+				if strings.Contains(key, word) {
+					known = one
+				}
+			}
+		}
+	})
+	return known
+}
+
+// churn has so many pods of the queue guest come and go, a few at once, each labelled and called otherwise, and holds the classes that are kept meanwhile
+// against those in use, of which there are so many more.
+func (c *cluster) churn(s *Scheduler, name string, pods, others int, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	c.Helper()
+	const atOnce = 4
+	for first := 0; first < pods; first += atOnce {
+		var names []string
+		for i := range atOnce {
+			one := fmt.Sprintf("%s%d", name, first+i)
+			names = append(names, one)
+			c.pod(one, 250, append(changes, guest, func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels["sort"] = one })...)
+		}
+		c.runs(names...)
+		for _, one := range names {
+			c.remove(one)
+		}
+		if first%20 > 0 {
+			continue
+		}
+		c.idle(s, func() {
+			here, there, most := len(s.classes)+len(s.left), s.engine.Classes(), 2*(others+atOnce)+mostIdle
+			if here > most || there > 1+(1+maxRanks)*most {
+				c.Fatalf("after %d pods %d classes are kept, and %d by the engine; in use are %d", first+atOnce, here, there, others+atOnce)
+			}
+			if err := s.engine.CheckInvariants(); err != nil {
+				c.Fatal(err)
+			}
+		})
+	}
+}
+
+// labelledAs is of a class of its own, where pods are classed by their labels.
+func labelledAs(word string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{"sort": word} }
+}
+
+// Classes of pods that come and go are forgotten, and those of pods that run are not. A pod of one that was forgotten is placed by what holds when it
+// comes, and one that ran all the time and is evicted waits in its class again.
+func TestForgetsClasses(t *testing.T) {
+	c := newLentCluster(t)
+	c.classed = true
+	c.node("b", 1, disk("fast"))
+	s, _ := c.run()
+	c.shuts("b", true)
+	c.pod("old", 1000, labelledAs("old"), guest)
+	c.runs("old")
+	c.shuts("b", false)
+	prefer := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Labels, p.Spec.Affinity = map[string]string{}, prefers(map[string]int32{"fast": 1})
+	}
+	c.churn(s, "p", 200, 1, prefer)
+	if c.knows(s, "sort:p0") != nil || c.knows(s, "sort:old") == nil || c.knows(s, "sort:p199") == nil {
+		t.Error("the class of the first pod is kept, or one is not that is in use, or was of late")
+	}
+
+	c.shuts("b", true)
+	c.pod("again", 250, labelledAs("p0"), guest)
+	c.pod("own", 1000, owner)
+	if names := c.ending(1); names[0] != "old" {
+		t.Fatalf("%s is evicted", names)
+	}
+	c.remove("old")
+	c.runs("own")
+	if on := c.on("own"); on != "a" {
+		t.Errorf("it is on %s, which takes none", on)
+	}
+	c.pod("old", 500, labelledAs("old"), guest)
+	c.stays(s, "old")
+	c.stays(s, "again")
+	c.shuts("b", false)
+	c.runs("old", "again")
+	c.remove("old")
+	c.remove("again")
+	c.remove("own")
+	c.churn(s, "q", 80, 1, prefer)
+	if c.knows(s, "sort:old") != nil {
+		t.Error("a class is kept that nobody uses any more")
+	}
+	c.sound(s)
+}
+
+// The class of a pod that is like no other goes when that has ended or does not wait any more, and not while it runs; where the pod waits again it is
+// placed by what holds then.
+func TestForgetsClassesOfOnePod(t *testing.T) {
+	c := newLentCluster(t)
+	c.node("b", 1)
+	s, _ := c.run()
+	c.pod("runs", 250, guest)
+	c.runs("runs")
+	c.pod("large", 1000, guest)
+	c.runs("large")
+	c.pod("later", 500, guest, func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	})
+	c.stays(s, "later")
+	if one := c.knows(s, "pod-later"); one == nil || one.answer == nil {
+		t.Fatalf("its nodes are not known: %+v", one)
+	}
+	claim := c.find("default/later-share").DeepCopy()
+	if err := c.client.Tracker().Delete(claimsResource, "default", claim.Name); err != nil {
+		t.Fatal(err)
+	}
+	c.stays(s, "later")
+	c.remove("large")
+	c.setDisk("b", "fast")
+	c.churn(s, "p", 80, 2, func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{} })
+	if c.knows(s, "pod-later") != nil || c.knows(s, "pod-runs") == nil || c.knows(s, "pod-p0") != nil {
+		t.Error("a class is kept that nobody uses, or is not that of a pod that runs")
+	}
+	c.add(claimsResource, claim)
+	c.runs("later")
+	if on := c.on("later"); on != "b" {
+		t.Errorf("it is on %s, whose disk is not fast", on)
+	}
+	c.sound(s)
+}
+
+// The class of a pod that was taken out of the line and waits again is asked for anew before the pod is placed.
+func TestClassOfOnePodComesBack(t *testing.T) {
+	c := newLentCluster(t)
+	c.node("b", 1)
+	s, _ := c.run()
+	c.pod("large", 1000, guest)
+	c.pod("large-too", 1000, guest)
+	c.runs("large", "large-too")
+	c.pod("later", 500, guest)
+	c.stays(s, "later")
+	claim := c.find("default/later-share").DeepCopy()
+	if err := c.client.Tracker().Delete(claimsResource, "default", claim.Name); err != nil {
+		t.Fatal(err)
+	}
+	c.stays(s, "later")
+	one := c.knows(s, "pod-later")
+	if one == nil || one.answer == nil || s.left[one.key] != one {
+		t.Fatalf("its class is %+v", one)
+	}
+	full := c.on("large")
+	c.shuts(full, true)
+	c.remove("large")
+	c.idle(s, func() {})
+	c.add(claimsResource, claim)
+	c.stays(s, "later") // the node that was full when it was asked for last, and is free, is shut
+	c.idle(s, func() {
+		if s.classes[one.key] != one || s.left[one.key] != nil {
+			t.Error("its class is another now")
+		}
+	})
+	c.shuts(full, false)
+	c.runs("later")
+	c.sound(s)
+}
