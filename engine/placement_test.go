@@ -111,3 +111,32 @@ func TestScoredPlacementIsRestored(t *testing.T) {
 		t.Errorf("only %d of 600 were placed: the test shows little", placed)
 	}
 }
+
+// A class that a placement's workload names is used, also where another placement holds now: the first one may hold again.
+func TestClassesOfPlacementsStay(t *testing.T) {
+	of := func(class string) *place.Policy {
+		policy := place.FGD([]place.Popular{{Compute: 500, Devices: 1, Class: class, Count: 1}})
+		return &policy
+	}
+	w := newWorld(t, Config{Placement: of("zone")})
+	w.step(NodeSet{At: w.at(), Node: "a", Devices: devices("a", 1, "m", 8*gi)})
+	w.step(Feasibility{At: w.at(), Class: "zone", Allowed: []string{"a"}})
+	w.step(FeasibilityGone{w.at(), []string{"zone"}})
+	w.step(PolicySet{w.at(), Policy{Placement: of("other")}})
+	w.step(Feasibility{At: w.at(), Class: "other", Allowed: []string{"a"}})
+	w.step(FeasibilityGone{w.at(), []string{"zone", "other"}})
+	for i, class := range []string{"zone", "other"} {
+		share := api.Share{Compute: api.Compute{Floor: 500, Ceiling: 500}}
+		submit := Submit{At: w.at(), Workload: Workload{ID: class, Queue: "default", Tasks: 1, Devices: 1, Class: api.Training, Feasibility: class, Share: share}}
+		if actions := w.step(submit); len(actions) != 1 || actions[0].Action() != ActionID(i+1) {
+			t.Errorf("work of class %s gets\n%s", class, show(actions))
+		}
+	}
+	w.step(PolicySet{w.at(), Policy{}})
+	w.finish("zone")
+	w.finish("other")
+	w.step(FeasibilityGone{w.at(), []string{"zone", "other"}})
+	if known := w.engine.Classes(); known != 2 {
+		t.Errorf("%d classes are known, and are to be the empty one and zone", known)
+	}
+}

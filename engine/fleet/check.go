@@ -78,24 +78,24 @@ func (f *Fleet) CheckIndex() error {
 
 // checkClasses: each number is of a class that has a name, or is free, and no class prefers one that is forgotten.
 func (f *Fleet) checkClasses() error {
-	idle := 0
+	free := map[ClassID]bool{}
+	for _, id := range f.idleClasses {
+		free[id] = true
+	}
 	for i, c := range f.classes {
 		id := ClassID(i)
 		switch {
-		case slices.Contains(f.idleClasses, id):
-			if idle++; c != nil {
-				return fmt.Errorf("class %q has number %d, which is free", c.name, id)
-			}
+		case free[id] != (c == nil):
+			return fmt.Errorf("that number %d of a class is free is %v, and that it is of none %v", id, free[id], c == nil)
 		case c == nil:
-			return fmt.Errorf("number %d is of no class, and not free", id)
-		case !f.HasClass(f.byClass[c.name]) || f.byClass[c.name] != id:
+		case f.byClass[c.name] != id:
 			return fmt.Errorf("class %q has number %d and is entered with %d", c.name, id, f.byClass[c.name])
 		case c.prefer != Alike && !f.HasClass(c.prefer):
 			return fmt.Errorf("class %q prefers number %d, which is free", c.name, c.prefer)
 		}
 	}
-	if idle != len(f.idleClasses) || len(f.byClass)+idle != len(f.classes) {
-		return fmt.Errorf("of %d numbers of classes %d have names and %d are free", len(f.classes), len(f.byClass), len(f.idleClasses))
+	if len(free) != len(f.idleClasses) || len(f.byClass)+len(free) != len(f.classes) {
+		return fmt.Errorf("of %d numbers of classes %d have names and %d are free, which are %d", len(f.classes), len(f.byClass), len(f.idleClasses), len(free))
 	}
 	return nil
 }

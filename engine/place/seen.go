@@ -81,15 +81,19 @@ func (p *Placer) Saw(r *Request) {
 	s.look()
 }
 
-// ForgetClasses counts on what came of classes that are being forgotten as of the empty class.
-func (p *Placer) ForgetClasses(gone []fleet.ClassID) {
+// ForgetClasses counts on what came of classes as of the empty class, before the fleet forgets them.
+func (p *Placer) ForgetClasses(ids []fleet.ClassID) {
 	s := p.scored
 	if s == nil {
 		return
 	}
+	gone := map[fleet.ClassID]bool{}
+	for _, id := range ids {
+		gone[id] = true
+	}
 	var moved []*kind
 	for key, k := range s.kinds {
-		if slices.Contains(gone, k.Class) {
+		if gone[k.Class] {
 			moved = append(moved, k)
 			delete(s.kinds, key)
 		}

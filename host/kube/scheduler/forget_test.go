@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // shuts has a node take no pods any more, or take them again.
@@ -189,4 +192,44 @@ func TestClassOfOnePodComesBack(t *testing.T) {
 	c.shuts(full, false)
 	c.runs("later")
 	c.sound(s)
+}
+
+// What many used together and nobody uses any more is forgotten in a while, though no other class comes; but not what is used in any way.
+func TestForgetsInTime(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s := New(Config{Now: func() time.Time { return now }})
+	const many = 200
+	var all []*class
+	for i := range many {
+		c := &class{key: fmt.Sprint("class ", i), waiting: 1, alone: i >= many/2, last: now.Add(time.Duration(i))}
+		s.classes[c.key] = c
+		all = append(all, c)
+		s.step(engine.Feasibility{At: s.at(), Class: c.key})
+		s.step(engine.Feasibility{At: s.at(), Class: c.preferred(1, 1)})
+	}
+	s.forgetClasses()
+	running, asked := all[3], all[4]
+	s.work["runs"] = &work{state: placed, roles: []*role{{class: running}}}
+	asked.asking = true
+	waits := all[5]
+	for _, c := range all {
+		if c != waits {
+			c.leave(s)
+		}
+	}
+	s.forgetClasses()
+	if known := len(s.classes) + len(s.left); known != many {
+		t.Fatalf("%d classes are kept at once, of %d", known, many)
+	}
+	now = now.Add(forgetEvery)
+	s.forgetClasses()
+	for i, c := range all {
+		recent := i >= many/2-recentIdle && i < many/2 // of those that are of more than one pod
+		if want := recent || c == running || c == asked || c == waits; (s.classes[c.key] == c) != want || s.left[c.key] != nil {
+			t.Errorf("that class %d is kept is not %v", i, want)
+		}
+	}
+	if got, want := s.engine.Classes(), 1+2*(recentIdle+3); got != want {
+		t.Errorf("the engine has %d classes, want %d", got, want)
+	}
 }
