@@ -175,8 +175,12 @@ func (e *Engine) Step(event Event) []Action {
 	}
 	if might || e.Next() <= e.now {
 		e.unpark()
-		_, adopted := event.(Adopt)
-		e.schedule(!adopted)
+		entering := false // there may be more that runs, or waits, and is not told of yet
+		switch event.(type) {
+		case Adopt, QueuesUsed:
+			entering = true
+		}
+		e.schedule(!entering)
 	}
 	e.defragment(event)
 	return e.out

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -19,7 +20,7 @@ const MostQueueUse = queue.MostUsed
 
 // QueuesUsed tells what queues had used so long ago, so that their order goes on where an engine before this one stopped. What they hold now, they count as
 // having held since: an engine that begins is told of it once it knows all that runs. Queues that are not named stay as they are, and those named that are not
-// there any more count for nothing. It starts nothing.
+// there any more count for nothing. What waits may start, whose turn it is by that; elastic work does not grow.
 type QueuesUsed struct {
 	At
 	Ago    Time       `json:"ago"` // µs; 0 to 2^60
@@ -53,7 +54,13 @@ func validQueuesUsed(ev *QueuesUsed) error {
 func (e *Engine) QueuesUsed(at Time) (all []QueueUse) {
 	for _, u := range e.queues.Uses() {
 		n, _ := e.queues.Get(u.Queue)
-		all = append(all, QueueUse{u.Queue, n.All.UsedAt(e.queues, int64(at)), n.Own.UsedAt(e.queues, int64(at))})
+		use := func(used int64) int64 { return min(used, MostQueueUse) }
+		all = append(all, QueueUse{u.Queue, use(n.All.UsedAt(e.queues, int64(at))), use(n.Own.UsedAt(e.queues, int64(at)))})
 	}
 	return all
+}
+
+// UseOf is what who held so much compute for so long, until now, has used by it.
+func (e *Engine) UseOf(held api.Milli, long Time) int64 {
+	return e.queues.Use(int64(held), int64(long))
 }

@@ -50,15 +50,17 @@ func (a *account) UsedAt(t *Tree, at int64) int64 {
 	if dt <= 0 || a.used == 0 && a.Held[Compute] == 0 {
 		return a.used
 	}
+	return scaleTo(a.used, decay(dt, t.halfLife), one, MostUsed) + t.Use(a.Held[Compute], dt)
+}
+
+// Use is what holding so much compute for so long, in µs, comes to at the end: the integral of 2^-(s / life) over that time, (1 - f) × life / ln 2; over one
+// so short that nothing decays it is the time itself.
+func (t *Tree) Use(held, long int64) int64 {
 	life := t.halfLife
-	f := decay(dt, life)
-	// What is held meanwhile adds the integral of 2^-(s / life) over dt, (1 - f) × life / ln 2; over a time so short that nothing
-	// decays it is the time itself.
-	held := dt
-	if dt > life>>16 {
-		held = scale(scale(life, log2e, one), one-f, one)
+	if long > life>>16 {
+		long = scale(scale(life, log2e, one), one-decay(long, life), one)
 	}
-	return scaleTo(a.used, f, one, MostUsed) + scaleTo(max(a.Held[Compute], 0), held, 1000, MostUsed)
+	return scaleTo(max(held, 0), max(long, 0), 1000, MostUsed)
 }
 
 // settle brings the use up to now, before what is held changes.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/local/supervise"
 )
 
 // queuesUsedSetting is where what queues used is kept, by which those that used least go first.
@@ -37,7 +39,7 @@ func (h *Host) keepQueuesUsed() {
 
 // recallQueuesUsed has the order of queues go on where the server before this one stopped, once the engine knows what runs. No guarantee hangs on it, so a
 // server starts without it, too.
-func (h *Host) recallQueuesUsed(ctx context.Context) error {
+func (h *Host) recallQueuesUsed(ctx context.Context, ended map[*work]supervise.Exit) error {
 	text, err := h.store.Setting(ctx, queuesUsedSetting)
 	if err != nil || text == "" {
 		return err
@@ -45,8 +47,12 @@ func (h *Host) recallQueuesUsed(ctx context.Context) error {
 	var kept keptQueuesUsed
 	err = json.Unmarshal([]byte(text), &kept)
 	if err == nil && len(kept.Queues) > 0 {
-		ago := max(0, micros(h.Now().Sub(kept.At))) // a clock that was set back
-		if rejected := h.step(engine.QueuesUsed{At: h.time(), Ago: ago, Queues: kept.Queues}); rejected != nil {
+		now := h.Now()
+		rejected := h.step(engine.QueuesUsed{At: h.time(), Ago: micros(now.Sub(kept.At)), Queues: kept.Queues})
+		if rejected == nil && len(ended) > 0 {
+			rejected = h.step(engine.QueuesUsed{At: h.time(), Queues: h.usedBut(ended, kept.At, now)})
+		}
+		if rejected != nil {
 			err = errors.New(rejected.Reason)
 		}
 	}
@@ -54,4 +60,28 @@ func (h *Host) recallQueuesUsed(ctx context.Context) error {
 		h.Log.Error("what queues used cannot be taken up, and counts from now on", "error", err)
 	}
 	return nil
+}
+
+// usedBut is what queues used until now, but for what was counted since a time of what had ended then, or has since.
+func (h *Host) usedBut(ended map[*work]supervise.Exit, since, now time.Time) []engine.QueueUse {
+	used := h.engine.QueuesUsed(h.time().At)
+	for w, exit := range ended {
+		from := exit.At
+		if from.Before(since) {
+			from = since
+		}
+		over := h.engine.UseOf(heldBy(w), micros(now.Sub(from)))
+		above := h.above(w.now.Spec.Queue)
+		for i := range used {
+			u := &used[i]
+			if !slices.Contains(above, u.Queue) {
+				continue
+			}
+			u.All = max(0, u.All-over)
+			if u.Queue == w.now.Spec.Queue {
+				u.Own = max(0, u.Own-over)
+			}
+		}
+	}
+	return used
 }

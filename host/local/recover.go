@@ -111,7 +111,7 @@ func (h *Host) enterRunning(ctx context.Context, live []store.Workload) (waiting
 	if err := h.resumeHours(ctx, ended); err != nil {
 		return nil, err
 	}
-	if err := h.recallQueuesUsed(ctx); err != nil {
+	if err := h.recallQueuesUsed(ctx, ended); err != nil {
 		return nil, err
 	}
 	h.afterEntering(all, ended, broken)

@@ -212,8 +212,9 @@ func (l *listener) setting(event engine.Event) {
 		event = e
 	case engine.Feasibility:
 		if l.forgotten[e.Class] { // no sooner, for in the run its work may come at other times
-			delete(l.forgotten, e.Class)
-			l.trace.Events = append(l.trace.Events, engine.FeasibilityGone{At: at, Classes: []string{e.Class}})
+			// All at once, for one that is not forgotten keeps those that it prefers.
+			l.trace.Events = append(l.trace.Events, engine.FeasibilityGone{At: at, Classes: slices.Sorted(maps.Keys(l.forgotten))})
+			clear(l.forgotten)
 		}
 		e.At = at
 		event = e

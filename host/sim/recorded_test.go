@@ -203,7 +203,7 @@ func TestForgottenClassesAreKept(t *testing.T) {
 		l.setting(event)
 	}
 	first.At.At, again.At.At = 1, 4
-	want := []engine.Event{first, engine.FeasibilityGone{At: engine.At{At: 4}, Classes: []string{"zone"}}, again}
+	want := []engine.Event{first, engine.FeasibilityGone{At: engine.At{At: 4}, Classes: []string{"other", "zone"}}, again}
 	if !reflect.DeepEqual(l.trace.Events, want) {
 		t.Errorf("the trace has %+v, want %+v", l.trace.Events, want)
 	}
