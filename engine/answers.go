@@ -156,7 +156,7 @@ func (e *Engine) refused(ev Refused) bool {
 
 // spare has nobody take a workload back that the host could not end: for a time, or for good where that is 0.
 func (e *Engine) spare(w *workload, retry Time) {
-	e.otherwise(w, func() {
+	e.reorderOuts(w, func() {
 		if retry == 0 {
 			w.spared = true
 			return
@@ -166,8 +166,8 @@ func (e *Engine) spare(w *workload, retry Time) {
 	})
 }
 
-// otherwise changes something on which hangs when a workload's tasks are counted on to be over.
-func (e *Engine) otherwise(w *workload, change func()) {
+// reorderOuts changes something on which hangs when a workload's tasks are counted on to be over, and puts them in their places by it.
+func (e *Engine) reorderOuts(w *workload, change func()) {
 	for _, t := range w.tasks {
 		if t.live() {
 			e.outs.Delete(t)
@@ -189,11 +189,11 @@ func (e *Engine) unspare() {
 			continue
 		}
 		delete(e.sparing, w)
-		e.otherwise(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = 0 }) })
+		e.reorderOuts(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = 0 }) })
 		e.moves++
 		if e.ahead != nil {
 			e.ahead.later(func() {
-				e.otherwise(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = until }) })
+				e.reorderOuts(w, func() { w.setRarely(func(r *rare) { r.sparedUntil = until }) })
 				e.sparing[w] = true
 			})
 		}

@@ -79,7 +79,7 @@ func clean(event Event) Event {
 		ev.Node, ev.Reason = text(ev.Node), text(ev.Reason)
 		return ev
 	case QueuesUsed:
-		ev.Queues = cleaned(ev.Queues, func(u QueueUse) QueueUse { u.Queue = text(u.Queue); return u })
+		ev.Queues = cleaned(ev.Queues, func(u QueueUsed) QueueUsed { u.Queue = text(u.Queue); return u })
 		return ev
 	case Learn:
 		ev.Past = slices.Clone(ev.Past)

@@ -221,7 +221,7 @@ func TestEventsReadBack(t *testing.T) {
 		QueueSet{at, api.QueueSpec{Name: "q", Parent: "p", Quota: 1500, Disruptions: api.DisruptionBudget{Most: 2, Per: api.Duration(3600e9)}}},
 		QueueGone{at, "q"},
 		Submit{at, work, 7, "v", 6, []Time{3, 9}},
-		QueuesUsed{at, 7, []QueueUse{{"q", 9, 8}}},
+		QueuesUsed{at, 7, []QueueUsed{{"q", 9, 8}}},
 		Learn{at, []Past{{work, 9, 8, true, &Used{250, gi}}}},
 		Change{at, "w", &share, &priority, &queue},
 		Cancel{at, "w", "why"},

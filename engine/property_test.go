@@ -333,12 +333,12 @@ func (g *generator) used(wrong bool) *Used {
 func (g *generator) queuesUsed(at At) QueuesUsed {
 	used := func(what string) int64 {
 		if !g.tame && g.int("wrong", 0, 29) == 0 {
-			return MostQueueUse + 1
+			return MostQueueUsed + 1
 		}
 		return int64(g.int(what, 0, 9)) * 1_000_000
 	}
 	name := rapid.SampledFrom([]string{"org", "team", "other", api.DefaultQueue}).Draw(g.t, "queue that used")
-	return QueuesUsed{at, Time(g.int("ago", 0, 4)) * second, []QueueUse{{name, used("all"), used("own")}}}
+	return QueuesUsed{at, Time(g.int("ago", 0, 4)) * second, []QueueUsed{{name, used("all"), used("own")}}}
 }
 
 // past is of work that ended before, or after, what was learned already: often so much of what is like one that waits that something is predicted of that.

@@ -50,12 +50,12 @@ func (a *account) UsedAt(t *Tree, at int64) int64 {
 	if dt <= 0 || a.used == 0 && a.Held[Compute] == 0 {
 		return a.used
 	}
-	return scaleTo(a.used, decay(dt, t.halfLife), one, MostUsed) + t.Use(a.Held[Compute], dt)
+	return scaleTo(a.used, decay(dt, t.halfLife), one, MostUsed) + t.UseOf(a.Held[Compute], dt)
 }
 
-// Use is what holding so much compute for so long, in µs, comes to at the end: the integral of 2^-(s / life) over that time, (1 - f) × life / ln 2; over one
+// UseOf is what holding so much compute for so long, in µs, comes to at the end: the integral of 2^-(s / life) over that time, (1 - f) × life / ln 2; over one
 // so short that nothing decays it is the time itself.
-func (t *Tree) Use(held, long int64) int64 {
+func (t *Tree) UseOf(held, long int64) int64 {
 	life := t.halfLife
 	if long > life>>16 {
 		long = scale(scale(life, log2e, one), one-decay(long, life), one)

@@ -19,8 +19,8 @@ const queuesUsedEvery = time.Minute
 
 // keptQueuesUsed is what queues used up to a time.
 type keptQueuesUsed struct {
-	At     time.Time         `json:"at"`
-	Queues []engine.QueueUse `json:"queues"`
+	At     time.Time          `json:"at"`
+	Queues []engine.QueueUsed `json:"queues"`
 }
 
 // keepQueuesUsed has what queues used stored with what else is, where that was last done some time ago.
@@ -63,7 +63,7 @@ func (h *Host) recallQueuesUsed(ctx context.Context, ended map[*work]supervise.E
 }
 
 // usedBut is what queues used until now, but for what was counted since a time of what had ended then, or has since.
-func (h *Host) usedBut(ended map[*work]supervise.Exit, since, now time.Time) []engine.QueueUse {
+func (h *Host) usedBut(ended map[*work]supervise.Exit, since, now time.Time) []engine.QueueUsed {
 	used := h.engine.QueuesUsed(h.time().At)
 	for w, exit := range ended {
 		from := exit.At

@@ -73,10 +73,10 @@ func TestQueuesUsedByWhatEndedMeanwhile(t *testing.T) {
 	s.running(s.submit(asked).UID)
 	const hour = 3_600_000_000 // thousandths of a device for so many ms
 	var failed error
-	used := map[string]engine.QueueUse{}
+	used := map[string]engine.QueueUsed{}
 	err := s.look(ctx, func() {
 		now := s.Now()
-		kept, err := json.Marshal(keptQueuesUsed{now.Add(-84 * time.Hour), []engine.QueueUse{{Queue: "org", All: 3 * hour, Own: hour}, {Queue: "team", All: 2 * hour, Own: 2 * hour}}})
+		kept, err := json.Marshal(keptQueuesUsed{now.Add(-84 * time.Hour), []engine.QueueUsed{{Queue: "org", All: 3 * hour, Own: hour}, {Queue: "team", All: 2 * hour, Own: 2 * hour}}})
 		if failed = err; failed == nil {
 			failed = s.store.Write(ctx, &store.Batch{Settings: map[string]string{queuesUsedSetting: string(kept)}})
 		}

@@ -30,10 +30,10 @@ func (s *Scheduler) recallQueuesUsed() {
 			continue
 		}
 		count := func(q api.Quota) int64 {
-			return min(max(0, int64(q)), engine.MostQueueUse/perThousandth) * perThousandth
+			return min(max(0, int64(q)), engine.MostQueueUsed/perThousandth) * perThousandth
 		}
 		ago := max(0, s.config.Now().Sub(uses.At.Time)) // a clock that was set back
-		told := engine.QueueUse{Queue: name, All: count(uses.Used.All), Own: count(uses.Used.Own)}
-		s.step(engine.QueuesUsed{At: s.at(), Ago: engine.Time(ago.Microseconds()), Queues: []engine.QueueUse{told}})
+		told := engine.QueueUsed{Queue: name, All: count(uses.Used.All), Own: count(uses.Used.Own)}
+		s.step(engine.QueuesUsed{At: s.at(), Ago: engine.Time(ago.Microseconds()), Queues: []engine.QueueUsed{told}})
 	}
 }
