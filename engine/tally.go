@@ -34,9 +34,17 @@ type tally struct {
 	changes uint64    // of the fleet, plus 1; with others it is counted anew
 	at      uint64    // Touches up to which it is up to date
 	nodes   []tallied // by node
-	fixed   []bool    // by node: nothing that is booked changes what rules its devices out
 	sums    []sum     // by node class
 }
+
+// bound is how far what is booked on a node decides what rules its devices out.
+type bound uint8
+
+const (
+	partly  bound = iota // with what else is true of each, or it is not known yet
+	never                // other things rule them all out
+	wholly               // alone, and all its devices have the same memory
+)
 
 // sum is the tally of a node class.
 type sum [rulings]int
@@ -45,6 +53,8 @@ type sum [rulings]int
 type tallied struct {
 	count   [rulings]uint16
 	version uint32 // when it was counted
+	bound   bound
+	most    api.Bytes // where it is wholly: of each device, that may be taken
 }
 
 // tallyOf counts the devices that do not take a shape now by the class of their nodes and what rules them out. What it returns is good
@@ -63,10 +73,11 @@ func (e *Engine) tallyOf(s *shape) []sum {
 		e.tallies[key] = t
 	}
 	if t.changes != e.fleet.Changes()+1 {
-		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), fixed: make([]bool, e.fleet.Slots()), sums: make([]sum, e.fleet.NodeClasses())}
+		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), sums: make([]sum, e.fleet.NodeClasses())}
 		for n := range e.fleet.Nodes {
 			t.nodes[n].version = e.fleet.Version(n) - 1
 			t.recount(e, s, n)
+			t.nodes[n].bound, t.nodes[n].most = e.boundOf(s, n)
 		}
 	} else if !e.fleet.TouchedSince(t.at, func(n fleet.NodeID) { t.recount(e, s, n) }) {
 		for n := range e.fleet.Nodes {
@@ -89,32 +100,74 @@ func (e *Engine) tallyAll(s *shape) []sum {
 	return sums
 }
 
-// recount brings a node up to date.
+// recount brings a node up to date, while nobody holds memory above a floor.
 func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
-	if int(n) >= len(t.nodes) || t.fixed[n] { // of the former nobody told since, and it is entered as gone: it has no device that counts
+	if int(n) >= len(t.nodes) { // of it nobody told since, and it is entered as gone: it has no device that counts
 		return
 	}
 	node, version := &t.nodes[n], e.fleet.Version(n)
-	if node.version == version {
+	if node.version == version || node.bound == never {
 		return
 	}
-	now, of := e.ruleNode(s, n), &t.sums[e.fleet.NodeClass(n)]
+	var now [rulings]uint16
+	if node.bound == wholly {
+		now = e.ruleBooks(s, n, node.most)
+	} else {
+		now = e.ruleNode(s, n)
+	}
+	of := &t.sums[e.fleet.NodeClass(n)]
 	for r := range now {
 		of[r] += int(now[r]) - int(node.count[r])
 	}
 	node.count, node.version = now, version
-	t.fixed[n] = now[byCompute]+now[byMemory]+now[byHeld]+now[byResource]+now[byNothing] == 0
+}
+
+// boundOf is how far the books of a node decide for a shape, until the fleet changes; where wholly, with how much memory of a device may be taken.
+func (e *Engine) boundOf(s *shape, n fleet.NodeID) (bound, api.Bytes) {
+	devices := e.fleet.DevicesOf(n)
+	closed, ruledOut := e.closed(s, n), 0
+	for _, d := range devices {
+		if e.fleet.DeviceGone(d) || e.standing(s, d, closed) != byNothing {
+			ruledOut++
+		}
+	}
+	switch {
+	case ruledOut == len(devices):
+		return never, 0
+	case ruledOut > 0:
+		return partly, 0
+	}
+	size := e.fleet.Memory(devices[0])
+	for _, d := range devices {
+		if e.fleet.Memory(d) != size {
+			return partly, 0
+		}
+	}
+	return wholly, size - s.Memory.Of(size)
+}
+
+// ruleBooks is ruleNode where the books of the node decide wholly, and up to so much memory of a device may be taken.
+func (e *Engine) ruleBooks(s *shape, n fleet.NodeID, most api.Bytes) (count [rulings]uint16) {
+	free := e.fleet.HasFree(n, s.Resources)
+	for _, d := range e.fleet.DevicesOf(n) {
+		switch book := e.fleet.BookOf(d); {
+		case e.fleet.DeviceGone(d): // adopted since, on a node that does not have it
+		case api.WholeDevice-book.Compute < s.Compute:
+			count[byCompute]++
+		case book.Memory > most:
+			count[byMemory]++
+		case !free:
+			count[byResource]++
+		default:
+			count[byNothing]++
+		}
+	}
+	return count
 }
 
 // ruleNode counts the devices of a node by what rules them out.
 func (e *Engine) ruleNode(s *shape, n fleet.NodeID) (count [rulings]uint16) {
-	closed := byNothing
-	if _, refused, yes := e.fleet.Closed(s.Class, n); yes && refused != "" {
-		closed = byRefusal
-	} else if yes {
-		closed = byBar
-	}
-	free := e.fleet.HasFree(n, s.Resources)
+	closed, free := e.closed(s, n), e.fleet.HasFree(n, s.Resources)
 	for _, d := range e.fleet.DevicesOf(n) {
 		if e.fleet.DeviceGone(d) {
 			continue
@@ -124,10 +177,40 @@ func (e *Engine) ruleNode(s *shape, n fleet.NodeID) (count [rulings]uint16) {
 	return count
 }
 
+// closed is what rules all devices of a node out for a shape; byNothing: nothing does.
+func (e *Engine) closed(s *shape, n fleet.NodeID) ruling {
+	_, refused, yes := e.fleet.Closed(s.Class, n)
+	switch {
+	case !yes:
+		return byNothing
+	case refused != "":
+		return byRefusal
+	}
+	return byBar
+}
+
 // rule says what rules a device out, where its node is closed by so much, and has the resources free or not.
 func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruling {
+	if r := e.standing(s, d, closed); r != byNothing {
+		return r
+	}
 	floor := s.Memory.Of(e.fleet.Memory(d))
 	compute, memory := e.fleet.Free(d)
+	switch {
+	case compute < s.Compute:
+		return byCompute
+	case memory < floor && memory+e.sumAbove(d) >= floor:
+		return byHeld
+	case memory < floor:
+		return byMemory
+	case !free:
+		return byResource
+	}
+	return byNothing
+}
+
+// standing says what rules a device out whatever is booked, where its node is closed by so much; byNothing: nothing does.
+func (e *Engine) standing(s *shape, d fleet.DeviceID, closed ruling) ruling {
 	health := e.fleet.Health(d)
 	switch {
 	case s.Model != "" && e.fleet.ModelOf(d) != s.Model:
@@ -144,14 +227,6 @@ func (e *Engine) rule(s *shape, d fleet.DeviceID, closed ruling, free bool) ruli
 		return byDrain
 	case health == api.Down:
 		return byHealth
-	case compute < s.Compute:
-		return byCompute
-	case memory < floor && memory+e.sumAbove(d) >= floor:
-		return byHeld
-	case memory < floor:
-		return byMemory
-	case !free:
-		return byResource
 	}
 	return byNothing
 }

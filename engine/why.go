@@ -378,38 +378,69 @@ func (p *pass) counts(w *workload, behind bool, why *Why) {
 	if slices.ContainsFunc(tally, func(class sum) bool { return class[byHeld] > 0 }) {
 		p.heldBack(of, why)
 	}
-	for r, count := range [rulings]api.WhyCount{
-		byModel:    {Code: CountModel, Message: "another model than " + asks.Model},
-		byLeast:    {Code: CountLeast, Message: "not known to have " + asks.Least.String()},
-		bySize:     {Code: CountSmall, Message: unsuited(asks.Share.Memory)},
-		byPool:     {Code: CountPool, Message: "of a pool that is not for class " + string(w.Class)},
-		byBar:      {Code: CountBarred, Message: "on a node that is not for this workload"},
-		byRefusal:  {Code: CountRefused, Message: "on a node that refused it"},
-		byDrain:    {Code: CountDraining, Message: "draining"},
-		byHealth:   {Code: CountDown, Message: "down"},
-		byCompute:  {Code: CountCompute, Message: "less compute free than the floor of " + asks.Share.Compute.Floor.String()},
-		byMemory:   {Code: CountMemory, Message: "less memory free than the floor of " + asks.Share.Memory.Floor.String()},
-		byHeld:     {Code: CountHeld, Message: "less memory free than the floor of " + asks.Share.Memory.Floor.String() + ": held above their floors by " + names(why.Above)},
-		byResource: {Code: CountResource, Message: "on a node with too little CPU, memory or the like free"},
-		byNothing:  fits,
-	} {
-		if p.countNodes(&count, tally, ruling(r)); count.Devices > 0 {
-			why.Counts = append(why.Counts, count)
+	for r := range rulings {
+		count := api.WhyCount{Code: ruledBy[r], Nodes: p.nodesOf(tally, r)}
+		for _, n := range count.Nodes {
+			count.Devices += n.Devices
 		}
+		switch {
+		case count.Devices == 0:
+			continue
+		case r == byNothing:
+			count.Code, count.Message = fits.Code, fits.Message
+		default:
+			count.Message = ruledOut(r, asks, why.Above)
+		}
+		why.Counts = append(why.Counts, count)
 	}
 }
 
-// countNodes enters into a count what is ruled out for one reason, in all and by node class.
-func (p *pass) countNodes(count *api.WhyCount, tally []sum, r ruling) {
+// ruledBy is what each reason is called; byNothing has no such name.
+var ruledBy = [rulings]string{
+	byModel: CountModel, byLeast: CountLeast, bySize: CountSmall, byPool: CountPool, byBar: CountBarred, byRefusal: CountRefused, byDrain: CountDraining,
+	byHealth: CountDown, byCompute: CountCompute, byMemory: CountMemory, byHeld: CountHeld, byResource: CountResource,
+}
+
+// ruledOut says what rules devices out for a workload: byNothing does not.
+func ruledOut(r ruling, asks *Workload, above []Above) string {
+	switch r {
+	case byModel:
+		return "another model than " + asks.Model
+	case byLeast:
+		return "not known to have " + asks.Least.String()
+	case bySize:
+		return unsuited(asks.Share.Memory)
+	case byPool:
+		return "of a pool that is not for class " + string(asks.Class)
+	case byBar:
+		return "on a node that is not for this workload"
+	case byRefusal:
+		return "on a node that refused it"
+	case byDrain:
+		return "draining"
+	case byHealth:
+		return "down"
+	case byCompute:
+		return "less compute free than the floor of " + asks.Share.Compute.Floor.String()
+	case byMemory:
+		return "less memory free than the floor of " + asks.Share.Memory.Floor.String()
+	case byHeld:
+		return "less memory free than the floor of " + asks.Share.Memory.Floor.String() + ": held above their floors by " + names(above)
+	}
+	return "on a node with too little CPU, memory or the like free"
+}
+
+// nodesOf are the devices that are ruled out for one reason by node class, most first.
+func (p *pass) nodesOf(tally []sum, r ruling) (nodes []api.WhyNodes) {
 	for c := range tally {
 		if n := tally[c][r]; n > 0 {
-			count.Devices += n
-			count.Nodes = append(count.Nodes, api.WhyNodes{Class: p.fleet.NodeClassName(fleet.NodeClassID(c)), Devices: n})
+			nodes = append(nodes, api.WhyNodes{Class: p.fleet.NodeClassName(fleet.NodeClassID(c)), Devices: n})
 		}
 	}
-	slices.SortFunc(count.Nodes, func(a, b api.WhyNodes) int {
+	slices.SortFunc(nodes, func(a, b api.WhyNodes) int {
 		return cmp.Or(cmp.Compare(b.Devices, a.Devices), strings.Compare(a.Class, b.Class))
 	})
+	return nodes
 }
 
 // unsuited is what is to be said of devices that could never have a share's memory.

@@ -32,7 +32,7 @@ func (f *Fleet) Rollback(m Mark) {
 	for i := len(f.undo) - 1; i >= m.at; i-- {
 		im := &f.undo[i]
 		if im.device == None {
-			f.nodes[im.node].taken[im.resource] = im.taken
+			f.stockOf(im.node)[im.resource].taken = im.taken
 			f.touch(im.node)
 			continue
 		}
@@ -95,8 +95,7 @@ func (f *Fleet) adjustResources(n NodeID, amounts []Amount, sign int64) {
 		f.touch(n)
 	}
 	for _, a := range amounts {
-		f.nodes[n].taken = grow(f.nodes[n].taken, a.Resource)
-		row := &f.nodes[n].taken[a.Resource]
+		row := &f.stockOf(n)[a.Resource].taken
 		if f.depth > 0 {
 			f.undo = append(f.undo, image{device: None, node: n, resource: a.Resource, taken: *row})
 		}

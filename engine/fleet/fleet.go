@@ -60,9 +60,10 @@ type Book struct {
 	Grants  int32
 }
 
-// device is a slot for one. What every look at a device reads comes first and close together, for they are many and far apart.
+// device is a slot for one. What every look at a device reads is in it, in a cache line: they are many and far apart.
 type device struct {
 	book    Book
+	size    api.Bytes // its memory
 	node    NodeID
 	group   int32
 	gone    bool // no longer on its node, and still held
@@ -70,6 +71,12 @@ type device struct {
 	takes   bool // it takes grants
 	indexed bool
 	stale   bool // in the list of those whose books changed since they were indexed
+	*rest
+	_ [8]byte
+}
+
+// rest is what few looks at a device read.
+type rest struct {
 	Device
 	at   Book  // by which it is indexed
 	link int32 // by labelOf
@@ -85,11 +92,12 @@ type node struct {
 	devices   []DeviceID // by index, then UUID; with those that are gone
 	domains   []Domain   // by level
 	class     NodeClassID
-	capacity  []int64 // by ResourceID
-	taken     []int64 // by ResourceID
 	untouched int     // devices that are indexed as without a grant
 	listed    bool    // in byUntouched
 }
+
+// stock is how much of a resource a node has in all, and how much of that is taken.
+type stock struct{ capacity, taken int64 }
 
 // Fleet is all nodes and devices. The zero Fleet is not usable.
 type Fleet struct {
@@ -104,6 +112,8 @@ type Fleet struct {
 
 	resources  []string
 	byResource map[string]ResourceID
+	stocks     []stock // by node, then by resource
+	kinds      int     // of resources that each node has room for in stocks
 	classes    []*class // by ClassID; nil: nobody has the number
 	byClass    map[string]ClassID
 
@@ -194,7 +204,7 @@ func (f *Fleet) Device(d DeviceID) Device { return f.devices[d].Device }
 func (f *Fleet) UUIDOf(d DeviceID) string { return f.devices[d].UUID }
 
 // Memory is a device's memory.
-func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].Memory }
+func (f *Fleet) Memory(d DeviceID) api.Bytes { return f.devices[d].size }
 
 // ModelOf is a device's model.
 func (f *Fleet) ModelOf(d DeviceID) string { return f.devices[d].Model }
@@ -231,7 +241,7 @@ func (f *Fleet) BookOf(d DeviceID) Book { return f.devices[d].book }
 // Free is what no floor holds: less than nothing where more was adopted than there is.
 func (f *Fleet) Free(d DeviceID) (api.Milli, api.Bytes) {
 	dev := &f.devices[d]
-	return api.WholeDevice - dev.book.Compute, dev.Memory - dev.book.Memory
+	return api.WholeDevice - dev.book.Compute, dev.size - dev.book.Memory
 }
 
 // Before orders two nodes by name.
@@ -250,9 +260,28 @@ func (f *Fleet) Resource(name string) ResourceID {
 		id = ResourceID(len(f.resources))
 		f.resources = append(f.resources, name)
 		f.byResource[name] = id
+		f.makeRoom()
 	}
 	return id
 }
+
+// makeRoom has each node have room for its stock of each resource.
+func (f *Fleet) makeRoom() {
+	if kinds := f.kinds; len(f.resources) > kinds {
+		f.kinds = max(4, 2*kinds)
+		stocks := make([]stock, len(f.nodes)*f.kinds)
+		for n := range f.nodes {
+			copy(stocks[n*f.kinds:], f.stocks[n*kinds:(n+1)*kinds])
+		}
+		f.stocks = stocks
+	}
+	if missing := len(f.nodes)*f.kinds - len(f.stocks); missing > 0 {
+		f.stocks = append(f.stocks, make([]stock, missing)...)
+	}
+}
+
+// stockOf are a node's stocks by resource, those without a name included.
+func (f *Fleet) stockOf(n NodeID) []stock { return f.stocks[int(n)*f.kinds : (int(n)+1)*f.kinds] }
 
 // LookupResource finds a resource's ID without making one.
 func (f *Fleet) LookupResource(name string) (ResourceID, bool) {
@@ -267,31 +296,18 @@ func (f *Fleet) Resources() int { return len(f.resources) }
 func (f *Fleet) ResourceName(r ResourceID) string { return f.resources[r] }
 
 // Capacity is how much of a resource a node has in all.
-func (f *Fleet) Capacity(n NodeID, r ResourceID) int64 { return at(f.nodes[n].capacity, r) }
+func (f *Fleet) Capacity(n NodeID, r ResourceID) int64 { return f.stockOf(n)[r].capacity }
 
 // Taken is how much of a node's resource is taken.
-func (f *Fleet) Taken(n NodeID, r ResourceID) int64 { return at(f.nodes[n].taken, r) }
+func (f *Fleet) Taken(n NodeID, r ResourceID) int64 { return f.stockOf(n)[r].taken }
 
 // HasFree says that a node has all these amounts free.
 func (f *Fleet) HasFree(n NodeID, want []Amount) bool {
+	stocks := f.stockOf(n)
 	for _, a := range want {
-		if f.Capacity(n, a.Resource)-f.Taken(n, a.Resource) < a.Amount {
+		if s := &stocks[a.Resource]; s.capacity-s.taken < a.Amount {
 			return false
 		}
 	}
 	return true
-}
-
-func at(amounts []int64, r ResourceID) int64 {
-	if int(r) < len(amounts) {
-		return amounts[r]
-	}
-	return 0
-}
-
-func grow(amounts []int64, r ResourceID) []int64 {
-	for len(amounts) <= int(r) {
-		amounts = append(amounts, 0)
-	}
-	return amounts
 }

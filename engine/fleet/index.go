@@ -37,7 +37,7 @@ func (f *Fleet) groupOf(d *Device) int32 {
 // UUID.
 func (f *Fleet) deviceBefore(a, b DeviceID) bool {
 	x, y := &f.devices[a], &f.devices[b]
-	if l, r := x.Memory-x.at.Memory, y.Memory-y.at.Memory; l != r {
+	if l, r := x.size-x.at.Memory, y.size-y.at.Memory; l != r {
 		return l < r
 	}
 	return f.namedBefore(x, y)
@@ -69,7 +69,7 @@ func (f *Fleet) LessLeft(a, b DeviceID, whole bool) bool {
 	if x.book.Compute != y.book.Compute {
 		return x.book.Compute > y.book.Compute
 	}
-	if l, r := x.Memory-x.book.Memory, y.Memory-y.book.Memory; l != r {
+	if l, r := x.size-x.book.Memory, y.size-y.book.Memory; l != r {
 		return l < r
 	}
 	return f.namedBefore(x, y)
@@ -207,7 +207,7 @@ func (f *Fleet) Walk(needs []Need, compute api.Milli, whole bool, yield func(Dev
 		for _, need := range needs {
 			if list := f.groups[need.group].touched[left]; list != nil && list.Len() > 0 {
 				f.walk = append(f.walk, list.Seek(func(d DeviceID) bool {
-					return f.devices[d].Memory-f.devices[d].book.Memory < need.Memory
+					return f.devices[d].size-f.devices[d].book.Memory < need.Memory
 				}))
 			}
 		}

@@ -33,13 +33,12 @@ func (f *Fleet) SetNode(name string, devices []Device, capacity []Resource) (los
 			lost = append(lost, d)
 		}
 	}
-	for i := range f.nodes[n].capacity {
-		f.nodes[n].capacity[i] = 0
+	for i := range f.stockOf(n) {
+		f.stockOf(n)[i].capacity = 0
 	}
 	for _, r := range capacity {
 		id := f.Resource(r.Name)
-		f.nodes[n].capacity = grow(f.nodes[n].capacity, id)
-		f.nodes[n].capacity[id] = r.Amount
+		f.stockOf(n)[id].capacity = r.Amount
 	}
 	f.sortDevices(n)
 	f.classNode(n)
@@ -173,6 +172,7 @@ func (f *Fleet) Collect(n NodeID) {
 	}
 	delete(f.byName, nd.name)
 	*nd = node{}
+	clear(f.stockOf(n))
 	f.idle = append(f.idle, n)
 }
 
@@ -187,6 +187,7 @@ func (f *Fleet) ensureNode(name string) NodeID {
 		n = NodeID(len(f.nodes))
 		f.nodes = append(f.nodes, node{})
 		f.versions = append(f.versions, 0)
+		f.makeRoom()
 	}
 	f.nodes[n] = node{name: name, used: true}
 	f.byName[name] = n
@@ -233,12 +234,12 @@ func (f *Fleet) setDevice(n NodeID, d Device) DeviceID {
 			id = DeviceID(len(f.devices))
 			f.devices = append(f.devices, device{})
 		}
-		f.devices[id] = device{node: n, used: true}
+		f.devices[id] = device{node: n, used: true, rest: &rest{}}
 		f.byUUID[d.UUID] = id
 		f.nodes[n].devices = append(f.nodes[n].devices, id)
 	}
 	dev := &f.devices[id]
-	dev.Device, dev.gone = d, false
+	dev.Device, dev.size, dev.gone = d, d.Memory, false
 	dev.group, dev.link, dev.numa = f.groupOf(&d), f.labelOf(d.Link), f.labelOf(d.NUMA)
 	f.index(id)
 	return id

@@ -73,7 +73,7 @@ func (f *Fleet) Export() State {
 			ns.Devices = append(ns.Devices, DeviceState{dev.UUID, dev.Index, dev.Model, dev.Memory, dev.Health, dev.Reason, dev.gone, dev.Traits, dev.Link, dev.NUMA})
 		}
 		for _, name := range sorted(f.resources) {
-			if amount := at(nd.capacity, f.byResource[name]); amount != 0 {
+			if amount := f.Capacity(n, f.byResource[name]); amount != 0 {
 				ns.Resources = append(ns.Resources, ResourceState{name, amount})
 			}
 		}

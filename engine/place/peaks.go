@@ -14,6 +14,7 @@ type page struct {
 	kinds  int     // of which it keeps scores
 	scores []int64 // by rank, then by kind
 	bounds []int64 // by fan of ranks, then by kind
+	from   []uint8 // by fan of ranks, then by kind: no score before this one of the fan is as good as the bound
 }
 
 // reset makes room for so many nodes, all barred.
@@ -22,6 +23,8 @@ func (p *page) reset(nodes int, epoch uint64) {
 	fans := (nodes + fan - 1) / fan
 	p.scores = allBarred(p.scores, fans*fan*width)
 	p.bounds = allBarred(p.bounds, (fans+fan-1)/fan*fan*width)
+	p.from = slices.Grow(p.from[:0], len(p.bounds))[:len(p.bounds)]
+	clear(p.from)
 }
 
 func allBarred(values []int64, size int) []int64 {
@@ -40,6 +43,7 @@ type peaks struct {
 	page   *page
 	column int
 	levels [][]int64
+	from   []uint8 // by fan of bounds: no bound before this one of the fan is as good as the value of the lowest level
 }
 
 // reset makes room above so many scores; build must follow once they are set.
@@ -54,9 +58,11 @@ func (p *peaks) reset(n int) {
 		p.levels[k] = allBarred(p.levels[k], size)
 		if size == fan {
 			p.levels = p.levels[:k+1]
-			return
+			break
 		}
 	}
+	p.from = slices.Grow(p.from[:0], len(p.levels[0]))[:len(p.levels[0])]
+	clear(p.from)
 }
 
 // score is where a score is kept.
@@ -65,10 +71,10 @@ func (p *peaks) score(i int) *int64 { return &p.page.scores[i*width+p.column] }
 // build works all bounds and levels out from the scores.
 func (p *peaks) build() {
 	for i := range len(p.page.scores) / (width * fan) {
-		p.page.bounds[i*width+p.column] = p.most(p.page.scores, i)
+		p.bound(i)
 	}
 	for i := range len(p.page.bounds) / (width * fan) {
-		p.levels[0][i] = p.most(p.page.bounds, i)
+		p.levels[0][i], p.from[i] = p.most(p.page.bounds, i)
 	}
 	for k := 1; k < len(p.levels); k++ {
 		for i := range len(p.levels[k-1]) / fan {
@@ -77,21 +83,26 @@ func (p *peaks) build() {
 	}
 }
 
-// most is the largest of a fan of scores, or of bounds.
-func (p *peaks) most(values []int64, i int) int64 {
-	values = values[i*fan*width : (i+1)*fan*width]
-	best := int64(barred)
-	for at := p.column; at < len(values); at += width {
-		best = max(best, values[at])
-	}
-	return best
+// bound works the bound of a fan of scores out.
+func (p *peaks) bound(i int) {
+	at := i*width + p.column
+	p.page.bounds[at], p.page.from[at] = p.most(p.page.scores, i)
 }
 
-// above is what the value at i of a level has to be.
-func (p *peaks) above(level, i int) int64 {
-	if level == 0 {
-		return p.most(p.page.bounds, i)
+// most is the largest of a fan of scores, or of bounds, and which is the first that has it.
+func (p *peaks) most(values []int64, i int) (best int64, first uint8) {
+	values = values[i*fan*width : (i+1)*fan*width]
+	best = values[p.column]
+	for k := 1; k < fan; k++ {
+		if v := values[k*width+p.column]; v > best {
+			best, first = v, uint8(k)
+		}
 	}
+	return best, first
+}
+
+// above is what the value at i of a level above the lowest has to be.
+func (p *peaks) above(level, i int) int64 {
 	return slices.Max(p.levels[level-1][i*fan : (i+1)*fan])
 }
 
@@ -102,29 +113,49 @@ func (p *peaks) set(i int, score int64) {
 		return
 	}
 	*at = score
-	if bound := &p.page.bounds[i/fan*width+p.column]; score > *bound {
-		*bound = score
+	of := i/fan*width + p.column
+	switch bound := &p.page.bounds[of]; {
+	case score > *bound:
+		*bound, p.page.from[of] = score, uint8(i%fan)
 		p.raise(i/fan, score)
+	case score == *bound:
+		p.page.from[of] = min(p.page.from[of], uint8(i%fan))
 	}
 }
 
 // raise brings what is above a bound that rose up to date.
-func (p *peaks) raise(i int, score int64) {
-	for _, level := range p.levels {
+func (p *peaks) raise(i int, bound int64) {
+	last := uint8(i % fan)
+	i /= fan
+	switch value := &p.levels[0][i]; {
+	case *value > bound:
+		return
+	case *value == bound:
+		p.from[i] = min(p.from[i], last)
+		return
+	default:
+		*value, p.from[i] = bound, last
+	}
+	for _, level := range p.levels[1:] {
 		i /= fan
-		if level[i] >= score {
+		if level[i] >= bound {
 			return
 		}
-		level[i] = score
+		level[i] = bound
 	}
 }
 
 // lower takes a bound down to the largest of its scores, and what is above it with it.
 func (p *peaks) lower(i int) {
-	p.page.bounds[i*width+p.column] = p.most(p.page.scores, i)
-	for k, level := range p.levels {
+	p.bound(i)
+	i /= fan
+	was := p.levels[0][i]
+	if p.levels[0][i], p.from[i] = p.most(p.page.bounds, i); p.levels[0][i] == was {
+		return
+	}
+	for k, level := range p.levels[1:] {
 		i /= fan
-		least := p.above(k, i)
+		least := p.above(k+1, i)
 		if level[i] == least {
 			return
 		}
@@ -145,17 +176,17 @@ func (p *peaks) first() (int, bool) {
 			at *= fan
 			at += slices.Index(p.levels[k][at:at+fan], best)
 		}
-		at = p.find(p.page.bounds, at, best)
-		if i := p.find(p.page.scores, at, best); i != none {
+		at = p.find(p.page.bounds, at, best, p.from[at])
+		if i := p.find(p.page.scores, at, best, p.page.from[at*width+p.column]); i != none {
 			return i, true
 		}
 		p.lower(at)
 	}
 }
 
-// find is the first place of a value in a fan of scores, or of bounds; none: it is not there.
-func (p *peaks) find(values []int64, i int, value int64) int {
-	for at := i * fan; at < (i+1)*fan; at++ {
+// find is the first place of a value in a fan of scores, or of bounds, none of whose first so many have it; none: it is not there.
+func (p *peaks) find(values []int64, i int, value int64, from uint8) int {
+	for at := i*fan + int(from); at < (i+1)*fan; at++ {
 		if values[at*width+p.column] == value {
 			return at
 		}
