@@ -45,6 +45,8 @@ type scored struct {
 	states   map[stateKey]*state
 	found    []int64
 	scores   []int64
+	loose    []bool // which of scores may be less
+	looseBy  int64  // by how much they may be so at the most because of steps; none: it is not known, so none is
 	steps    ladder
 	touched  []int32
 	asked    []askedKind
@@ -68,6 +70,7 @@ type cache struct {
 // UsePolicy makes the placer go by a policy's score.
 func (p *Placer) UsePolicy(policy *Policy) {
 	s := &scored{fleet: p.fleet, policy: policy, epoch: p.epoch, kinds: map[string]*kind{}, caches: map[string]*cache{}, parts: map[partKey]*part{}, states: map[stateKey]*state{}, stale: true, nextLook: firstLook, steps: newLadder(steps[:])}
+	s.looseBy = policy.Weights.risesBy()
 	p.scored = s
 	for i := range policy.Workload {
 		k := p.kindOf(&policy.Workload[i])
@@ -185,7 +188,7 @@ func (s *scored) one(p *Placer, r *Request) (Spot, bool) {
 	}
 	c := s.cacheOf(r)
 	s.refresh(c)
-	rank, ok := c.best.first()
+	rank, ok := s.top(c)
 	if !ok {
 		return Spot{}, false
 	}
@@ -273,14 +276,14 @@ func (s *scored) cacheOf(r *Request) *cache {
 func (s *scored) newCache(r *Request) *cache {
 	least := int16(r.Compute)
 	last := len(s.pages) - 1
-	if last < 0 || s.pages[last].kinds == width {
+	if last < 0 || s.pages[last].size == width {
 		s.pages = append(s.pages, &page{})
 		last++
 	}
 	p := s.pages[last]
-	c := &cache{want: want{least: least}, best: peaks{page: p, column: p.kinds}}
+	c := &cache{want: want{least: least}, best: peaks{page: p, column: p.size}}
 	c.like = Request{Compute: r.Compute, Memory: r.Memory, Model: r.Model, Least: r.Least, Class: r.Class, Devices: r.Devices, Tasks: 1, Busy: r.Busy, Resources: r.Resources}
-	p.kinds++
+	p.size++
 	at, _ := slices.BinarySearchFunc(s.byLeast, least, func(c *cache, least int16) int { return cmp.Compare(c.want.least, least) })
 	s.byLeast = slices.Insert(s.byLeast, at, c)
 	return c
@@ -299,7 +302,18 @@ func (s *scored) rescore(c *cache, rank int32) {
 	if !ok {
 		score = barred
 	}
-	c.best.set(int(rank), score)
+	c.best.set(int(rank), score, false)
+}
+
+// top is the node with the highest score, the first of those that are equal; false: none fits.
+func (s *scored) top(c *cache) (int, bool) {
+	for {
+		rank, ok := c.best.first()
+		if !ok || !c.best.isLoose(rank) {
+			return rank, ok
+		}
+		s.rescore(c, int32(rank))
+	}
 }
 
 const (

@@ -2,6 +2,7 @@ package place
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -15,7 +16,7 @@ func (s *scored) fill(r *Request, c *cache) {
 	c.asked = s.recent.clock
 	for rank := range s.views {
 		if score, ok := s.choose(&c.want, &s.views[rank]); ok {
-			*c.best.score(rank) = score
+			c.best.put(rank, score, false)
 		}
 	}
 	c.best.build()
@@ -50,7 +51,7 @@ func (s *scored) fillAll() {
 	}
 	for rank := range s.views {
 		for i, score := range s.scoresOn(&s.views[rank], s.asked, math.MaxUint64) {
-			*s.asked[i].best.score(rank) = score
+			s.asked[i].best.put(rank, score, s.loose[i])
 		}
 	}
 	for _, k := range s.asked {
@@ -60,22 +61,30 @@ func (s *scored) fillAll() {
 
 // scoresOn is what a node scores for kinds that are in the order of the compute they want, for as many of these as it may have that; barred: one does not
 // fit, or was scored since the node was touched. It is good until it is next called.
+//
+// Where s.loose says so the node scores no more than that: with the kind on it it would serve fewer others than it does now, so that more of what it has free
+// would be a fragment. How much it scores is worked out when it looks best (top).
 func (s *scored) scoresOn(v *view, asked []askedKind, touched uint64) []int64 {
 	found, wholes := s.bestOf(v), s.ofWholes(v.whole)
 	few := sort.Search(len(asked), func(i int) bool { return asked[i].least > v.had })
 	s.scores = allBarred(s.scores, few)
+	s.loose = slices.Grow(s.loose[:0], few)[:few]
+	clear(s.loose)
 	for i := range s.scores {
 		k := &asked[i]
 		if found[k.part] == barred || touched <= k.at {
 			continue
 		}
 		switch w := &k.want; {
-		case !w.alone || !v.keeps(w):
+		case !w.alone || s.looseBy == none && !v.keeps(w):
 			if score, ok := s.choose(w, v); ok {
 				s.scores[i] = score
 			}
 		case v.cpu >= w.cpu && v.memory >= w.memory && s.open(w, v):
 			s.scores[i] = found[k.part] + wholes + s.ofNode(w, v)
+			if s.loose[i] = !v.keeps(w); s.loose[i] {
+				s.scores[i] += s.looseBy
+			}
 		}
 	}
 	return s.scores

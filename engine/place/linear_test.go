@@ -199,7 +199,7 @@ func TestPeaksAreTheLargest(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "changes") {
 			i, k := places.Draw(t, "place"), rapid.IntRange(0, 1).Draw(t, "kind")
 			score := rapid.SampledFrom([]int64{barred, -3, 0, 1, 2, 9}).Draw(t, "score")
-			kinds[k].set(i, score)
+			kinds[k].set(i, score, false)
 			scores[k][i] = score
 			if rapid.Bool().Draw(t, "not yet") {
 				continue

@@ -11,11 +11,15 @@ const (
 // once, where scores of one kind are far apart. Beside them it keeps, for each fan of nodes, a bound of their scores.
 type page struct {
 	epoch  uint64
-	kinds  int     // of which it keeps scores
+	size   int     // kinds of which it keeps scores
 	scores []int64 // by rank, then by kind
 	bounds []int64 // by fan of ranks, then by kind
 	from   []uint8 // by fan of ranks, then by kind: no score before this one of the fan is as good as the bound
+	loose  []kinds // by rank: for these kinds a node scores no more than what is kept, and how much is not known
 }
+
+// kinds are some of the kinds of a page, a bit each.
+type kinds uint16
 
 // reset makes room for so many nodes, all barred.
 func (p *page) reset(nodes int, epoch uint64) {
@@ -25,6 +29,8 @@ func (p *page) reset(nodes int, epoch uint64) {
 	p.bounds = allBarred(p.bounds, (fans+fan-1)/fan*fan*width)
 	p.from = slices.Grow(p.from[:0], len(p.bounds))[:len(p.bounds)]
 	clear(p.from)
+	p.loose = slices.Grow(p.loose[:0], fans*fan)[:fans*fan]
+	clear(p.loose)
 }
 
 func allBarred(values []int64, size int) []int64 {
@@ -68,6 +74,23 @@ func (p *peaks) reset(n int) {
 // score is where a score is kept.
 func (p *peaks) score(i int) *int64 { return &p.page.scores[i*width+p.column] }
 
+// isLoose says that a node scores no more than what is kept, and that how much is not known.
+func (p *peaks) isLoose(i int) bool { return p.page.loose[i]>>p.column&1 != 0 }
+
+// put keeps a score before build; loose says that it may be less.
+func (p *peaks) put(i int, score int64, loose bool) {
+	*p.score(i) = score
+	p.loosen(i, loose)
+}
+
+func (p *peaks) loosen(i int, loose bool) {
+	if of := &p.page.loose[i]; loose {
+		*of |= 1 << p.column
+	} else {
+		*of &^= 1 << p.column
+	}
+}
+
 // build works all bounds and levels out from the scores.
 func (p *peaks) build() {
 	for i := range len(p.page.scores) / (width * fan) {
@@ -106,8 +129,9 @@ func (p *peaks) above(level, i int) int64 {
 	return slices.Max(p.levels[level-1][i*fan : (i+1)*fan])
 }
 
-// set changes one score.
-func (p *peaks) set(i int, score int64) {
+// set changes one score; loose says that it may be less.
+func (p *peaks) set(i int, score int64, loose bool) {
+	p.loosen(i, loose)
 	at := p.score(i)
 	if *at == score {
 		return

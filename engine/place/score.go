@@ -50,6 +50,23 @@ func (s *scored) ofChange(decrease int64) int64 {
 	return score
 }
 
+// risesBy is by how much ofChange is more at the most where fragmentation falls by less; none: by any amount.
+//
+// It falls by so many milli times one. Fragmentation weighs each 4,096 of these; of 100/(1+exp(-x)) no more than 25 are added by a device, which is 1,000 times
+// one, and what is pressed into whole steps may rise by one more.
+func (w *Weights) risesBy() int64 {
+	smooth, steps := int64(w[Fragmentation]), int64(w[FragmentationStep])
+	switch {
+	case smooth < 0:
+		return none
+	case steps >= 0:
+		return 0
+	case smooth*1000*one/4096 < -steps*25:
+		return none
+	}
+	return smooth - steps
+}
+
 // ofNode is the part that rests on what the node has left in all, whichever device is chosen.
 func (s *scored) ofNode(r *want, v *view) int64 {
 	w, t := &s.policy.Weights, s.terrain

@@ -257,3 +257,24 @@ func TestPolicyText(t *testing.T) {
 		}
 	}
 }
+
+// TestRisesBy holds by how much the score of a change rises at the most where fragmentation falls by less against changes that are drawn.
+func TestRisesBy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weight := rapid.Int32Range(-MaxWeight, MaxWeight)
+		s := &scored{policy: &Policy{}, steps: newLadder(steps[:])}
+		w := &s.policy.Weights
+		w[Fragmentation] = weight.Draw(t, "fragmentation")
+		w[FragmentationStep] = rapid.OneOf(weight, rapid.Int32Range(-700, 700)).Draw(t, "step")
+		by := w.risesBy()
+		if by == none {
+			return
+		}
+		device := whole * one
+		less := rapid.Int64Range(-9*device, 9*device).Draw(t, "less")
+		more := less + rapid.OneOf(rapid.Int64Range(0, 9*device), rapid.Int64Range(0, device/100)).Draw(t, "by")
+		if a, b := s.ofChange(less), s.ofChange(more); a > b+by {
+			t.Fatalf("with %d and %d a fall by %d scores %d, one by %d %d, which is more than %d less", w[Fragmentation], w[FragmentationStep], less, a, more, b, by)
+		}
+	})
+}

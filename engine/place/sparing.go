@@ -25,7 +25,7 @@ func (s *scored) sparing(p *Placer, r *Request) (spot Spot, ok bool) {
 	want.part, want.alone = &part, false
 	s.lowered = s.lowered[:0]
 	for len(s.lowered) < fewLowered {
-		rank, some := c.best.first()
+		rank, some := s.top(c)
 		if !some {
 			break
 		}
@@ -39,10 +39,10 @@ func (s *scored) sparing(p *Placer, r *Request) (spot Spot, ok bool) {
 			score = barred
 		}
 		s.lowered = append(s.lowered, lowered{rank, before})
-		c.best.set(rank, score)
+		c.best.set(rank, score, false)
 	}
 	for _, l := range s.lowered {
-		c.best.set(l.rank, l.score)
+		c.best.set(l.rank, l.score, false)
 	}
 	return spot, ok
 }

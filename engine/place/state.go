@@ -130,7 +130,7 @@ func (s *scored) rescoreAll(rank int32) {
 	v.had = v.most
 	for i, score := range scores {
 		if k := &s.asked[i]; stamp > k.at {
-			k.best.set(int(rank), score)
+			k.best.set(int(rank), score, s.loose[i])
 		}
 	}
 }
