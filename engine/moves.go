@@ -25,18 +25,21 @@ type look struct {
 // wait notes that more may be possible from a time on.
 func (l *look) wait(until Time) { l.again = min(l.again, until) }
 
-// movable says that a workload may be moved now: it has one task, and may have no more, that runs, gives way, comes again, has run for long enough and was not moved
-// lately.
-func (l *look) movable(v *workload) bool {
+// movableFrom is when a workload may be moved by the time: it has one task, and may have no more, that runs, gives way and comes again. From then on it has run
+// for long enough, and was not moved lately. Never: not as things are.
+func (l *look) movableFrom(v *workload) Time {
 	if v.Tasks != 1 || len(v.Roles) > 0 || v.elastic() || v.base != nil || !v.Requeue || !l.eligible(v) || !v.tasks[0].started {
-		return false
+		return Never
 	}
-	from := max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun), v.guardedUntil())
+	return max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun), v.guardedUntil())
+}
+
+// reached says that a time is no later than now. If it is, more may be possible then.
+func (l *look) reached(from Time) bool {
 	if from > l.now {
 		l.wait(from)
-		return false
 	}
-	return true
+	return from <= l.now
 }
 
 // affordable says that so many moves at such a loss may be made now.
@@ -88,12 +91,18 @@ func (l *look) sourceOf(d fleet.DeviceID) (source, bool) {
 	if !l.fleet.Placeable(d) || len(l.held.on(d)) == 0 {
 		return s, false
 	}
-	for _, t := range l.held.on(d) {
-		if t.w.Devices != 1 || !l.movable(t.w) {
-			return s, false
+	from := Time(0)
+	for _, t := range l.held.on(d) { // in no order: what is told of them must be the same in any
+		if from = max(from, l.movableFrom(t.w)); t.w.Devices != 1 {
+			from = Never
 		}
 		s.work = append(s.work, t.w)
-		s.loss += l.loss(t.w)
+	}
+	if !l.reached(from) {
+		return s, false
+	}
+	for _, v := range s.work {
+		s.loss += l.loss(v)
 	}
 	slices.SortFunc(s.work, func(a, b *workload) int { return cmp.Compare(a.seq, b.seq) })
 	return s, l.affordable(len(s.work), s.loss)
@@ -114,7 +123,7 @@ func (l *look) makeRoom(first *workload) bool {
 func (l *look) inTheWay() []*workload {
 	var all []*workload
 	for _, v := range l.work {
-		if l.movable(v) && l.helps(v) {
+		if l.reached(l.movableFrom(v)) && l.helps(v) {
 			all = append(all, v)
 		}
 	}

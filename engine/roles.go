@@ -128,6 +128,9 @@ func (e *Engine) addRoles(s *shape, w *Workload) {
 
 // rolesKey is all that decides where the roles of a workload fit; empty: it has none.
 func (e *Engine) rolesKey(w *Workload) string {
+	if len(w.Roles) == 0 {
+		return ""
+	}
 	var key strings.Builder
 	for i := range w.Roles {
 		r := &w.Roles[i]

@@ -256,20 +256,41 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 	}
 }
 
+// newTasks has a workload have so many tasks, and returns them. What most have, one task with one grant, is made in one go.
+func (w *workload) newTasks(n int) []task {
+	if n == 1 {
+		one := &struct {
+			all    [1]*task
+			task   [1]task
+			grants [1]grant
+		}{}
+		one.all[0], one.task[0].grants = &one.task[0], one.grants[:]
+		w.tasks = one.all[:]
+		return one.task[:]
+	}
+	tasks := make([]task, n)
+	w.tasks = make([]*task, n)
+	for i := range tasks {
+		w.tasks[i] = &tasks[i]
+	}
+	return tasks
+}
+
 // proposeStart places the tasks of a workload, or of a further replica.
 func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
-	w.tasks = make([]*task, len(spots))
-	tasks := make([]task, len(spots))
+	tasks := w.newTasks(len(spots))
 	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots)), Due: w.rarely().due}
 	busy := e.busyOf(w)
 	for i, s := range spots {
 		t := &tasks[i]
-		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: make([]grant, len(s.Devices))}
+		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: t.grants}
+		if len(t.grants) != len(s.Devices) {
+			t.grants = make([]grant, len(s.Devices))
+		}
 		for k, d := range s.Devices {
 			t.grants[k] = e.grantOn(w, action.ID, t.number(), k, d)
 			t.grants[k].busy = busy
 		}
-		w.tasks[i] = t
 		e.settle(t)
 		action.Tasks[i] = e.placing(t)
 	}

@@ -34,6 +34,7 @@ type tally struct {
 	changes uint64    // of the fleet, plus 1; with others it is counted anew
 	at      uint64    // Touches up to which it is up to date
 	nodes   []tallied // by node
+	bounds  []bound   // by node
 	sums    []sum     // by node class
 }
 
@@ -41,9 +42,9 @@ type tally struct {
 type bound uint8
 
 const (
-	partly  bound = iota // with what else is true of each, or it is not known yet
-	never                // other things rule them all out
-	wholly               // alone, and all its devices have the same memory
+	partly bound = iota // with what else is true of each, or it is not known yet
+	never               // other things rule them all out
+	wholly              // alone, and all its devices have the same memory
 )
 
 // sum is the tally of a node class.
@@ -52,9 +53,8 @@ type sum [rulings]int
 // tallied is the tally of a node.
 type tallied struct {
 	count   [rulings]uint16
-	version uint32 // when it was counted
-	bound   bound
-	most    api.Bytes // where it is wholly: of each device, that may be taken
+	version uint32    // when it was counted
+	most    api.Bytes // where its books decide wholly: of each device, that may be taken
 }
 
 // tallyOf counts the devices that do not take a shape now by the class of their nodes and what rules them out. What it returns is good
@@ -73,11 +73,11 @@ func (e *Engine) tallyOf(s *shape) []sum {
 		e.tallies[key] = t
 	}
 	if t.changes != e.fleet.Changes()+1 {
-		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), sums: make([]sum, e.fleet.NodeClasses())}
+		*t = tally{changes: e.fleet.Changes() + 1, nodes: make([]tallied, e.fleet.Slots()), bounds: make([]bound, e.fleet.Slots()), sums: make([]sum, e.fleet.NodeClasses())}
 		for n := range e.fleet.Nodes {
 			t.nodes[n].version = e.fleet.Version(n) - 1
 			t.recount(e, s, n)
-			t.nodes[n].bound, t.nodes[n].most = e.boundOf(s, n)
+			t.bounds[n], t.nodes[n].most = e.boundOf(s, n)
 		}
 	} else if !e.fleet.TouchedSince(t.at, func(n fleet.NodeID) { t.recount(e, s, n) }) {
 		for n := range e.fleet.Nodes {
@@ -102,15 +102,15 @@ func (e *Engine) tallyAll(s *shape) []sum {
 
 // recount brings a node up to date, while nobody holds memory above a floor.
 func (t *tally) recount(e *Engine, s *shape, n fleet.NodeID) {
-	if int(n) >= len(t.nodes) { // of it nobody told since, and it is entered as gone: it has no device that counts
+	if int(n) >= len(t.nodes) || t.bounds[n] == never { // of the former nobody told since, and it is entered as gone: it has no device that counts
 		return
 	}
 	node, version := &t.nodes[n], e.fleet.Version(n)
-	if node.version == version || node.bound == never {
+	if node.version == version {
 		return
 	}
 	var now [rulings]uint16
-	if node.bound == wholly {
+	if t.bounds[n] == wholly {
 		now = e.ruleBooks(s, n, node.most)
 	} else {
 		now = e.ruleNode(s, n)

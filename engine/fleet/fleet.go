@@ -92,8 +92,8 @@ type node struct {
 	devices   []DeviceID // by index, then UUID; with those that are gone
 	domains   []Domain   // by level
 	class     NodeClassID
-	untouched int     // devices that are indexed as without a grant
-	listed    bool    // in byUntouched
+	untouched int  // devices that are indexed as without a grant
+	listed    bool // in byUntouched
 }
 
 // stock is how much of a resource a node has in all, and how much of that is taken.
@@ -112,8 +112,8 @@ type Fleet struct {
 
 	resources  []string
 	byResource map[string]ResourceID
-	stocks     []stock // by node, then by resource
-	kinds      int     // of resources that each node has room for in stocks
+	stocks     []stock  // by node, then by resource
+	kinds      int      // of resources that each node has room for in stocks
 	classes    []*class // by ClassID; nil: nobody has the number
 	byClass    map[string]ClassID
 
