@@ -1,11 +1,11 @@
 // Command mutants breaks the engine in one place after another and says which of the faults its tests do not see.
 //
-//	go run ./test/mutants [-sample N] [-seed N] [-only REGEXP] [-out FILE]
+//	go run ./test/mutants [-sample N] [-seed N] [-only REGEXP] [-keep]
 //
 // Operators become their neighbours (< and <=, + and -, && and ||, == and !=) and statements are left out, everywhere in the packages of the
 // engine. All faults are built into one program, of which each run has one, by its number (package mutated): so a thousand cost one build. What
 // no test comes by counts as not seen; what only says whether the rest is right (invariants.go, check.go) is left alone. A fault is seen if a test fails, crashes, or does not end in time: first the scenarios, then all tests of the
-// package engine, then those of the package that the fault is in. Random sequences are those of fixed seeds or drawn anew, as the tests have it.
+// package engine, then those of the package that the fault is in. The list of those not seen, with why where somebody looked, is unseen.txt. Random sequences are those of fixed seeds or drawn anew, as the tests have it.
 //
 // Mutation testing: R. A. DeMillo, R. J. Lipton, F. G. Sayward, Hints on test data selection, Computer 11 (4), 1978; all mutants in one program:
 // R. H. Untch, A. J. Offutt, M. J. Harrold, Mutation analysis using mutant schemata, ISSTA 1993.
@@ -34,7 +34,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the draw")
 	only := flag.String("only", "", "mutants whose place or text matches this regular expression")
 	limit := flag.Duration("limit", 10*time.Minute, "for the tests of one mutant; what has not ended then is seen")
-	out := flag.String("out", "", "a file that the list of those not seen is written to, too")
+	keep := flag.Bool("keep", false, "bring the list of those not seen, "+keptFile+", up to date")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -43,7 +43,7 @@ func main() {
 		err = fmt.Errorf("there are no arguments, but %q", flag.Args())
 	}
 	if err == nil {
-		err = run(ctx, *sample, *seed, pattern, *limit, *out)
+		err = run(ctx, *sample, *seed, pattern, *limit, *keep)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, sample int, seed uint64, only *regexp.Regexp, limit time.Duration, out string) error {
+func run(ctx context.Context, sample int, seed uint64, only *regexp.Regexp, limit time.Duration, keep bool) error {
 	work, err := os.MkdirTemp("", "aliquot-mutants-")
 	if err != nil {
 		return err
@@ -76,36 +76,36 @@ func run(ctx context.Context, sample int, seed uint64, only *regexp.Regexp, limi
 	if len(chosen) == 0 {
 		return fmt.Errorf("-only %s: none of %d mutants", only, len(all))
 	}
-	var unseen []string
+	var unseen []mutant
 	for i, m := range chosen {
 		by, err := r.seen(ctx, m, reached[m.number])
 		if err != nil {
 			return err
 		}
 		if by == "" {
-			unseen = append(unseen, m.String())
+			unseen = append(unseen, m)
 			fmt.Printf("not seen: %v\n", m)
 		}
 		if (i+1)%25 == 0 {
 			fmt.Fprintf(os.Stderr, "%s %d of %d, %d not seen\n", time.Now().Format(time.TimeOnly), i+1, len(chosen), len(unseen))
 		}
 	}
-	return report(all, chosen, unseen, out)
-}
-
-// report says how many were seen; a share of more than the goal's unseen is an error.
-func report(all, chosen []mutant, unseen []string, out string) error {
-	part := 100 * float64(len(unseen)) / float64(len(chosen))
-	fmt.Printf("%d of %d mutants were not seen: %.1f %% (goal: at most %d), of %d that there are\n", len(unseen), len(chosen), part, goal, len(all))
-	if out != "" {
-		text := ""
-		for _, m := range unseen {
-			text += m + "\n"
+	if keep {
+		k, err := readKept(r.root)
+		if err == nil {
+			err = k.update(all, chosen, unseen).write(r.root)
 		}
-		if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+	return report(all, chosen, unseen)
+}
+
+// report says how many were seen; a share of more than the goal's unseen is an error.
+func report(all, chosen, unseen []mutant) error {
+	part := 100 * float64(len(unseen)) / float64(len(chosen))
+	fmt.Printf("%d of %d mutants were not seen: %.1f %% (goal: at most %d), of %d that there are\n", len(unseen), len(chosen), part, goal, len(all))
 	if part > goal {
 		return fmt.Errorf("%.1f %% were not seen; write a test that sees those above", part)
 	}

@@ -20,6 +20,9 @@ type mutant struct {
 
 func (m mutant) String() string { return fmt.Sprintf("%s:%d: %s -> %s", m.file, m.line, m.was, m.is) }
 
+// key is the mutant wherever in its file it is.
+func (m mutant) key() string { return fmt.Sprintf("%s: %s -> %s", m.file, m.was, m.is) }
+
 // insertion is text that goes into a file in front of what stands at an offset.
 type insertion struct {
 	at, cut int // cut: so many bytes go
