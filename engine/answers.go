@@ -55,9 +55,7 @@ func (e *Engine) started(ev Started) bool {
 	case t.started:
 		return e.reject(ev.ID, "duplicate", "task %d of workload %s started already", ev.Task, ev.ID)
 	}
-	e.outs.Delete(t)
-	t.since, t.started = e.now, true
-	e.outs.Insert(t)
+	e.reorderOut(t, func() { t.since, t.started = e.now, true })
 	e.begins(t.w)
 	return true
 }
@@ -137,11 +135,12 @@ func (e *Engine) refused(ev Refused) bool {
 	delete(e.pending, ev.ID)
 	switch p.kind {
 	case evictProposal:
-		w.tasks[p.task].evict, w.tasks[p.task].evicting = 0, false
-		if w.tasks[p.task].plan != 0 {
+		t := w.tasks[p.task]
+		e.reorderOut(t, func() { t.evict, t.evicting = 0, false })
+		if t.plan != 0 {
 			e.spare(w, ev.Retry)
 			delete(e.moving.gone, w.ID)
-			e.leavePlan(w.tasks[p.task])
+			e.leavePlan(t)
 		} else {
 			w.cancelled = false
 		}
@@ -179,6 +178,13 @@ func (e *Engine) reorderOuts(w *workload, change func()) {
 			e.outs.Insert(t)
 		}
 	}
+}
+
+// reorderOut is the same of one task that holds something.
+func (e *Engine) reorderOut(t *task, change func()) {
+	e.outs.Delete(t)
+	change()
+	e.outs.Insert(t)
 }
 
 // unspare lets those be taken back again whose time has come.

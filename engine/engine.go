@@ -66,7 +66,7 @@ type Engine struct {
 	due      Time               // when the next of these is due; Never: none is
 
 	plans   map[ActionID]*plan // of reclaim, preemption and moves, under way
-	planned int                // workloads that wait for a plan, under way or carried out
+	planned map[*workload]bool // that wait for a plan, under way or carried out
 	moving  moving
 	lowest  int32          // no preemptible work was ever of a lower priority
 	rise    Time           // no sooner does any work that runs come to another level of service; Never: none does
@@ -124,6 +124,7 @@ func newEngine(config Config, f *fleet.Fleet) *Engine {
 		pending:  map[ActionID]*proposal{},
 		sparing:  map[*workload]bool{},
 		early:    map[*workload]bool{},
+		planned:  map[*workload]bool{},
 		due:      Never,
 		plans:    map[ActionID]*plan{},
 		moving:   (*savedMoving)(nil).load(),

@@ -83,7 +83,7 @@ func (a *ahead) evicting(t *task) {
 	was := *t
 	a.later(func() {
 		delete(a.e.pending, t.evict)
-		*t = was
+		a.e.reorderOut(t, func() { *t = was })
 	})
 }
 
@@ -108,11 +108,10 @@ func (e *Engine) setPlan(w *workload, id ActionID) {
 
 // planFor is setPlan that stays.
 func (e *Engine) planFor(w *workload, id ActionID) {
-	if w.plan != 0 {
-		e.planned--
-	}
 	if w.plan = id; id != 0 {
-		e.planned++
+		e.planned[w] = true
+	} else {
+		delete(e.planned, w)
 	}
 }
 
@@ -188,7 +187,5 @@ func (a *ahead) begin(w *workload) {
 
 // restart changes since when a task runs.
 func (a *ahead) restart(t *task, since Time, started bool) {
-	a.e.outs.Delete(t)
-	t.since, t.started = since, started
-	a.e.outs.Insert(t)
+	a.e.reorderOut(t, func() { t.since, t.started = since, started })
 }

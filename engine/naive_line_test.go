@@ -36,14 +36,16 @@ type reserved struct {
 	over  int // tasks for which there is room then, beyond those that there are
 }
 
-// schedule makes passes until one starts nothing; with work of one queue only, one.
-func (n *naive) schedule(out *strings.Builder) {
+// schedule makes passes until one starts nothing; with work of one queue only, one. Elastic work may grow then.
+func (n *naive) schedule(out *strings.Builder, grow bool) {
 	n.shed(out)
 	p := naivePass{naive: n, out: out}
 	for p.walkAll() {
 		p = naivePass{naive: n, out: out}
 	}
-	p.grow()
+	if grow {
+		p.grow()
+	}
 }
 
 func (p *naivePass) walkAll() (again bool) {
@@ -56,7 +58,7 @@ func (p *naivePass) walkAll() (again bool) {
 	}
 	n.wanting = nil
 	for part := range len(n.pools) + 1 {
-		p.head, p.reserve = nil, nil
+		p.head, p.reserve, p.soons = nil, nil, nil
 		mine := slices.DeleteFunc(slices.Clone(line), func(w *naiveWork) bool { return n.part(w.Class) != part })
 		again = p.walk(mine) || again
 		if p.head != nil {
@@ -160,6 +162,7 @@ type naivePass struct {
 	out     *strings.Builder
 	head    *naiveWork
 	reserve *reserved
+	soons   []*reserved // of those behind the head that wait for a limit and a plan
 	closed  []*naiveBound
 	heads   []*naiveWork // of the parts of the line
 	held    bool         // a patient one left room to another's plan
@@ -194,8 +197,17 @@ func (n *naivePass) try(w *naiveWork) bool {
 	}
 	if b := n.refusal(w, "", 0, nil, false); b != nil {
 		n.closed = append(n.closed, b)
-		if b.limit {
+		if b.limit || w.plan != nil {
+			n.first = n.head
 			n.reclaim(n.out, w)
+			n.first = nil
+			switch {
+			case w.plan == nil:
+			case n.head == nil:
+				n.head = w
+			default:
+				n.soons = append(n.soons, n.naive.reserve(w))
+			}
 		}
 		return false
 	}
@@ -224,6 +236,12 @@ func (n *naivePass) try(w *naiveWork) bool {
 			n.wanting = append(n.wanting, w)
 			return false
 		}
+		for _, r := range n.soons {
+			if r.known && !r.spares(w, spots) {
+				n.wanting, w.due = append(n.wanting, w), 0
+				return false
+			}
+		}
 	}
 	n.start(n.out, w, spots)
 	n.began = true
@@ -251,7 +269,7 @@ func (n *naive) possible(w *naiveWork) bool {
 	return ok
 }
 
-// reserve lets running work end in the order of its time limits until the head fits.
+// reserve lets running work end, what is being ended first and then in the order of its time limits, until the head fits.
 func (n *naive) reserve(head *naiveWork) *reserved {
 	type end struct {
 		at           Time
@@ -263,6 +281,8 @@ func (n *naive) reserve(head *naiveWork) *reserved {
 		for i, t := range w.tasks {
 			switch {
 			case t.over:
+			case t.evicting:
+				ends = append(ends, end{0, w.coming, i, w})
 			case w.TimeLimit > 0 && (w.due == 0 || t.since+w.TimeLimit < w.due):
 				ends = append(ends, end{t.since + w.TimeLimit, w.coming, i, w})
 			case w.due > 0:

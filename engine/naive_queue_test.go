@@ -325,6 +325,7 @@ func (n *naive) recall(ev QueuesUsed) {
 type rival struct {
 	name       string // ends in / for own work
 	first      *naiveWork
+	lead       *naiveWork // by which it takes its turn: the first that waits for a plan, else the first
 	over       bool
 	held, fair *big.Int
 	used       int64
@@ -333,19 +334,39 @@ type rival struct {
 
 // next is the one of those given that is to be tried next.
 func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts) *naiveWork {
+	if r := n.nextIn(queue, of, fair); r != nil {
+		return r.first
+	}
+	return nil
+}
+
+// nextIn is what is next in a queue, of those under it.
+func (n *naive) nextIn(queue string, of []*naiveWork, fair map[string]naiveAmounts) *rival {
 	var rivals []rival
+	goes := func(w, o *naiveWork) bool {
+		return cmp.Or(cmp.Compare(n.rank(w), n.rank(o)), cmp.Compare(n.level(o), n.level(w)), -cmp.Compare(n.turn(w.ID), n.turn(o.ID)), -cmp.Compare(w.coming, o.coming)) > 0
+	}
 	for _, w := range of {
-		if w.Queue == queue && (len(rivals) == 0 || cmp.Or(
-			cmp.Compare(n.rank(w), n.rank(rivals[0].first)), cmp.Compare(n.level(rivals[0].first), n.level(w)), -cmp.Compare(n.turn(w.ID), n.turn(rivals[0].first.ID)), -cmp.Compare(w.coming, rivals[0].first.coming),
-		) > 0) {
+		if w.Queue != queue {
+			continue
+		}
+		if len(rivals) == 0 {
 			name := queue + "/"
-			rivals = []rival{{name, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
+			rivals = []rival{{name, w, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
+			continue
+		}
+		r := &rivals[0]
+		if goes(w, r.first) {
+			r.first = w
+		}
+		if (w.plan != nil) == (r.lead.plan != nil) && goes(w, r.lead) || w.plan != nil && r.lead.plan == nil {
+			r.lead = w
 		}
 	}
 	for _, c := range n.children(queue) {
-		if w := n.next(c, of, fair); w != nil {
+		if in := n.nextIn(c, of, fair); in != nil {
 			weight := max(1, int64(cmp.Or(n.queues[c].Weight.Compute, n.queues[c].Weight.All)))
-			rivals = append(rivals, rival{c, w, n.over(c, w), n.dominant(n.held(c, "", false, true)), n.dominant(fair[c]), n.used(c), weight})
+			rivals = append(rivals, rival{c, in.first, in.lead, n.overAt(c, in.lead), n.dominant(n.held(c, "", false, true)), n.dominant(fair[c]), n.used(c), weight})
 		}
 	}
 	if len(rivals) == 0 {
@@ -357,7 +378,7 @@ func (n *naive) next(queue string, of []*naiveWork, fair map[string]naiveAmounts
 	}
 	above := n.ruler(queue).Order // at the top, the zero order
 	ranks := !above.NoPriority && above.PriorityWorth == 0
-	return slices.MinFunc(rivals, func(a, b rival) int { return n.compareRivals(a, b, oneLine, ranks) }).first
+	return new(slices.MinFunc(rivals, func(a, b rival) int { return n.compareRivals(a, b, oneLine, ranks) }))
 }
 
 func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
@@ -370,14 +391,14 @@ func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 	if a.over != b.over && !oneLine {
 		return of(b.over)
 	}
-	if (a.first.plan != nil) != (b.first.plan != nil) {
-		return of(a.first.plan != nil)
+	if (a.lead.plan != nil) != (b.lead.plan != nil) {
+		return of(a.lead.plan != nil)
 	}
-	if x, y := n.rank(a.first), n.rank(b.first); x != y && ranks {
+	if x, y := n.rank(a.lead), n.rank(b.lead); x != y && ranks {
 		return of(x > y)
 	}
 	if oneLine {
-		return cmp.Or(cmp.Compare(n.level(a.first), n.level(b.first)), cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)), cmp.Compare(a.first.coming, b.first.coming))
+		return cmp.Or(cmp.Compare(n.level(a.lead), n.level(b.lead)), cmp.Compare(n.turn(a.lead.ID), n.turn(b.lead.ID)), cmp.Compare(a.lead.coming, b.lead.coming))
 	}
 	if a.fair.Sign() == 0 != (b.fair.Sign() == 0) {
 		return of(b.fair.Sign() == 0)
@@ -386,10 +407,31 @@ func (n *naive) compareRivals(a, b rival, oneLine, ranks bool) int {
 	return cmp.Or(
 		product(a.held, b.fair).Cmp(product(b.held, a.fair)),
 		product(big.NewInt(a.used), big.NewInt(b.weight)).Cmp(product(big.NewInt(b.used), big.NewInt(a.weight))),
-		cmp.Compare(n.level(a.first), n.level(b.first)),
-		cmp.Compare(n.turn(a.first.ID), n.turn(b.first.ID)),
-		cmp.Compare(a.first.coming, b.first.coming),
+		cmp.Compare(n.level(a.lead), n.level(b.lead)),
+		cmp.Compare(n.turn(a.lead.ID), n.turn(b.lead.ID)),
+		cmp.Compare(a.lead.coming, b.lead.coming),
 	)
+}
+
+// overAt is over for what waits for its turn: where a plan is under way or was carried out for it, once what is being ended is over.
+func (n *naive) overAt(queue string, w *naiveWork) bool {
+	if w.plan == nil {
+		return n.over(queue, w)
+	}
+	var gone []*naiveTask
+	for _, v := range n.work {
+		for _, t := range v.tasks {
+			if !t.over && t.evicting {
+				t.over = true
+				gone = append(gone, t)
+			}
+		}
+	}
+	over := n.over(queue, w)
+	for _, t := range gone {
+		t.over = false
+	}
+	return over
 }
 
 // over says that the queue has no quota for the workload, or would pass one.

@@ -32,7 +32,6 @@ func (n *naive) reclaim(out *strings.Builder, w *naiveWork) {
 	if w.Patient || w.plan != nil && len(w.plan.tasks) > 0 {
 		return
 	}
-	w.plan = nil
 	var chosen []*naiveWork
 	n.assumingPlans(func() { chosen = n.chooseVictims(w) })
 	if len(chosen) == 0 {
@@ -113,8 +112,33 @@ func (n *naive) fitsWithout(w *naiveWork, victims []*naiveWork) (spots []naiveSp
 		if n.refusal(w, "", 0, nil, false) == nil {
 			spots, ok = n.full().fit(&w.Workload, n.kept(w, nil))
 		}
+		if ok && n.first != nil && n.first.tasks == nil && !w.takesNothing() {
+			spots, ok = n.behindFirst(w, spots)
+		}
 	})
 	return spots, ok
+}
+
+// behindFirst is where a workload starts behind the first in line, as things are then: that one takes what it can at once.
+func (n *naive) behindFirst(w *naiveWork, spots []naiveSpot) ([]naiveSpot, bool) {
+	first := n.first
+	if at, ok := n.full().fit(&first.Workload, n.kept(first, nil)); ok {
+		for _, s := range at {
+			first.tasks = append(first.tasks, &naiveTask{node: s.node, devices: s.devices, used: map[string]api.Bytes{}})
+		}
+		spots, ok = nil, n.refusal(w, "", 0, nil, false) == nil
+		if ok {
+			spots, ok = n.full().fit(&w.Workload, n.kept(w, nil))
+		}
+		first.tasks = nil
+		return spots, ok
+	}
+	r := n.reserve(first)
+	if r.known && w.TimeLimit > 0 && n.now+w.TimeLimit <= r.at {
+		return spots, true
+	}
+	spots = n.besideHead(w, first, r, spots)
+	return spots, spots != nil
 }
 
 func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
@@ -122,6 +146,7 @@ func (n *naive) chooseVictims(w *naiveWork) []*naiveWork {
 		n.wanting = append(n.wanting, w) // soon
 		return nil
 	}
+	w.plan = nil
 	limited := n.refusal(w, "", 0, nil, false) != nil
 	var all, some []*naiveWork
 	first := Never

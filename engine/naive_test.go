@@ -26,6 +26,8 @@ type naive struct {
 	refused   map[[2]string]bool
 	work      []*naiveWork // in the order they came
 	came      int
+	ungrown   bool
+	first     *naiveWork                   // the first in line, behind which what is looked for is to start; nil: it is that
 	guarded   Time                         // when a plan may be there that time alone keeps from being; 0: none is
 	plans     []*naivePlan                 // under way, in the order they were made
 	likely    func(*Workload) (Time, bool) // how long nine in ten of the same user's work of a shape run, as the engine learned that; false: it is not known
@@ -206,9 +208,11 @@ func (n *naive) step(event Event) string {
 	if n.guarded > 0 && n.guarded <= n.now {
 		n.guarded, might = 0, true
 	}
-	if might {
-		n.schedule(&out)
+	_, entering := event.(QueuesUsed) // elastic work grows with the next event
+	if might || n.ungrown {
+		n.schedule(&out, !entering)
 	}
+	n.ungrown = entering
 	return out.String()
 }
 

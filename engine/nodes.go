@@ -106,7 +106,8 @@ func (e *Engine) evict(t *task, code, reason string) {
 	if e.ahead != nil {
 		e.ahead.evicting(t)
 	}
-	t.evicting, t.evict = true, e.id()
+	e.reorderOut(t, func() { t.evicting = true })
+	t.evict = e.id()
 	e.noteEnding(t)
 	t.why = &evicted{code, reason}
 	e.pending[t.evict] = &proposal{w: t.w, task: t.index, kind: evictProposal}

@@ -7,7 +7,8 @@ import (
 )
 
 // branch is a part of the tree of queues in which work waits, with the first of that work. In each branch the queue goes first
-// whose next start is within its quota; then the one for which a plan of reclaim is under way; among equals, where the order of the queue that they are under counts priorities, and at the top, the one with the higher priority in front; then the one furthest below its
+// whose next start is within its quota; then the one for which a plan of reclaim is under way, behind whatever of the same queue that is: what cannot start itself
+// lets nobody in before it; among equals, where the order of the queue that they are under counts priorities, and at the top, the one with the higher priority in front; then the one furthest below its
 // fair share, by decayed use where that is the same (queue.Key); then by turn (before). Inside one queue it is priority, then
 // the turn. A queue's order may say that those in it stand in one line: then quotas and fair shares say nothing about their turn, and priority and turn
 // are by that order in all that is under it (queue.Ruler). What is in a queue with others under it stands beside these as if it were one more.
@@ -17,10 +18,35 @@ type branch struct {
 	lane  []*group    // of own: a heap
 	kids  []*branch   // else: a heap
 	first *workload   // nil: there is none any more
+	lead  *workload   // by which the branch takes its turn: the first for which a plan is under way or was carried out, or else the first
+	led   *waiter     // that one; nil: it is the first
 	key   queue.Key
-	keyed bool // keys decide something
-	aside bool // but not where this one stands among those beside it: they are in one line
-	ranks bool // priorities decide among those beside it
+	keyed bool      // keys decide something
+	aside bool      // but not where this one stands among those beside it: they are in one line
+	ranks bool      // priorities decide among those beside it
+	plans []*waiter // of own: what in the lane waits for a plan
+}
+
+// waiter is a workload that waits for a plan, and its group.
+type waiter struct {
+	w    *workload
+	g    *group
+	over map[*queue.Node]bool // the queues whose quota it would pass, once what is being ended is over
+}
+
+func (e *Engine) newWaiter(w *workload, g *group) *waiter {
+	t := trial{pass: &pass{Engine: e}}
+	for task := range e.ending {
+		if task.live() && task.evicting {
+			t.book(task.w, task.addUses(nil), -1)
+		}
+	}
+	over := map[*queue.Node]bool{}
+	for q := w.queue; q != nil; q = q.Parent() {
+		over[q] = q.Key(w.demand()).Over
+	}
+	t.putBack(0)
+	return &waiter{w, g, over}
 }
 
 // newOrder puts groups in order. Neither their order in the slice nor their members but the first matter; the slice is the order's from
@@ -58,6 +84,13 @@ func (e *Engine) newOrder(groups []*group) *branch {
 	keyed := len(lanes) > 1
 	if keyed {
 		e.queues.Divide(e.size())
+		for w := range e.planned {
+			for _, g := range groups {
+				if g.queue == w.queue && slices.Contains(g.members, w) {
+					lanes[g.queue].plans = append(lanes[g.queue].plans, e.newWaiter(w, g))
+				}
+			}
+		}
 	}
 	root.build(keyed, e.policy.OneLine)
 	return root
@@ -87,17 +120,26 @@ func (b *branch) refresh() {
 	switch {
 	case len(b.lane) > 0:
 		b.first = b.lane[0].members[0]
+		b.lead, b.led = b.first, nil
+		for _, p := range b.plans {
+			if b.led == nil || before(p.w, b.lead) {
+				b.lead, b.led = p.w, p
+			}
+		}
 	case len(b.kids) > 0:
-		b.first = b.kids[0].first
+		b.first, b.lead, b.led = b.kids[0].first, b.kids[0].lead, b.kids[0].led
 	default:
-		b.first = nil
+		b.first, b.lead, b.led = nil, nil, nil
 	}
 	switch {
 	case b.first == nil || !b.keyed || b.aside || b.node == nil:
 	case b.own:
 		b.key = b.node.OwnKey()
 	default:
-		b.key = b.node.Key(b.first.demand())
+		b.key = b.node.Key(b.lead.demand())
+		if b.led != nil {
+			b.key.Over = b.led.over[b.node] // as the plan took it
+		}
 	}
 }
 
@@ -112,10 +154,12 @@ func (b *branch) group() *group {
 // next brings the order up to date after the first started, or after its group was done with.
 func (b *branch) next(done bool) {
 	switch {
-	case b.own && done:
-		b.lane = removeFirst(b.lane)
-		sift(b.lane, 0, earlier)
 	case b.own:
+		first, g := b.first, b.lane[0]
+		b.plans = slices.DeleteFunc(b.plans, func(p *waiter) bool { return p.w == first || done && p.g == g })
+		if done {
+			b.lane = removeFirst(b.lane)
+		}
 		sift(b.lane, 0, earlier)
 	default:
 		b.kids[0].next(done)
@@ -157,19 +201,19 @@ func comesFirst(a, b *branch) bool {
 		if a.key.Over != b.key.Over {
 			return b.key.Over // those of one line have no keys: theirs are equal
 		}
-		if a.first.plan != 0 != (b.first.plan != 0) {
-			return a.first.plan != 0 // what comes free by its plan is for it
+		if a.lead.plan != 0 != (b.lead.plan != 0) {
+			return a.lead.plan != 0 // what comes free by its plan is for it
 		}
-		if (a.first.rank == b.first.rank || !a.ranks) && !a.aside {
+		if (a.lead.rank == b.lead.rank || !a.ranks) && !a.aside {
 			if c := a.key.Compare(b.key); c != 0 {
 				return c < 0
 			}
 		}
 	}
 	if !a.ranks {
-		return sooner(a.first, b.first)
+		return sooner(a.lead, b.lead)
 	}
-	return before(a.first, b.first)
+	return before(a.lead, b.lead)
 }
 
 // inOrder are all that wait, in the order in which a pass would take them if none of them could start.

@@ -9,7 +9,7 @@ import (
 	"github.com/aliquot-dev/aliquot/engine/ordered"
 )
 
-// outs are the running tasks of which a reservation counts on the end: with a time limit, or let in until a time (letin.go); by when that is.
+// outs are the running tasks of which a reservation counts on the end: being ended, with a time limit, or let in until a time (letin.go); by when that is.
 type outs struct {
 	*ordered.List[*task]
 	nodes   [][]*task     // by node, in the same order
@@ -18,8 +18,12 @@ type outs struct {
 
 func newOuts() outs { return outs{List: ordered.New(outBefore)} }
 
-// out is when a reservation counts on a task to be over: with its time limit, or when it was let in until then and may be taken back; Never: it does not.
+// out is when a reservation counts on a task to be over: with its time limit, or when it was let in until then and may be taken back; soon, where it is being
+// ended, as plans take it, too: what comes free by that is kept for the first in line, and not let to what would have to be ended for it; Never: it does not.
 func (t *task) out() Time {
+	if t.evicting {
+		return soon
+	}
 	out := Never
 	if t.w.TimeLimit > 0 {
 		out = t.end()
@@ -29,6 +33,9 @@ func (t *task) out() Time {
 	}
 	return out
 }
+
+// soon is before any moment at which something is over by itself.
+const soon Time = 0
 
 // outBefore says that a task is counted on to be over first.
 func outBefore(a, b *task) bool {
@@ -41,7 +48,7 @@ func outBefore(a, b *task) bool {
 	return a.index < b.index
 }
 
-// Insert enters a task if it is counted on to be over. When must not change while it is in.
+// Insert enters a task if it is counted on to be over. When must not change while it is in (Engine.reorderOut).
 func (l *outs) Insert(t *task) {
 	if t.out() == Never {
 		return

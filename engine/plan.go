@@ -83,7 +83,7 @@ func (e *Engine) joinPlan(id ActionID) *plan {
 func (e *Engine) checkPlans() error {
 	tasks, planned := map[ActionID]int{}, 0
 	for _, w := range e.byID() {
-		if w.plan != 0 {
+		if w.plan != 0 && e.planned[w] {
 			planned++
 		}
 		if pl := e.plans[w.plan]; w.plan != 0 && (!w.waiting() || pl != nil && pl.w != w) {
@@ -99,8 +99,8 @@ func (e *Engine) checkPlans() error {
 			tasks[t.plan]++
 		}
 	}
-	if planned != e.planned {
-		return fmt.Errorf("%d workloads wait for plans, and %d are counted", planned, e.planned)
+	if planned != len(e.planned) {
+		return fmt.Errorf("%d workloads wait for plans, and %d are listed", planned, len(e.planned))
 	}
 	for id, pl := range e.plans {
 		if tasks[id] == 0 || tasks[id] != len(pl.tasks) {

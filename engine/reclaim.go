@@ -36,8 +36,8 @@ func (p *pass) reclaim(w *workload) {
 	if w.Patient || p.plans[w.plan] != nil || w.noPlanAt == p.moves+1 {
 		return
 	}
-	p.setPlan(w, 0) // one that was carried out, and was not enough
 	if len(p.plans) == 0 && p.surplus == 0 && !p.hasGuest(w) && len(entitled(w)) == 0 && w.Priority <= p.lowest && w.firstLevel() == 0 && !p.someEnd() && !p.someOverdue() {
+		p.setPlan(w, 0)
 		return
 	}
 	t := trial{pass: p, w: w}
@@ -47,9 +47,10 @@ func (p *pass) reclaim(w *workload) {
 	var chosen, moved []*workload
 	var to map[*workload][]string
 	switch {
-	case t.fits(): // when the plans under way are carried out, and what is being ended is over
+	case t.fits(): // when the plans under way are carried out, and what is being ended is over; a plan of its own that was carried out keeps its turn until then
 		p.wants(w, true) // until then nobody grows into its room, who would only be ended again
 	default:
+		p.setPlan(w, 0) // one that was carried out was not enough
 		open, guarded := t.open(candidates)
 		chosen = t.cheapest(t.inTurn(open))
 		switch {
@@ -178,7 +179,33 @@ func (t *trial) try() ([]place.Spot, bool) {
 	mark := t.fleet.Begin()
 	spots, ok := t.placer.Place(t.request(t.w))
 	t.fleet.Rollback(mark)
+	if ok && t.head != nil && t.head != t.w && t.plans[t.head.plan] == nil && !t.w.shape.nothing() {
+		return t.tryBehind(spots)
+	}
 	return spots, ok
+}
+
+// tryBehind is try of one that waits for a limit of its queue behind a first in line that waits for room: if that one has room as things are, it goes first; else
+// the workload may start as backfill may, on these spots or on others. What would not start then takes nobody's place, who would only come back to it.
+func (t *trial) tryBehind(spots []place.Spot) ([]place.Spot, bool) {
+	mark, keep := t.fleet.Begin(), len(t.moved)
+	defer func() {
+		t.putBack(keep)
+		t.fleet.Rollback(mark)
+	}()
+	if first, ok := t.placer.Place(t.request(t.head)); ok {
+		t.bookAt(t.head, first)
+		if _, no := t.w.queue.Over(t.w.demand()); no {
+			return nil, false
+		}
+		return t.placer.Place(t.request(t.w))
+	}
+	behind := pass{Engine: t.Engine, head: t.head}
+	behind.reserve = behind.reserveByTrying(t.head, func(task *task) bool { return task.evicting || task.w.lifted }) // which are out of the books
+	if behind.reserve.known && behind.endsInTime(t.w) {
+		return spots, true
+	}
+	return behind.besideHead(t.w, &group{}, spots)
 }
 
 // assumePlans carries out, for a look, the plans that are under way, oldest first, after what is being ended anyway.

@@ -64,7 +64,7 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 		mark = p.fleet.Begin()
 		p.takeAll(w.shape, spots)
 	}
-	if p.reserve.known && w.TimeLimit > 0 && after(p.now, w.TimeLimit) <= p.reserve.at {
+	if p.reserve.known && p.endsInTime(w) {
 		p.fleet.Commit(mark)
 		p.promise(w, PromiseEnds)
 		return spots, true
@@ -78,6 +78,11 @@ func (p *pass) backfill(w *workload, g *group) ([]place.Spot, bool) {
 	p.until = p.reserve.at
 	p.promise(w, PromisePredicted)
 	return spots, true
+}
+
+// endsInTime says that a workload that starts now has ended by its time limit when the head starts at the latest.
+func (p *pass) endsInTime(w *workload) bool {
+	return w.TimeLimit > 0 && after(p.now, w.TimeLimit) <= p.reserve.at
 }
 
 // promise notes, in a look ahead, what the head is promised of a workload should it start behind it.
@@ -139,17 +144,18 @@ func (p *pass) reserveFor(head *workload) *reservation {
 		case gathers(request):
 			find = p.reserveGathering
 		case len(request.Roles) > 0:
-			return p.reserveByTrying(head)
+			return p.reserveByTrying(head, nil)
 		}
 		if r, ok := find(head); ok {
 			return r
 		}
 	}
-	return p.reserveByTrying(head)
+	return p.reserveByTrying(head, nil)
 }
 
-// reserveByTrying is reserveFor of anything: the more has ended, the more fits, so steps double until it fits and then halve.
-func (p *pass) reserveByTrying(head *workload) *reservation {
+// reserveByTrying is reserveFor of anything: the more has ended, the more fits, so steps double until it fits and then halve. Over tells tasks that are out of the
+// books already; nil: none is.
+func (p *pass) reserveByTrying(head *workload, over func(*task) bool) *reservation {
 	e, request := p.Engine, p.request(head)
 	outer := e.fleet.Begin()
 	defer e.fleet.Rollback(outer)
@@ -157,13 +163,15 @@ func (p *pass) reserveByTrying(head *workload) *reservation {
 	// With roles it may be that less fits where more is free, for they are taken in turn: then one by one.
 	for step, growing := 1, len(head.Roles) == 0; c.Valid(); {
 		mark, from, last := e.fleet.Begin(), c, Never
-		for k := 0; k < step && c.Valid(); k++ {
-			e.lift(c.Value())
-			last = c.Value().out()
-			c.Next()
+		for k := 0; k < step && c.Valid(); c.Next() {
+			if t := c.Value(); over == nil || !over(t) {
+				e.lift(t)
+				last = t.out()
+				k++
+			}
 		}
 		spots, ok := e.placer.Place(request)
-		if !ok {
+		if !ok || last == Never { // it does not fit, or nothing more ends
 			e.fleet.Commit(mark)
 			if growing {
 				step *= 2

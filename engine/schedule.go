@@ -19,13 +19,14 @@ type pass struct {
 	*Engine
 	head     *workload
 	reserve  *reservation
-	closed   []closure   // the quotas and limits that someone in front waits for
-	timely   bool        // whether more starts may hang on the time alone
-	wanted   []bool      // by pool: one waits for room there whom it is for; nil: none does
-	heads    []*workload // where there are pools: the first of each part of the line that waits for room
-	short    []*workload // that wait for room, of each group the first
-	deferred bool        // one waits that takes no room of plans
-	until    Time        // by which what was just let in by a prediction is to be over; 0: nothing was
+	soons    []*reservation // of those behind the head that start as soon as what is being ended is over: see keepsRoom
+	closed   []closure      // the quotas and limits that someone in front waits for
+	timely   bool           // whether more starts may hang on the time alone
+	wanted   []bool         // by pool: one waits for room there whom it is for; nil: none does
+	heads    []*workload    // where there are pools: the first of each part of the line that waits for room
+	short    []*workload    // that wait for room, of each group the first
+	deferred bool           // one waits that takes no room of plans
+	until    Time           // by which what was just let in by a prediction is to be over; 0: nothing was
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -64,7 +65,7 @@ func (p *pass) walkAll() bool {
 	}
 	began, keyed, again := false, false, false
 	for _, groups := range e.parts() {
-		p.head, p.reserve = nil, nil
+		p.head, p.reserve, p.soons = nil, nil, nil
 		order := e.newOrder(groups)
 		started := p.walk(order)
 		if p.head != nil {
@@ -142,8 +143,9 @@ func (p *pass) judge(w *workload) (verdict, queue.Refusal) {
 // try finds where a workload may start now. The books hold what it found.
 func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 	switch v, r := p.judge(w); {
-	case v == overQuota && r.Limit:
+	case v == overQuota && (r.Limit || w.plan != 0):
 		p.reclaim(w)
+		p.keepsRoom(w)
 		return nil, false
 	case v != mayStart:
 		return nil, false
@@ -153,7 +155,14 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	if p.head != nil {
+		mark := p.fleet.Begin()
 		spots, ok := p.backfill(w, g)
+		if ok = ok && p.leavesSoons(w, spots); ok {
+			p.fleet.Commit(mark)
+		} else {
+			p.fleet.Rollback(mark)
+			p.until = 0
+		}
 		p.wants(w, !ok)
 		return spots, ok
 	}
@@ -169,8 +178,36 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 	return spots, ok
 }
 
+// keepsRoom has a workload that waits for a limit or quota of its queue hold others back where a plan is for it: once what is being ended is over it starts, and what came in
+// between on its room would only be ended for it. It is the head, or, behind one, has a reservation beside that one's.
+func (p *pass) keepsRoom(w *workload) {
+	switch {
+	case w.plan == 0:
+	case p.head == nil:
+		p.head = w
+	default:
+		p.soons = append(p.soons, p.reserveFor(w))
+	}
+}
+
+// leavesSoons takes a workload's spots off what the reservations beside the head's leave, if that is so much.
+func (p *pass) leavesSoons(w *workload, spots []place.Spot) bool {
+	if w.shape.nothing() {
+		return true
+	}
+	for _, r := range p.soons {
+		if r.gathers != nil {
+			r.gather(p.Engine)
+		}
+		if r.known && !r.spares(p.Engine, w, spots) {
+			return false
+		}
+	}
+	return true
+}
+
 // holds says that a workload for which nobody is evicted would take what comes free for another.
-func (p *pass) holds(w *workload) bool { return w.Patient && p.planned > 0 }
+func (p *pass) holds(w *workload) bool { return w.Patient && len(p.planned) > 0 }
 
 // request is a workload's request, kept off the devices on which it would pass a quota or limit.
 func (p *pass) request(w *workload) *place.Request {

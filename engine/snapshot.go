@@ -295,7 +295,7 @@ func (e *Engine) load(s *savedWorkload) error {
 	}
 	if w.plan != 0 {
 		e.joinPlan(w.plan).w = w
-		e.planned++
+		e.planned[w] = true
 	}
 	if s.Stays != 0 || len(s.To) > 0 || s.Until != 0 || s.Used != nil || s.Had != 0 || s.Saved != nil || len(s.Disrupted) > 0 || s.Due != 0 {
 		w.rare = &rare{stays: s.Stays, to: s.To, sparedUntil: s.Until, had: s.Had, saved: s.Saved, disrupted: s.Disrupted, due: s.Due}

@@ -147,6 +147,9 @@ func (p *pass) look(w *workload) (verdict, queue.Refusal) {
 	v, r := p.judge(w)
 	switch {
 	case v != mayStart:
+		if v == overQuota && w.plan != 0 && p.head == nil {
+			p.head = w // see keepsRoom
+		}
 		return v, r
 	case p.head != nil:
 		p.short = append(p.short, w)

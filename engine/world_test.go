@@ -138,7 +138,7 @@ func (w *world) checkReservations(twin *Engine) {
 	}
 	for wl := range w.engine.line.All {
 		p, tries, fresh := pass{Engine: w.engine}, pass{Engine: twin}, twin.work[wl.ID]
-		got, want := p.reserveFor(wl), tries.reserveByTrying(fresh)
+		got, want := p.reserveFor(wl), tries.reserveByTrying(fresh, nil)
 		if got.known != want.known || got.at != want.at {
 			w.t.Fatalf("%s is to start at %d (%v), and by trying at %d (%v)", wl.ID, got.at, got.known, want.at, want.known)
 		}
