@@ -18,16 +18,16 @@ func TestCapability(t *testing.T) {
 			t.Errorf("%q is read as %d: %v, want something of %q", text, got, err, want)
 		}
 	}
-	spec := WorkloadSpec{MinCapability: 80, MinBandwidth: 900}
+	spec := WorkloadSpec{MinCapability: 80, MinBandwidth: 900, MaxLatencyClass: 2}
 	text, err := json.Marshal(spec)
-	if err != nil || !strings.Contains(string(text), `"minCapability":"8.0","minBandwidth":900`) {
+	if err != nil || !strings.Contains(string(text), `"minCapability":"8.0","minBandwidth":900,"maxLatencyClass":2`) {
 		t.Errorf("%s: %v", text, err)
 	}
 	var back WorkloadSpec
-	if err := json.Unmarshal(text, &back); err != nil || back.MinCapability != 80 || back.MinBandwidth != 900 {
+	if err := json.Unmarshal(text, &back); err != nil || back.MinCapability != 80 || back.MinBandwidth != 900 || back.MaxLatencyClass != 2 {
 		t.Errorf("%+v: %v", back, err)
 	}
-	if text, _ := json.Marshal(WorkloadSpec{}); strings.Contains(string(text), "min") {
+	if text, _ := json.Marshal(WorkloadSpec{}); strings.Contains(string(text), "min") || strings.Contains(string(text), "max") {
 		t.Errorf("what is not asked for is written: %s", text)
 	}
 }

@@ -75,10 +75,12 @@ type WorkloadSpec struct {
 	// for in the place of this, and this among Roles by the name main.
 	Roles []Role `json:"roles,omitempty"`
 	Model string `json:"model,omitempty"` // device model wanted: a name that `aliquot devices` prints, or a part that fits one alone; empty: any
-	// MinCapability and MinBandwidth (of memory, GB/s) are what its devices must have at the least; 0: any do. One of which it is not known does not.
-	MinCapability Capability `json:"minCapability,omitempty"`
-	MinBandwidth  int32      `json:"minBandwidth,omitempty"`
-	TimeLimit     Duration   `json:"timeLimit,omitempty"` // of running time; 0: none
+	// MinCapability and MinBandwidth (of memory, GB/s) are what its devices must have at the least, MaxLatencyClass is the slowest latency class that will
+	// do; 0: any do. A device of which it is not known does not.
+	MinCapability   Capability `json:"minCapability,omitempty"`
+	MinBandwidth    int32      `json:"minBandwidth,omitempty"`
+	MaxLatencyClass int32      `json:"maxLatencyClass,omitempty"`
+	TimeLimit       Duration   `json:"timeLimit,omitempty"` // of running time; 0: none
 	// RestartTime is what it takes from its start until it goes on where it was; 0: not known, taken to be a minute. What would be lost by evicting it counts that.
 	RestartTime Duration          `json:"restartTime,omitempty"`
 	CPU         Milli             `json:"cpu,omitempty"` // limit in thousandths of a core; 0: none
@@ -236,13 +238,14 @@ type Device struct {
 	HealthReason string       `json:"healthReason,omitempty"`
 	Grants       []Usage      `json:"grants"`
 	Unenforced   []Process    `json:"unenforced,omitempty"`
-	Unseen       Unseen       `json:"unseen,omitempty"`     // what the driver does not tell of its processes; empty: nothing
-	Capability   Capability   `json:"capability,omitempty"` // its compute capability; 0: not known
-	Bandwidth    int32        `json:"bandwidth,omitempty"`  // of its memory, GB/s; 0: not known
-	Link         string       `json:"link,omitempty"`       // devices with the same are linked with each other; empty: it is with none, or that is not known
-	NUMA         string       `json:"numa,omitempty"`       // the memory node of its bus; empty: not known
-	Stopped      uint64       `json:"stopped"`              // processes that were ended there because no share held them, since the server started
-	MemoryDoubts uint64       `json:"memoryDoubts"`         // times that a share held more memory there than it may, likewise
+	Unseen       Unseen       `json:"unseen,omitempty"`       // what the driver does not tell of its processes; empty: nothing
+	Capability   Capability   `json:"capability,omitempty"`   // its compute capability; 0: not known
+	Bandwidth    int32        `json:"bandwidth,omitempty"`    // of its memory, GB/s; 0: not known
+	LatencyClass int32        `json:"latencyClass,omitempty"` // as it was declared, from 1, which answers fastest; 0: none was
+	Link         string       `json:"link,omitempty"`         // devices with the same are linked with each other; empty: it is with none, or that is not known
+	NUMA         string       `json:"numa,omitempty"`         // the memory node of its bus; empty: not known
+	Stopped      uint64       `json:"stopped"`                // processes that were ended there because no share held them, since the server started
+	MemoryDoubts uint64       `json:"memoryDoubts"`           // times that a share held more memory there than it may, likewise
 }
 
 // Process is a process found on a device that no share covers.
@@ -551,6 +554,8 @@ type Info struct {
 	State     string   `json:"state"`     // folder of what survives a reboot
 
 	Unenforced UnenforcedRule `json:"unenforced"` // what is done about processes that no share holds
+
+	LatencyClass string `json:"latencyClass,omitempty"` // what was declared of devices, as LatencyClasses write it; empty: nothing
 }
 
 // Event is one change, as the server sends it to those who listen.

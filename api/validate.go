@@ -167,6 +167,8 @@ func (s WorkloadSpec) Validate() error {
 		return Invalid("a compute capability of %s cannot be asked for; give for example 8.0, or leave it out for any", s.MinCapability)
 	case s.MinBandwidth < 0 || s.MinBandwidth > MaxBandwidth:
 		return Invalid("a memory bandwidth of at least %d GB/s cannot be asked for; give 1 to %d, or leave it out for any", s.MinBandwidth, MaxBandwidth)
+	case s.MaxLatencyClass < 0 || s.MaxLatencyClass > SlowestLatency:
+		return Invalid("latency class %d cannot be asked for; give 1, the fastest, to %d, or leave it out for any", s.MaxLatencyClass, SlowestLatency)
 	}
 	if err := s.validReplicas(); err != nil {
 		return err

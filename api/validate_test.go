@@ -149,6 +149,8 @@ func TestInvalidWorkloads(t *testing.T) {
 		{func(s *api.WorkloadSpec) { s.Memory = -1 }, `the memory limit -1 is negative`},
 		{func(s *api.WorkloadSpec) { s.Memory = 1 }, `a memory limit of 1 is less than any program takes (1Mi)`},
 		{func(s *api.WorkloadSpec) { s.Share.Memory = api.Memory{Ceiling: bytes(4)} }, `4 of memory is less than any context takes (100Mi)`},
+		{func(s *api.WorkloadSpec) { s.MaxLatencyClass = 10 }, "latency class 10 cannot be asked for; give 1, the fastest, to 9"},
+		{func(s *api.WorkloadSpec) { s.MaxLatencyClass = -1 }, "latency class -1 cannot be asked for"},
 		{func(s *api.WorkloadSpec) { s.Model = "H200\n" }, `"H200\n" is not the name of a device model`},
 		{func(s *api.WorkloadSpec) { s.Command = nil }, `no command was given`},
 		{func(s *api.WorkloadSpec) { s.Command = []string{""} }, `no command was given`},

@@ -49,7 +49,7 @@ func (c *invocation) servedByRoot(ctx context.Context, flags upFlags, config Ser
 	}
 	said := fmt.Sprintf("root's server at %s serves all users, %s too (version %s, %s): every command talks to it. One of your own beside it: `aliquot up --run FOLDER`, and --run FOLDER or ALIQUOT_RUN=FOLDER with every command that means it",
 		server.Socket(), orText(info.User, "you"), info.Version, settingsOf(info))
-	if flags.simulate != "" || flags.http != "" || flags.state != "" {
+	if flags.simulate != "" || flags.http != "" || flags.state != "" || flags.latency != "" {
 		return true, errors.New(said)
 	}
 	return true, c.say(flags.format, info, said)
@@ -73,6 +73,9 @@ func (c *invocation) otherwise(flags upFlags, config ServeConfig, has api.Info) 
 	if (flags.unenforced != "" || c.settings.Unenforced != "") && config.Unenforced != cmp.Or(has.Unenforced, api.ShowUnenforced) {
 		asked = append(asked, "--unenforced "+string(config.Unenforced))
 	}
+	if len(config.LatencyClasses) > 0 && config.LatencyClasses.String() != has.LatencyClass {
+		asked = append(asked, "--latency-class "+config.LatencyClasses.String())
+	}
 	if len(asked) == 0 {
 		return ""
 	}
@@ -85,5 +88,9 @@ func settingsOf(info api.Info) string {
 	if info.Simulated {
 		devices = "--simulate " + info.Simulate
 	}
-	return devices + ", --http " + orText(info.HTTP, off) + ", --state " + info.State + ", --unenforced " + string(cmp.Or(info.Unenforced, api.ShowUnenforced))
+	classes := ""
+	if info.LatencyClass != "" {
+		classes = ", --latency-class " + info.LatencyClass
+	}
+	return devices + ", --http " + orText(info.HTTP, off) + ", --state " + info.State + ", --unenforced " + string(cmp.Or(info.Unenforced, api.ShowUnenforced)) + classes
 }

@@ -77,7 +77,8 @@ type ServeConfig struct {
 	Version  string
 	Log      io.Writer
 
-	Unenforced api.UnenforcedRule // what is done about processes that no share holds
+	Unenforced     api.UnenforcedRule // what is done about processes that no share holds
+	LatencyClasses api.LatencyClasses // that are declared of devices
 
 	because string // why devices are simulated
 }

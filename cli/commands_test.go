@@ -57,7 +57,7 @@ func furnish(f *fakeServer) {
 	f.devices = []api.Device{
 		{
 			UUID: "GPU-aaaa", Model: "H200", Simulated: true, Memory: 140 * gib, MemoryUsed: ptr(5 * gib), Busy: ptr(api.Milli(410)), ComputeFree: 750,
-			MemoryFree: 136 * gib, Health: api.Healthy,
+			MemoryFree: 136 * gib, Health: api.Healthy, LatencyClass: 1,
 			Grants: []api.Usage{usage},
 		},
 		{
@@ -218,7 +218,7 @@ func TestNothingThere(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	f := newFakeServer(t)
 	f.why = api.Why{Phase: api.Waiting, Place: 1, Message: "no device has 0.50 of its compute free"}
-	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 --min-capability 8.0 --min-bandwidth 900 " +
+	got := f.command(strings.Fields("submit --name night --gpu 0.5.. --mem 4Gi..8Gi --time-limit 2h --cpu 2.5 --host-memory 8Gi --devices 2 --model H200 --min-capability 8.0 --min-bandwidth 900 --max-latency-class 2 " +
 		"--queue vision --class batch --priority 7 --weight 3 -- ./job --gpu mine -o json")...)
 	if got.exit != (Exit{}) || got.out != "night waits, 1st in line: no device has 0.50 of its compute free\n" {
 		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
@@ -229,7 +229,7 @@ func TestSubmit(t *testing.T) {
 	}
 	spec := f.works[0].Spec
 	want := api.WorkloadSpec{
-		Name: "night", Queue: "vision", Class: api.Batch, Priority: 7, Devices: 2, Model: "H200", MinCapability: 80, MinBandwidth: 900,
+		Name: "night", Queue: "vision", Class: api.Batch, Priority: 7, Devices: 2, Model: "H200", MinCapability: 80, MinBandwidth: 900, MaxLatencyClass: 2,
 		Share: api.Share{
 			Compute: api.Compute{Floor: 500, Ceiling: 1000}, Weight: 3,
 			Memory: api.Memory{Floor: api.Amount{Bytes: 4 * gib}, Ceiling: api.Amount{Bytes: 8 * gib}},
@@ -354,8 +354,20 @@ func TestSettings(t *testing.T) {
 	}
 	write("rum: typo\n")
 	if got := invoke(t, Program{Env: env}, "ps"); got.exit.Status != ExitFailed || !strings.Contains(got.err, file) || !strings.Contains(got.err, `"rum"`) ||
-		!strings.Contains(got.err, "state, run, simulate, http and queue") {
+		!strings.Contains(got.err, "state, run, simulate, http, unenforced, latency-class, queue") {
 		t.Errorf("a file that cannot be understood: %v %q", got.exit, got.err)
+	}
+	write("run: " + f.run + "\nunenforced: stop\nlatency-class: 1@H200,2\n")
+	f.info.State = "/state"
+	if got := invoke(t, Program{Env: env}, "up", "--state", "/state"); !strings.Contains(got.err, "--unenforced stop and --latency-class 1@H200,2 was asked for") {
+		t.Errorf("the user's file is not heeded by up: %v %q", got.exit, got.err)
+	}
+	if got := invoke(t, Program{Env: append(env, "ALIQUOT_LATENCY_CLASS=3")}, "up", "--state", "/state"); !strings.Contains(got.err, "and --latency-class 3 was asked for") {
+		t.Errorf("the environment does not win: %v %q", got.exit, got.err)
+	}
+	f.info.LatencyClass, f.info.Unenforced = "1@H200,2", api.StopUnenforced
+	if got := invoke(t, Program{Env: env}, "up", "--state", "/state"); strings.Contains(got.err, "was asked for") || !strings.Contains(got.err, "--unenforced stop, --latency-class 1@H200,2)") {
+		t.Errorf("a server that is as the file says: %v %q", got.exit, got.err)
 	}
 }
 

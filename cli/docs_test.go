@@ -19,7 +19,8 @@ func TestCommandsDocument(t *testing.T) {
 	out.WriteString("# Commands\n\nWritten from the commands themselves by `go test ./cli -run TestCommandsDocument -update`; a test holds the two together.\n" +
 		"Every command that prints takes `-o table|wide|json|yaml`, but for `run`, which prints what its program does, and `completion`; every\n" +
 		"command takes `--run FOLDER`. Exit statuses: 0 done, 1 refused or failed, 2 not understood; `run` and `wait` end as the program ended.\n\nSettings come from flags, else from the environment (`ALIQUOT_RUN`, `ALIQUOT_STATE`, `ALIQUOT_SIMULATE`, `ALIQUOT_HTTP`,\n" +
-		"`ALIQUOT_UNENFORCED`, `ALIQUOT_QUEUE`), else from `~/.config/aliquot/config.yaml`, else from `/etc/aliquot/config.yaml`, with the keys `run`, `state`,\n`simulate`, `http`, `unenforced`, `queue`.\n")
+		"`ALIQUOT_UNENFORCED`, `ALIQUOT_LATENCY_CLASS`, `ALIQUOT_QUEUE`), else from `~/.config/aliquot/config.yaml`, else from `/etc/aliquot/config.yaml`, with the keys\n`" +
+		strings.Join(settingKeys, "`, `") + "`.\n")
 	document(&out, root)
 	if *update {
 		if err := os.WriteFile(path, []byte(out.String()), 0o600); err != nil {

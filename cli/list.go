@@ -50,7 +50,7 @@ func deviceTable(devices []api.Device, wide bool) table {
 	noted := slices.ContainsFunc(devices, func(one api.Device) bool { return deviceNote(one) != unknown })
 	switch {
 	case wide:
-		out.head = append(out.head, "UUID", ">DRIVER SAYS", "LINKED WITH", "NUMA", "NOTE")
+		out.head = append(out.head, "UUID", ">DRIVER SAYS", "LINKED WITH", "NUMA", ">LATENCY CLASS", "NOTE")
 	case noted:
 		out.head = append(out.head, "NOTE")
 	}
@@ -69,7 +69,11 @@ func deviceTable(devices []api.Device, wide bool) table {
 		}
 		switch {
 		case wide:
-			row = append(row, text(one.UUID), text(busyText(one.Busy)), text(orUnknown(linkedWith(devices, one))), text(orUnknown(one.NUMA)), text(deviceNote(one)))
+			class := unknown
+			if one.LatencyClass > 0 {
+				class = strconv.Itoa(int(one.LatencyClass))
+			}
+			row = append(row, text(one.UUID), text(busyText(one.Busy)), text(orUnknown(linkedWith(devices, one))), text(orUnknown(one.NUMA)), text(class), text(deviceNote(one)))
 		case noted:
 			row = append(row, text(deviceNote(one)))
 		}

@@ -41,6 +41,7 @@ func TestPolicyFiles(t *testing.T) {
 	nothing := file("nothing.policy", "aliquot policy 1\nplacement whole=0\n")
 	empty, unnamed, drawn := file("empty.json", `{"name": "mine", "weights": {}}`), file("unnamed.json", `{"weight": {"whole": 1}}`), file("drawn.json", `{"device": "draw"}`)
 	early := file("early.policy", "aliquot policy 1\nbackfill predicted\n")
+	fast := file("fast.policy", "aliquot policy 1\nplacement latency=500 cost=100\n")
 	half := file("half.policy", "aliquot policy 1\nhalf-life 3d\n")
 	night := func() time.Time { return time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -52,6 +53,8 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "check", models}, 0, "models.policy is right: 2 queues, 1 window. It can be set where there are devices of h200."},
 		{[]string{"policy", "check", nodes}, 0, "Its pools name nodes gpu1, gpu2: that they are there is not looked at here, and where it is set a pool that no device is in is a warning."},
 		{[]string{"policy", "check", nodes, "-o", "json"}, 0, `"gpu2"`},
+		{[]string{"policy", "check", fast}, 0, "fast.policy is right"},
+		{[]string{"policy", "explain", fast}, 0, "cost=100 latency=500"},
 		{[]string{"policy", "check", nothing}, ExitFailed, "nothing.policy:2: no feature of the placement counts"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", nodes}, ExitFailed, "nodes.policy:2: pool a has no device: no device is on node gpu1 or gpu2 (there are node-0000); it has none until one comes"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", empty}, ExitFailed, "empty.json: no feature counts"},

@@ -62,6 +62,10 @@ func TestRefusals(t *testing.T) {
 		{"submit --host-memory 0 -- x", nil, ExitUsage, "--host-memory 0"},
 		{"submit --weight -1 -- x", nil, ExitUsage, "--weight -1: of what is over the floors this is a share of nothing"},
 		{"submit --devices -1 -- x", nil, ExitUsage, "--devices -1: a share of no device"},
+		{"submit --max-latency-class 10 -- x", nil, ExitUsage, "latency class 10 cannot be asked for; give 1, the fastest, to 9"},
+		{"submit --max-latency-class -1 -- x", nil, ExitUsage, "latency class -1 cannot be asked for"},
+		{"submit --max-latency-class 0 -- x", nil, ExitUsage, "--max-latency-class 0: the fastest class is 1"},
+		{"submit --max-latency-class fast -- x", nil, ExitUsage, "--max-latency-class"},
 		{"submit --class foo -- x", nil, ExitUsage, `unknown class "foo"`},
 		{"submit --name Bad -- x", nil, ExitUsage, "the workload name"},
 		{"submit --gpu= --mem 1Gi -- x", nil, ExitUsage, "--gpu: nothing was given: write for example 0.25, or leave it out for a whole device"},
@@ -123,6 +127,8 @@ func TestRefusals(t *testing.T) {
 		{"run -- x", &api.Error{Code: "unavailable", Message: "the disk is full"}, ExitFailed, "the disk is full"},
 		{"up --http 0.0.0.0:80", nil, ExitUsage, "loopback only"},
 		{"up --http nowhere", nil, ExitUsage, "loopback only"},
+		{"up --latency-class 10", nil, ExitUsage, "--latency-class: latency classes \"10\": a class from 1, which answers fastest, to 9 is expected (character 1); write for example 2, or 1@H200,2@A10"},
+		{"up --latency-class 1@", nil, ExitUsage, "a model or the UUID of a device is expected"},
 	} {
 		f.mu.Lock()
 		f.refuse = test.refuse

@@ -17,7 +17,7 @@ import (
 
 // settings are what configuration files and the environment say where no flag does. Later sources win: the machine's file
 // (/etc/aliquot/config.yaml), the user's ($XDG_CONFIG_HOME/aliquot/config.yaml), ALIQUOT_STATE, ALIQUOT_RUN, ALIQUOT_SIMULATE,
-// ALIQUOT_HTTP, ALIQUOT_UNENFORCED and ALIQUOT_QUEUE.
+// ALIQUOT_HTTP, ALIQUOT_UNENFORCED, ALIQUOT_LATENCY_CLASS and ALIQUOT_QUEUE.
 type settings struct {
 	State    string `json:"state"`
 	Run      string `json:"run"`
@@ -25,8 +25,12 @@ type settings struct {
 	HTTP     string `json:"http"`
 	Queue    string `json:"queue"`
 
-	Unenforced string `json:"unenforced"`
+	Unenforced   string `json:"unenforced"`
+	LatencyClass string `json:"latency-class"`
 }
+
+// settingKeys are the keys of a file of settings.
+var settingKeys = []string{"state", "run", "simulate", "http", "unenforced", "latency-class", "queue"}
 
 // machineConfig is the machine's file of settings.
 const machineConfig = "/etc/aliquot/config.yaml"
@@ -48,7 +52,7 @@ func loadSettings(env []string) (settings, error) {
 			err = yaml.UnmarshalStrict(text, &out)
 		}
 		if wrong := wrongKeys(text); len(wrong) > 0 {
-			return out, fmt.Errorf("the settings in %s have the key %s, and the keys there are state, run, simulate, http and queue: correct it, or leave it out", file, strings.Join(wrong, ", "))
+			return out, fmt.Errorf("the settings in %s have the key %s, and the keys there are %s: correct it, or leave it out", file, strings.Join(wrong, ", "), strings.Join(settingKeys, ", "))
 		}
 		if err != nil {
 			return out, fmt.Errorf("the settings in %s cannot be read: %w", file, err)
@@ -57,6 +61,7 @@ func loadSettings(env []string) (settings, error) {
 	for name, field := range map[string]*string{
 		"ALIQUOT_STATE": &out.State, "ALIQUOT_RUN": &out.Run, "ALIQUOT_SIMULATE": &out.Simulate,
 		"ALIQUOT_HTTP": &out.HTTP, "ALIQUOT_UNENFORCED": &out.Unenforced, "ALIQUOT_QUEUE": &out.Queue,
+		"ALIQUOT_LATENCY_CLASS": &out.LatencyClass,
 	} {
 		if value, ok := lookup(env, name); ok && value != "" {
 			*field = value
@@ -71,7 +76,7 @@ func wrongKeys(text []byte) []string {
 	if yaml.Unmarshal(text, &said) != nil {
 		return nil
 	}
-	for _, key := range []string{"state", "run", "simulate", "http", "queue"} {
+	for _, key := range settingKeys {
 		delete(said, key)
 	}
 	wrong := make([]string, 0, len(said))

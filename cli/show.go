@@ -270,5 +270,8 @@ func leastText(spec api.WorkloadSpec) string {
 	if spec.MinBandwidth > 0 {
 		least = append(least, fmt.Sprintf("%d GB/s of memory bandwidth", spec.MinBandwidth))
 	}
+	if spec.MaxLatencyClass > 0 {
+		least = append(least, fmt.Sprintf("latency class %d or a faster one", spec.MaxLatencyClass))
+	}
 	return strings.Join(least, " and ")
 }

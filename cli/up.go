@@ -39,7 +39,7 @@ type upFlags struct {
 	state, simulate, http string
 	detach                bool
 	format                string
-	unenforced            string
+	unenforced, latency   string
 }
 
 func (c *invocation) upCommand() *cobra.Command {
@@ -55,6 +55,7 @@ func (c *invocation) upCommand() *cobra.Command {
 	cmd.Flags().StringVar(&flags.simulate, "simulate", "", "simulated devices, h200x2,a10x4, linked with each other and at memory nodes so many in a row, linked=2,numa=4, and costs of theirs, switch_ns=100000 (default: those that run already, else "+defaultSimulate+" where there is no driver)")
 	cmd.Flags().StringVar(&flags.http, "http", "", "loopback address of HTTP with a token, or off (default: "+defaultHTTP+", or off if it is taken)")
 	cmd.Flags().StringVar(&flags.unenforced, "unenforced", "", "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too (default: show)")
+	cmd.Flags().StringVar(&flags.latency, "latency-class", "", "the latency class of devices, 1 for those that answer fastest, to 9: of all, 2, or of a model or one device by its UUID, 1@H200,2@A10 (default: none is known)")
 	cmd.Flags().BoolVarP(&flags.detach, "detach", "d", false, "start it in the background and return once it answers")
 	must(cmd.MarkFlagDirname("state"))
 	format := outputFlag(cmd)
@@ -84,6 +85,9 @@ func (c *invocation) serveConfig(flags upFlags) (ServeConfig, error) {
 	}
 	if config.Unenforced, err = c.unenforced(flags.unenforced); err != nil {
 		return config, err
+	}
+	if config.LatencyClasses, err = api.ParseLatencyClasses(cmp.Or(flags.latency, c.settings.LatencyClass)); err != nil {
+		return config, usagef("--latency-class: %w", err)
 	}
 	c.chooseSimulated(&config)
 	if config.HTTP == "" {
@@ -213,6 +217,9 @@ func (c *invocation) startDaemon(config ServeConfig, log *os.File) (*exec.Cmd, e
 	}
 	if config.Simulate != "" {
 		line = append(line, "--simulate", config.Simulate)
+	}
+	if len(config.LatencyClasses) > 0 {
+		line = append(line, "--latency-class", config.LatencyClasses.String())
 	}
 	child := exec.Command(self, line...)
 	child.Env = c.Env

@@ -71,6 +71,10 @@ func TestWeightAndPreemptibleAreShown(t *testing.T) {
 			t.Errorf("%q is not in %q", want, line)
 		}
 	}
+	f.works[1].Spec.MinBandwidth, f.works[1].Spec.MaxLatencyClass = 900, 2
+	if got := f.command("show", "night"); !strings.Contains(got.out, "At least:     900 GB/s of memory bandwidth and latency class 2 or a faster one\n") {
+		t.Errorf("show:\n%s", got.out)
+	}
 	if got := f.command("show", "train"); !strings.Contains(got.out, "Weight:") || strings.Contains(got.out, "Preemptible:") {
 		t.Errorf("show:\n%s", got.out)
 	}
@@ -93,6 +97,9 @@ func TestUpWhereRootServes(t *testing.T) {
 	}
 	if got := invoke(t, program, "up", "--simulate", "a10x4"); got.exit.Status != ExitFailed || !strings.Contains(got.err, "`aliquot up --run FOLDER`") {
 		t.Errorf("up --simulate: %v %q %q", got.exit, got.out, got.err)
+	}
+	if got := invoke(t, program, "up", "--latency-class", "2"); got.exit.Status != ExitFailed || !strings.Contains(got.err, "`aliquot up --run FOLDER`") {
+		t.Errorf("up --latency-class: %v %q %q", got.exit, got.out, got.err)
 	}
 	own := newFakeServer(t)
 	call := &invocation{Program: &program}

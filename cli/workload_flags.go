@@ -20,7 +20,7 @@ type workloadFlags struct {
 	timeLimit, restartTime string
 	name, queue, class     string
 	capability             string
-	bandwidth              int32
+	bandwidth, latency     int32
 	roles                  []string
 	dateFlags
 	preemptible, requeue bool
@@ -34,6 +34,7 @@ func (f *workloadFlags) define(c *invocation, cmd *cobra.Command) {
 	flags.StringArrayVar(&f.roles, "role", nil, "further processes with a share of their own, which start with these, all or none: 'worker --replicas 4 --gpu 0.5 --mem 4Gi -- ./worker', a name, flags of the share (--gpu, --mem, --weight, --devices, --model, --replicas, --cpu, --host-memory) and their program where it is another; once for each role")
 	flags.StringVar(&f.capability, "min-capability", "", "only devices with this compute capability or a higher one, 8.0; see aliquot devices -o json")
 	flags.Int32Var(&f.bandwidth, "min-bandwidth", 0, "only devices whose memory has a bandwidth of so many GB/s or more, where that is known")
+	flags.Int32Var(&f.latency, "max-latency-class", 0, "only devices of this latency class or a faster one, 1 being the fastest, where one is declared; see aliquot devices -o wide")
 	flags.StringVar(&f.name, "name", "", "a name; one is made up without it")
 	flags.StringVar(&f.queue, "queue", "", "the queue that it counts for (default: "+api.DefaultQueue+")")
 	flags.StringVar(&f.class, "class", "", "interactive, inference, training or batch (default: training)")
@@ -79,7 +80,7 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return api.WorkloadSpec{}, err
 	}
 	out := api.WorkloadSpec{
-		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), MinBandwidth: f.bandwidth,
+		Name: f.name, Queue: f.queue, Class: api.Class(f.class), Priority: f.priority, PriorityAfter: f.after, Preemptible: f.preemptible, Requeue: f.requeue, OnReclaim: api.ReclaimRule(f.onReclaim), MinBandwidth: f.bandwidth, MaxLatencyClass: f.latency,
 		Command: command, Dir: c.Dir, Env: environment(c.Env),
 	}
 	if out.Queue == "" {
@@ -151,6 +152,8 @@ func (f *workloadFlags) noTime(spec api.WorkloadSpec) error {
 		return usagef("--time-limit %s: a program without any time does nothing: give for example 2h30m, or leave it out for no limit", f.timeLimit)
 	case f.given("min-bandwidth") && f.bandwidth <= 0:
 		return usagef("--min-bandwidth %d: every device has that: give for example 900, or leave it out for any", f.bandwidth)
+	case f.given("max-latency-class") && f.latency == 0:
+		return usagef("--max-latency-class 0: the fastest class is 1: give 1 to %d, or leave it out for any", api.SlowestLatency)
 	}
 	return nil
 }

@@ -209,11 +209,11 @@ func TestReplayFindsTheDifference(t *testing.T) {
 func TestEventsReadBack(t *testing.T) {
 	share := api.Share{Compute: api.Compute{Floor: 250, Ceiling: 800}, Memory: api.Memory{Floor: api.Amount{Bytes: gi}, Ceiling: api.Amount{Part: 333}}, Weight: 3}
 	priority, queue, at := int32(-3), "q", At{17}
-	work := Workload{"w", "u", "n", "q", api.Batch, 2, true, true, true, 3, 7, 4, share, "m", fleet.Least{Capability: 80, Bandwidth: 900}, []Resource{{"cpu", 1}}, "rack", "link", "zone", 99, 98, []Role{{"launcher", 1, 2, share, "m", []Resource{{"cpu", 2}}, "leaders"}}}
+	work := Workload{"w", "u", "n", "q", api.Batch, 2, true, true, true, 3, 7, 4, share, "m", fleet.Least{Capability: 80, Bandwidth: 900, Latency: 2}, []Resource{{"cpu", 1}}, "rack", "link", "zone", 99, 98, []Role{{"launcher", 1, 2, share, "m", []Resource{{"cpu", 2}}, "leaders"}}}
 	grant := Grant{"w.0.0", "d", share.Compute, gi, 2 * gi, 5}
 	placing := []Placing{{1, "n", []Grant{grant}}}
 	for _, ev := range []Event{
-		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why", fleet.Traits{Capability: 90, Bandwidth: 3350, Cost: 100, Idle: 70, Peak: 700}, "l", "0"}}, []Resource{{"cpu", 3}}, []fleet.Domain{{Level: "rack", Name: "r1"}}},
+		NodeSet{at, "n", []Device{{"d", 3, "m", gi, api.Draining, "why", fleet.Traits{Capability: 90, Bandwidth: 3350, Cost: 100, Idle: 70, Peak: 700, Latency: 1}, "l", "0"}}, []Resource{{"cpu", 3}}, []fleet.Domain{{Level: "rack", Name: "r1"}}},
 		NodeGone{at, "n"},
 		DeviceHealth{at, "n", "d", api.Down, "XID 79"},
 		Checkpoint{at, "w", 3},

@@ -88,7 +88,8 @@ func (n *naive) open(class, node string) bool {
 // serves says that a device could hold the share if it were empty.
 func (n *naive) serves(w *Workload, node string, d Device) bool {
 	return !n.nodes[node].gone && d.Health == api.Healthy && n.open(w.Feasibility, node) &&
-		(w.Model == "" || w.Model == d.Model) && d.Traits.Capability >= w.Least.Capability && d.Traits.Bandwidth >= w.Least.Bandwidth && w.Share.Memory.Fits(d.Memory) && n.admits(w, node, d)
+		(w.Model == "" || w.Model == d.Model) && d.Traits.Capability >= w.Least.Capability && d.Traits.Bandwidth >= w.Least.Bandwidth && (w.Least.Latency == 0 || d.Traits.Latency >= 1 && d.Traits.Latency <= w.Least.Latency) &&
+		w.Share.Memory.Fits(d.Memory) && n.admits(w, node, d)
 }
 
 // poolOf is the pool that a device is in; nil: none.

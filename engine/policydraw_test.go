@@ -29,7 +29,7 @@ func (g *generator) policy(at At) PolicySet {
 	if !g.tame {
 		best, weighed, devices := place.BestFit(), place.Default(), place.Default()
 		devices.Name = "devices"
-		for _, f := range []place.Feature{place.Cost, place.Bandwidth, place.Capability, place.DeviceMemory, place.Power, place.Wake, place.Linked, place.SameNUMA} {
+		for _, f := range []place.Feature{place.Cost, place.Bandwidth, place.Capability, place.DeviceMemory, place.Power, place.Wake, place.Linked, place.SameNUMA, place.Latency} {
 			devices.Weights[f] = 50
 		}
 		apart := place.Default()

@@ -48,7 +48,7 @@ func (g *generator) node() NodeSet {
 			model, size = []string{"big", "small", "big"}[i], []api.Bytes{8 * gi, 4 * gi, 8 * gi}[i]
 		}
 		ev.Devices = append(ev.Devices, Device{UUID: fmt.Sprintf("%s-%d", name, i), Index: i, Model: model, Memory: size, Health: api.Healthy, Link: fmt.Sprint(i / 2), NUMA: name[:1]})
-		ev.Devices[i].Traits = fleet.Traits{Capability: map[string]int32{"big": 90, "small": 75}[model], Bandwidth: int32(300 * (i + 1)), Cost: int32(size / gi), Idle: 20, Peak: 300}
+		ev.Devices[i].Traits = fleet.Traits{Capability: map[string]int32{"big": 90, "small": 75}[model], Bandwidth: int32(300 * (i + 1)), Cost: int32(size / gi), Idle: 20, Peak: 300, Latency: int32(i)}
 	}
 	return ev
 }
@@ -60,6 +60,8 @@ func (g *generator) least() (l fleet.Least) {
 		l.Capability = 80
 	case 2:
 		l.Bandwidth = 600
+	case 3:
+		l.Latency = int32(g.int("class", 1, 2))
 	}
 	return l
 }

@@ -387,6 +387,7 @@ func (a args) node(at At) NodeSet {
 func (a args) traits(d *Device) {
 	for key, to := range map[string]*int32{
 		"capability": &d.Traits.Capability, "bandwidth": &d.Traits.Bandwidth, "cost": &d.Traits.Cost, "idle": &d.Traits.Idle, "peak": &d.Traits.Peak,
+		"latency-class": &d.Traits.Latency,
 	} {
 		*to = int32(a.number(key, "0"))
 	}
@@ -519,7 +520,7 @@ func (a args) workload() Workload {
 		Tasks: a.number("tasks", "1"), Max: a.number("max", "0"), Devices: a.number("devices", "1"), Model: a.text("model", ""), Feasibility: a.text("class", ""),
 		Share:     api.Share{Compute: parsed(a, api.ParseCompute, a.text("gpu", "1")), Weight: int32(a.number("weight", "0"))},
 		TimeLimit: Time(a.duration(a.text("limit", "0"))), Restart: Time(a.duration(a.text("restart", "0"))), Preemptible: a.text("preempt", "") == "yes", Requeue: a.text("requeue", "") == "yes", Patient: a.text("patient", "") == "yes",
-		Same: a.text("same", ""), Prefer: a.text("prefer", ""), Least: fleet.Least{Capability: int32(a.number("capability", "0")), Bandwidth: int32(a.number("bandwidth", "0"))},
+		Same: a.text("same", ""), Prefer: a.text("prefer", ""), Least: fleet.Least{Capability: int32(a.number("capability", "0")), Bandwidth: int32(a.number("bandwidth", "0")), Latency: int32(a.number("max-latency-class", "0"))},
 	}
 	if m := a.text("mem", ""); m != "" {
 		w.Share.Memory = parsed(a, api.ParseMemory, m)

@@ -45,7 +45,7 @@ func serve(ctx context.Context, config cli.ServeConfig, ready func()) error {
 	nodes := &agent{Agent: opened}
 	host, err := local.Open(ctx, local.Config{
 		State: config.State, Run: config.Run, Version: config.Version, Agent: nodes, Supervisor: []string{self, superviseWord}, Log: log,
-		Unenforced: config.Unenforced,
+		Unenforced: config.Unenforced, LatencyClasses: config.LatencyClasses,
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,11 @@
 package fleet
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/api"
+)
 
 // Traits are what a device can do, costs and draws, as its node tells. What is 0 is not known.
 type Traits struct {
@@ -9,6 +14,9 @@ type Traits struct {
 	Cost       int32 `json:"cost,omitempty"`       // of an hour, in a unit that is the same for all devices
 	Idle       int32 `json:"idle,omitempty"`       // watts with nothing on it
 	Peak       int32 `json:"peak,omitempty"`       // watts at full load
+
+	// Latency is its latency class, as who runs it declares it: from 1, which answers fastest, to api.SlowestLatency.
+	Latency int32 `json:"latencyClass,omitempty"`
 }
 
 // maxTrait bounds each of them, so that sums over devices stay far from what an integer holds.
@@ -33,6 +41,9 @@ func (t Traits) check() error {
 	}
 	if t.Wakes() < 0 {
 		return fmt.Errorf("draws %d W idle and %d W at its peak: the peak is no less", t.Idle, t.Peak)
+	}
+	if t.Latency < 0 || t.Latency > api.SlowestLatency {
+		return fmt.Errorf("has latency class %d: give it one from 1, which answers fastest, to %d, or 0, which is not known", t.Latency, api.SlowestLatency)
 	}
 	return nil
 }
@@ -60,27 +71,39 @@ func (f *Fleet) labelOf(name string) int32 {
 type Least struct {
 	Capability int32 `json:"capability,omitempty"` // as Traits have it
 	Bandwidth  int32 `json:"bandwidth,omitempty"`
+	Latency    int32 `json:"latencyClass,omitempty"` // the slowest that will do
 }
 
 // Met says that a device can do so much.
-func (l Least) Met(t Traits) bool { return t.Capability >= l.Capability && t.Bandwidth >= l.Bandwidth }
+func (l Least) Met(t Traits) bool {
+	return t.Capability >= l.Capability && t.Bandwidth >= l.Bandwidth && (l.Latency == 0 || t.Latency != 0 && t.Latency <= l.Latency)
+}
 
 // String is what is asked for, in words.
 func (l Least) String() string {
-	capability, bandwidth := fmt.Sprintf("compute capability %d.%d", l.Capability/10, l.Capability%10), fmt.Sprintf("%d GB/s of memory bandwidth", l.Bandwidth)
-	switch {
-	case l.Bandwidth == 0:
-		return capability
-	case l.Capability == 0:
-		return bandwidth
+	var all []string
+	if l.Capability > 0 {
+		all = append(all, fmt.Sprintf("compute capability %d.%d", l.Capability/10, l.Capability%10))
 	}
-	return capability + " and " + bandwidth
+	if l.Bandwidth > 0 {
+		all = append(all, fmt.Sprintf("%d GB/s of memory bandwidth", l.Bandwidth))
+	}
+	switch {
+	case l.Latency == 1:
+		all = append(all, "latency class 1")
+	case l.Latency > 1:
+		all = append(all, fmt.Sprintf("latency class %d or a faster one", l.Latency))
+	}
+	return strings.Join(all, " and ")
 }
 
 // Check says what is wrong with it.
 func (l Least) Check() error {
 	if l.Capability < 0 || l.Bandwidth < 0 || l.Capability > maxTrait || l.Bandwidth > maxTrait {
 		return fmt.Errorf("a compute capability of %d and a bandwidth of %d GB/s at the least cannot be asked for: give each from 0, which asks for nothing, to %d", l.Capability, l.Bandwidth, maxTrait)
+	}
+	if l.Latency < 0 || l.Latency > api.SlowestLatency {
+		return fmt.Errorf("latency class %d or a faster one cannot be asked for: give one from 1, which answers fastest, to %d, or 0, which asks for nothing", l.Latency, api.SlowestLatency)
 	}
 	return nil
 }

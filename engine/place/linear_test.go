@@ -105,12 +105,12 @@ func nearIn(f *fleet.Fleet, v *view, i, j int) (linked, local int64) {
 // chosen is the part of a score that rests on what devices are, on where nothing is yet, and on how near the devices are to each other.
 func chosen(p *Placer, v *view, at []int) int64 {
 	f, w := p.fleet, &p.scored.policy.Weights
-	var cost, bandwidth, capability, size, rise int64 = 1, 1, 1, 1, 1 // the most of any
+	var cost, bandwidth, capability, size, rise, slowest int64 = 1, 1, 1, 1, 1, 1 // the most of any
 	for n := range f.Nodes {
 		for _, d := range f.DevicesOf(n) {
 			of := f.Device(d)
 			cost, bandwidth, capability = max(cost, int64(of.Traits.Cost)), max(bandwidth, int64(of.Traits.Bandwidth)), max(capability, int64(of.Traits.Capability))
-			size = max(size, int64(of.Memory>>10))
+			size, slowest = max(size, int64(of.Memory>>10)), max(slowest, int64(of.Traits.Latency))
 			if of.Traits.Idle > 0 {
 				rise = max(rise, int64(of.Traits.Peak-of.Traits.Idle))
 			}
@@ -121,6 +121,9 @@ func chosen(p *Placer, v *view, at []int) int64 {
 		of := f.Device(v.units[i].device)
 		score -= int64(w[Cost])*(int64(of.Traits.Cost)*1000/cost) + int64(w[Bandwidth])*(int64(of.Traits.Bandwidth)*1000/bandwidth)
 		score -= int64(w[Capability])*(int64(of.Traits.Capability)*1000/capability) + int64(w[DeviceMemory])*(int64(of.Memory>>10)*1000/size)
+		if class := int64(of.Traits.Latency); class > 0 {
+			score -= int64(w[Latency]) * ((slowest + 1 - class) * 1000 / slowest)
+		}
 		if of.Traits.Idle > 0 && f.BookOf(v.units[i].device).Grants == 0 {
 			score -= int64(w[Power]) * (int64(of.Traits.Peak-of.Traits.Idle) * 1000 / rise)
 		}
@@ -224,7 +227,7 @@ func TestFastIsLinear(t *testing.T) {
 			for k := range 1 + i%5 {
 				one := fleet.Device{UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: "ab"[i%2 : i%2+1], Memory: 8 * gi, Health: api.Healthy}
 				if k < 4 {
-					one.Traits = fleet.Traits{Capability: int32(75 + 5*(i%4)), Bandwidth: int32(300 * (1 + i%3)), Cost: int32(10 + i%2), Idle: 20, Peak: int32(70 + i%3)}
+					one.Traits = fleet.Traits{Capability: int32(75 + 5*(i%4)), Bandwidth: int32(300 * (1 + i%3)), Cost: int32(10 + i%2), Idle: 20, Peak: int32(70 + i%3), Latency: int32(i % 4)}
 				}
 				if i%5 == 4 || i%3 == 2 {
 					one.Link, one.NUMA = fmt.Sprint(k/2), fmt.Sprint(k%2)

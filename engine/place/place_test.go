@@ -31,7 +31,8 @@ func search(f *fleet.Fleet, r *Request, p *Placer, tasks int) bool {
 					c, m := f.Free(d)
 					ok = ok && f.Placeable(d) && !r.bars(d) && c >= r.Compute && m >= r.Memory.Of(f.Memory(d)) &&
 						(r.Bound.IsZero() || r.Memory.Of(f.Memory(d)) <= r.Bound.Of(f.Memory(d))) && (r.Model == "" || f.Device(d).Model == r.Model) &&
-						f.Device(d).Traits.Capability >= r.Least.Capability && f.Device(d).Traits.Bandwidth >= r.Least.Bandwidth
+						f.Device(d).Traits.Capability >= r.Least.Capability && f.Device(d).Traits.Bandwidth >= r.Least.Bandwidth &&
+						(r.Least.Latency == 0 || f.Device(d).Traits.Latency >= 1 && f.Device(d).Traits.Latency <= r.Least.Latency)
 				}
 			}
 			if !ok || len(chosen) != r.Devices {
@@ -60,7 +61,7 @@ func TestFindsWhatThereIs(t *testing.T) {
 			for k := range rapid.IntRange(1, 3).Draw(t, "devices") {
 				devices = append(devices, fleet.Device{
 					UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"),
-					Memory: api.Bytes(rapid.IntRange(4, 8).Draw(t, "size")) * gi, Health: api.Healthy, Traits: fleet.Traits{Capability: int32(70 + 10*k)},
+					Memory: api.Bytes(rapid.IntRange(4, 8).Draw(t, "size")) * gi, Health: api.Healthy, Traits: fleet.Traits{Capability: int32(70 + 10*k), Latency: rapid.Int32Range(0, 3).Draw(t, "class")},
 				})
 			}
 			capacity := []fleet.Resource{{Name: "cpu", Amount: int64(rapid.IntRange(0, 9).Draw(t, "cpu"))}}
@@ -72,7 +73,7 @@ func TestFindsWhatThereIs(t *testing.T) {
 			Compute: api.Milli(rapid.SampledFrom([]int{0, 250, 300, 500, 1000}).Draw(t, "compute")),
 			Memory:  api.Amount{Bytes: api.Bytes(rapid.IntRange(0, 5).Draw(t, "memory")) * gi},
 			Model:   rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "model"),
-			Least:   fleet.Least{Capability: rapid.SampledFrom([]int32{0, 0, 80}).Draw(t, "least")},
+			Least:   fleet.Least{Capability: rapid.SampledFrom([]int32{0, 0, 80}).Draw(t, "least"), Latency: rapid.SampledFrom([]int32{0, 0, 1, 2}).Draw(t, "slowest")},
 			Devices: rapid.IntRange(1, 3).Draw(t, "per task"), Tasks: rapid.IntRange(1, 4).Draw(t, "tasks"),
 		}
 		if part := rapid.IntRange(0, 3).Draw(t, "bound"); part > 0 {

@@ -69,6 +69,9 @@ const (
 	Linked
 	// SameNUMA is how many of them are at the same memory node of their node, in thousandths.
 	SameNUMA
+	// Latency is how quickly they answer by their latency classes, in thousandths of class 1, where the slowest class there is counts one class: negated.
+	// So work leaves fast devices to whom they serve. Of an unknown class it is 0.
+	Latency
 
 	featureCount
 )
@@ -77,6 +80,7 @@ var featureNames = [featureCount]string{
 	"fragmentation_step", "fragmentation", "remainder", "exact", "untouched", "outlook", "patient_outlook", "node_devices",
 	"node_cpu", "node_memory", "stranded_device", "stranded_cpu", "fitness", "whole", "hasty_outlook", "distant_outlook", "interference",
 	"cost", "bandwidth", "capability", "device_memory", "power", "wake", "linked", "same_numa",
+	"latency",
 }
 
 // String is the feature's name in a policy.

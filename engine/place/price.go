@@ -7,7 +7,7 @@ type price struct{ always, idle int64 }
 
 // price works out the prices of all devices that take grants, where any of that counts.
 func (t *terrain) price(f *fleet.Fleet, w *Weights) {
-	if w[Cost] == 0 && w[Bandwidth] == 0 && w[Capability] == 0 && w[DeviceMemory] == 0 && w[Power] == 0 {
+	if w[Cost] == 0 && w[Bandwidth] == 0 && w[Capability] == 0 && w[DeviceMemory] == 0 && w[Latency] == 0 && w[Power] == 0 {
 		return
 	}
 	var most fleet.Traits
@@ -25,6 +25,7 @@ func (t *terrain) price(f *fleet.Fleet, w *Weights) {
 			}
 			of := f.TraitsOf(d)
 			most.Cost, most.Bandwidth, most.Capability = max(most.Cost, of.Cost), max(most.Bandwidth, of.Bandwidth), max(most.Capability, of.Capability)
+			most.Latency = max(most.Latency, of.Latency)
 			largest, rise = max(largest, int64(f.Memory(d)>>10)), max(rise, int64(of.Wakes()))
 		}
 	}
@@ -32,10 +33,20 @@ func (t *terrain) price(f *fleet.Fleet, w *Weights) {
 		of := f.TraitsOf(d)
 		t.prices[group] = price{
 			always: -int64(w[Cost])*partOf(int64(of.Cost), int64(most.Cost)) - int64(w[Bandwidth])*partOf(int64(of.Bandwidth), int64(most.Bandwidth)) -
-				int64(w[Capability])*partOf(int64(of.Capability), int64(most.Capability)) - int64(w[DeviceMemory])*partOf(int64(f.Memory(d)>>10), largest),
+				int64(w[Capability])*partOf(int64(of.Capability), int64(most.Capability)) - int64(w[DeviceMemory])*partOf(int64(f.Memory(d)>>10), largest) -
+				int64(w[Latency])*partOf(quickness(of.Latency, most.Latency), int64(most.Latency)),
 			idle: -int64(w[Power]) * partOf(int64(of.Wakes()), rise),
 		}
 	}
+}
+
+// quickness is how quickly a device of a latency class answers: 1 of the slowest class there is, one more with each faster one, and 0 where the class
+// is not known.
+func quickness(class, slowest int32) int64 {
+	if class == 0 {
+		return 0
+	}
+	return int64(slowest - class + 1)
 }
 
 // partOf is an amount in thousandths of the most.

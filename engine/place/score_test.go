@@ -32,7 +32,7 @@ func drawFleet(t *rapid.T) *fleet.Fleet {
 		for k := range rapid.IntRange(1, 3).Draw(t, "devices") {
 			devices = append(devices, fleet.Device{
 				UUID: fmt.Sprintf("n%d-%d", i, k), Index: k, Model: model, Memory: 8 * gi, Health: api.Healthy,
-				Traits: fleet.Traits{Capability: int32(80 + 5*(i%2)), Bandwidth: 900, Cost: int32(10 + i), Idle: 30, Peak: int32(300 + 50*i)}, Link: fmt.Sprint(k / 2),
+				Traits: fleet.Traits{Capability: int32(80 + 5*(i%2)), Bandwidth: 900, Cost: int32(10 + i), Idle: 30, Peak: int32(300 + 50*i), Latency: int32(i % 3)}, Link: fmt.Sprint(k / 2),
 			})
 		}
 		capacity := []fleet.Resource{{Name: "cpu", Amount: int64(rapid.IntRange(0, 9).Draw(t, "cpu"))}, {Name: "memory", Amount: 64}}
@@ -48,7 +48,7 @@ func drawRequest(t *rapid.T, f *fleet.Fleet) *Request {
 		Compute: api.Milli(rapid.SampledFrom([]int{0, 250, 300, 500, 810, 1000}).Draw(t, "compute")), Tasks: rapid.IntRange(1, 2).Draw(t, "tasks"),
 		Memory:  api.Amount{Bytes: api.Bytes(rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "memory")) * gi},
 		Model:   rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "model"),
-		Least:   rapid.SampledFrom([]fleet.Least{{}, {}, {}, {Capability: 85}, {Bandwidth: 600}}).Draw(t, "least"),
+		Least:   rapid.SampledFrom([]fleet.Least{{}, {}, {}, {Capability: 85}, {Bandwidth: 600}, {Latency: 1}}).Draw(t, "least"),
 		Devices: rapid.IntRange(1, 3).Draw(t, "per task"),
 		Busy:    api.Milli(rapid.SampledFrom([]int{0, 0, 300, 700}).Draw(t, "busy")),
 	}

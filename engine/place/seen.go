@@ -49,7 +49,7 @@ func keyOf(r *Request) string {
 	key = strconv.AppendInt(append(key, ' '), int64(r.Memory.Part), 10)
 	key = strconv.AppendQuote(append(key, ' '), r.Model)
 	if r.Least != (fleet.Least{}) {
-		key = fmt.Appendf(key, " least %d %d", r.Least.Capability, r.Least.Bandwidth)
+		key = fmt.Appendf(key, " least %d %d %d", r.Least.Capability, r.Least.Bandwidth, r.Least.Latency)
 	}
 	key = strconv.AppendInt(append(key, ' '), int64(r.Class), 10)
 	key = strconv.AppendInt(append(key, ' '), int64(r.Devices), 10)
@@ -204,6 +204,7 @@ func comparePopular(a, b *Popular) int {
 		cmp.Compare(a.Compute, b.Compute), cmp.Compare(a.Devices, b.Devices), cmp.Compare(a.Memory.Bytes, b.Memory.Bytes),
 		cmp.Compare(a.Memory.Part, b.Memory.Part), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Class, b.Class),
 		cmp.Compare(a.Least.Capability, b.Least.Capability), cmp.Compare(a.Least.Bandwidth, b.Least.Bandwidth),
+		cmp.Compare(a.Least.Latency, b.Least.Latency),
 	)
 	if c != 0 {
 		return c

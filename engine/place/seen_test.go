@@ -25,6 +25,10 @@ func TestSeenTellsKindsApart(t *testing.T) {
 		"bytes":            func(r *Request) { r.Memory.Bytes++ },
 		"a part of memory": func(r *Request) { r.Memory.Part = 250 },
 		"a model":          func(r *Request) { r.Model = "a" },
+		"a capability":     func(r *Request) { r.Least.Capability = 80 },
+		"a bandwidth":      func(r *Request) { r.Least.Bandwidth = 80 },
+		"a latency class":  func(r *Request) { r.Least.Latency = 8 },
+		"a slower one":     func(r *Request) { r.Least.Latency = 9 },
 		"a class":          func(r *Request) { r.Class = f.Class("of some nodes") },
 		"devices":          func(r *Request) { r.Devices = 2 },
 		"a resource":       func(r *Request) { r.Resources = []fleet.Amount{{Resource: f.Resource("cpu"), Amount: 1}} },
@@ -38,6 +42,11 @@ func TestSeenTellsKindsApart(t *testing.T) {
 	seen := p.Seen()
 	if len(seen.Kinds) != len(changes) || seen.Total != int64(len(changes))+3 {
 		t.Errorf("%d kinds and %d tasks are seen, want %d and %d: %+v", len(seen.Kinds), seen.Total, len(changes), len(changes)+3, seen.Kinds)
+	}
+	for i, k := range seen.Kinds[1:] {
+		if comparePopular(&seen.Kinds[i].Popular, &k.Popular) >= 0 {
+			t.Errorf("nothing orders %+v before %+v", seen.Kinds[i], k)
+		}
 	}
 }
 

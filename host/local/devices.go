@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,7 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 	info := api.Info{
 		Version: h.Version, Node: h.name, Simulated: h.Agent.Simulated(), User: who.Name, AllUsers: h.uid == 0,
 		Warnings: []string{}, ShimMode: "library path", Native: h.Run, State: h.State, Unenforced: cmp.Or(h.Unenforced, api.ShowUnenforced),
+		LatencyClass: h.LatencyClasses.String(),
 	}
 	if h.Agent.Mounts() {
 		info.ShimMode = "mounts"
@@ -34,6 +36,7 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 		}
 	}
 	info.Warnings = append(info.Warnings, h.Agent.Notes()...)
+	info.Warnings = append(info.Warnings, h.undeclarable()...)
 	err := h.look(ctx, func() {
 		info.Devices = len(h.order)
 		for _, uuid := range h.order {
@@ -59,8 +62,23 @@ func (h *Host) Info(ctx context.Context, who server.Caller) (api.Info, error) {
 	return info, err
 }
 
-// traitsOf is what is known of what a device can do, costs and draws.
-func traitsOf(d *node.Device) fleet.Traits { return models.Told(d.Model, d.About.Capability) }
+// traitsOf is what is known of what a device can do, costs and draws, and what is declared of it.
+func (h *Host) traitsOf(d *node.Device) fleet.Traits {
+	traits := models.Told(d.Model, d.About.Capability)
+	traits.Latency = models.Latency(h.LatencyClasses, d.UUID, d.Model)
+	return traits
+}
+
+// undeclarable says which latency classes are declared of devices that there are not.
+func (h *Host) undeclarable() (warnings []string) {
+	for _, one := range h.LatencyClasses {
+		there := slices.ContainsFunc(h.Agent.Devices(), func(d node.Device) bool { return models.Latency(api.LatencyClasses{one}, d.UUID, d.Model) > 0 })
+		if !there && one.Of != "" {
+			warnings = append(warnings, fmt.Sprintf("latency class %d is declared of %s, and no device is called so: name a model or a UUID as `aliquot devices -o wide` prints it, with `aliquot up --latency-class`", one.Class, one.Of))
+		}
+	}
+	return warnings
+}
 
 // linkOf names what a device is linked with: devices of the same name are with each other; empty: with none, or it is not known.
 func linkOf(d *node.Device) string { return cmp.Or(d.About.LinkDomain, d.About.Links) }
@@ -88,14 +106,14 @@ func (h *Host) Devices(ctx context.Context) ([]api.Device, error) {
 		}
 		for _, uuid := range h.order {
 			device, book := h.devices[uuid], books[uuid]
-			traits := traitsOf(device)
+			traits := h.traitsOf(device)
 			if device.Health != api.Healthy { // it takes no work: nothing of it can be had
 				book.ComputeFree, book.MemoryFree = 0, 0
 			}
 			list = append(list, api.Device{
 				UUID: uuid, Index: device.Index, Model: device.Model, Simulated: device.Simulated, Memory: device.Memory,
 				ComputeFree: max(0, book.ComputeFree), MemoryFree: max(0, book.MemoryFree), Health: device.Health,
-				HealthReason: device.Reason, Grants: []api.Usage{}, Capability: api.Capability(traits.Capability), Bandwidth: traits.Bandwidth,
+				HealthReason: device.Reason, Grants: []api.Usage{}, Capability: api.Capability(traits.Capability), Bandwidth: traits.Bandwidth, LatencyClass: traits.Latency,
 				Link: linkOf(device), NUMA: numaOf(device),
 			})
 		}

@@ -62,6 +62,8 @@ type Config struct {
 	SamplePace  time.Duration      // between looks at the meters while tasks hold grants and nobody else looks; 0: 5 s
 	Unenforced  api.UnenforcedRule // what the agent does about processes that no share holds, for Info
 	KeepEnded   int                // workloads that have ended are forgotten beyond this many; 0: 10,000
+
+	LatencyClasses api.LatencyClasses // that are declared of devices
 }
 
 // Host runs workloads on one server.

@@ -106,6 +106,7 @@ func TestBadInputIsRefusedInOneSentenceAndChangesNothing(t *testing.T) {
 		"another model":    {func(w *api.WorkloadSpec) { w.Model = "B200" }, api.CodeInvalid, "B200"},
 		"more capability":  {func(w *api.WorkloadSpec) { w.MinCapability = 100 }, api.CodeInvalid, "wants a device with compute capability 10.0, and none is known to have it"},
 		"more bandwidth":   {func(w *api.WorkloadSpec) { w.MinBandwidth = 4801 }, api.CodeInvalid, "wants a device with 4801 GB/s of memory bandwidth"},
+		"a latency class":  {func(w *api.WorkloadSpec) { w.MaxLatencyClass = 9 }, api.CodeInvalid, "wants a device with latency class 9 or a faster one, and none is known to have it"},
 		"missing program":  {func(w *api.WorkloadSpec) { w.Command = []string{"./none"} }, api.CodeInvalid, "the program ./none cannot be run: no such file or directory; check its path, which is looked for from /"},
 		"not in the path":  {func(w *api.WorkloadSpec) { w.Command = []string{"none"} }, api.CodeInvalid, "the program none cannot be run: it is in none of the"},
 		"not executable":   {func(w *api.WorkloadSpec) { w.Command = []string{"/etc/passwd"} }, api.CodeInvalid, "the program /etc/passwd cannot be run: permission denied; `chmod +x /etc/passwd` lets it be run"},

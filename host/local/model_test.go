@@ -62,6 +62,35 @@ func TestLeastOfDevices(t *testing.T) {
 	}
 }
 
+// Work that asks for a latency class runs on a device that is declared to be of it, before the server restarts and after; devices are listed with it. What
+// is declared of devices that there are not is a warning, for they may come back.
+func TestLatencyClassOfDevices(t *testing.T) {
+	s := newSite(t, func(config *Config) {
+		devices := config.Agent.(*fakeAgent).devices
+		devices[0].Model, devices[1].Model = "Tesla T4", "a new one"
+		config.LatencyClasses = api.LatencyClasses{{Class: 3, Of: "t4"}, {Class: 1, Of: devices[1].UUID}, {Class: 2, Of: "A10"}}
+	})
+	far := spec("0.1", "sleep 1000")
+	far.Name, far.Model, far.MaxLatencyClass = "far", "Tesla T4", 3
+	s.submit(far)
+	s.running("far")
+	s.restart()
+	devices, err := s.Devices(context.Background())
+	if err != nil || devices[0].LatencyClass != 3 || devices[1].LatencyClass != 1 {
+		t.Fatalf("the devices are %+v: %v", devices, err)
+	}
+	near := spec("0.1", "sleep 1000")
+	near.Name, near.MaxLatencyClass = "near", 2
+	s.submit(near)
+	if w := s.running("near"); w.Status.Grants[0].Device != devices[1].UUID {
+		t.Errorf("near runs on %s, want %s", w.Status.Grants[0].Device, devices[1].UUID)
+	}
+	info, err := s.Info(context.Background(), me)
+	if err != nil || info.LatencyClass != "3@t4,1@"+devices[1].UUID+",2@A10" || len(info.Warnings) != 1 || !strings.Contains(info.Warnings[0], "latency class 2 is declared of A10, and no device is called so") {
+		t.Errorf("info is %+v: %v", info, err)
+	}
+}
+
 // How a workload ended is said once, whoever stopped it.
 func TestAStopIsSaidOnce(t *testing.T) {
 	for _, test := range []struct {

@@ -175,7 +175,7 @@ func (h *Host) learnDevices() {
 		h.order = append(h.order, device.UUID)
 		one := engine.Device{
 			UUID: device.UUID, Index: device.Index, Model: device.Model, Memory: device.Memory, Health: device.Health, Reason: device.Reason,
-			Traits: traitsOf(&device), Link: linkOf(&device), NUMA: numaOf(&device),
+			Traits: h.traitsOf(&device), Link: linkOf(&device), NUMA: numaOf(&device),
 		}
 		set.Devices = append(set.Devices, one)
 	}

@@ -168,7 +168,7 @@ func engineWorkload(w *work) engine.Workload {
 	return engine.Workload{
 		ID: w.gang(), User: w.now.User, Name: advice.Kind(&spec), Queue: spec.Queue, Class: spec.Class, Priority: w.now.Priority(),
 		Tasks: spec.Replicas.Least(), Max: spec.Replicas.Most(), Devices: spec.Devices,
-		Share: spec.Share, Model: spec.Model, Least: fleet.Least{Capability: int32(spec.MinCapability), Bandwidth: spec.MinBandwidth}, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
+		Share: spec.Share, Model: spec.Model, Least: fleet.Least{Capability: int32(spec.MinCapability), Bandwidth: spec.MinBandwidth, Latency: spec.MaxLatencyClass}, TimeLimit: micros(time.Duration(spec.TimeLimit)), Restart: micros(time.Duration(spec.RestartTime)),
 		Preemptible: spec.Preemptible, Requeue: spec.Requeue, Feasibility: w.class(), Roles: engineRoles(spec),
 	}
 }

@@ -1,8 +1,10 @@
 // Package models knows what models of GPU can do, cost and draw, for where a node does not tell itself. What comes in is a model's name as the driver or a
-// trace has it; what goes out are its traits. The table is data, models.csv, which says where its figures are from; it never decides anything.
+// trace has it, and what is declared of devices; what goes out are its traits. The table is data, models.csv, which says where its figures are from; it never
+// decides anything.
 package models
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -52,7 +54,23 @@ func Named(model string) (string, bool) {
 // Same says that two names are of one model: H100 and NVIDIA H100 80GB HBM3.
 func Same(a, b string) bool {
 	line := known[key(a)].line
-	return a == b || line > 0 && line == known[key(b)].line
+	return key(a) == key(b) || line > 0 && line == known[key(b)].line
+}
+
+// Latency is the latency class that is declared of a device, of this one, else of its model, else of all; 0: none is.
+func Latency(declared api.LatencyClasses, uuid, model string) int32 {
+	var ofModel, ofAll int32
+	for _, one := range declared {
+		switch {
+		case one.Of == "":
+			ofAll = one.Class
+		case strings.EqualFold(one.Of, uuid):
+			return one.Class
+		case Same(one.Of, model):
+			ofModel = cmp.Or(ofModel, one.Class)
+		}
+	}
+	return cmp.Or(ofModel, ofAll)
 }
 
 // Names are the names of all models, one for each, the short one where there are several.

@@ -59,13 +59,35 @@ func TestTable(t *testing.T) {
 // Names of one model are told from those of another, and nothing is known of what is not in the table.
 func TestSame(t *testing.T) {
 	for names, want := range map[[2]string]bool{
-		{"H100", "NVIDIA H100 80GB HBM3"}: true, {"h200", "NVIDIA H200"}: true, {"A100", "NVIDIA A100-SXM4-80GB"}: true, {"X", "X"}: true,
+		{"H100", "NVIDIA H100 80GB HBM3"}: true, {"h200", "NVIDIA H200"}: true, {"A100", "NVIDIA A100-SXM4-80GB"}: true, {"X", "X"}: true, {"A new one", "a-NEW one"}: true,
 		{"H100", "NVIDIA H100 PCIe"}: false, {"A100", "NVIDIA A100-SXM4-40GB"}: false, {"X", "Y"}: false, {"GPU", "H100"}: false,
 		{"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "H100"}: false,
 	} {
 		if Same(names[0], names[1]) != want || Same(names[1], names[0]) != want {
 			t.Errorf("%q and %q are one model: want %v", names[0], names[1], want)
 		}
+	}
+}
+
+// A latency class is declared of one device, of a model by any of its names, or of all others; what is not declared is not known.
+func TestLatency(t *testing.T) {
+	declared, err := api.ParseLatencyClasses("4,1@H200,2@nvidia a10,3@gpu-BB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, want := range map[[2]string]int32{
+		{"GPU-aa", "NVIDIA H200"}: 1, {"GPU-bb", "NVIDIA H200"}: 3, {"GPU-aa", "NVIDIA H200 NVL"}: 4, {"GPU-aa", "A10"}: 2, {"GPU-aa", "NVIDIA A100-SXM4-80GB"}: 4,
+		{"GPU-bb", "a new one"}: 3, {"GPU-aa", "a new one"}: 4, {"GPU-aa", "NVIDIA H200 MIG 1g.18gb"}: 4,
+	} {
+		if got := Latency(declared, device[0], device[1]); got != want {
+			t.Errorf("%q has class %d, want %d", device, got, want)
+		}
+		if got, without := Latency(declared[1:], device[0], device[1]), want%4; got != without {
+			t.Errorf("%q has class %d where nothing is said of all, want %d", device, got, without)
+		}
+	}
+	if got := Latency(nil, "GPU-aa", "H200"); got != 0 {
+		t.Errorf("class %d is known of what nobody declared", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/engine/fleet"
 	"github.com/aliquot-dev/aliquot/engine/queue"
 )
 
@@ -229,6 +230,16 @@ func (p *lineReader) resources() (cpu api.Milli, ram api.Bytes) {
 	return cpu, ram
 }
 
+// least reads what the devices of a job must be able to do.
+func (p *lineReader) least() fleet.Least {
+	var capability api.Capability
+	var bandwidth, class int64
+	read(p, "min-capability", api.ParseCapability, &capability)
+	read(p, "min-bandwidth", between(1, api.MaxBandwidth), &bandwidth)
+	read(p, "max-latency-class", between(1, api.SlowestLatency), &class)
+	return fleet.Least{Capability: int32(capability), Bandwidth: int32(bandwidth), Latency: int32(class)}
+}
+
 func cores(text string) (api.Milli, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0 && n <= 1e6) {
@@ -337,6 +348,7 @@ func (p *lineReader) job(name string) {
 	read(p, "gpu", api.ParseCompute, &j.Share.Compute)
 	read(p, "mem", api.ParseMemory, &j.Share.Memory)
 	read(p, "model", word, &j.Model)
+	j.Least = p.least()
 	read(p, "same", word, &j.Same)
 	read(p, "prefer", word, &j.Prefer)
 	read(p, "queue", word, &j.Queue)

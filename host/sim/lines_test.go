@@ -51,6 +51,25 @@ func TestDevicesOfNodes(t *testing.T) {
 	}
 }
 
+// Jobs may ask for what devices must be able to do at the least: they run where that is known, and where it is nowhere they never run.
+func TestJobsAskForDevices(t *testing.T) {
+	trace := few(t, "nodes 1 devices=1 model=T4 latency-class=3", "nodes 1 devices=1 model=H100", "nodes 1 devices=1 latency-class=1",
+		"job fast run=1h max-latency-class=2", "job faster run=1h max-latency-class=1", "job any run=1h max-latency-class=3", "job new run=1h min-capability=9.0",
+		"job wide run=1h min-bandwidth=3000", "job none run=1h min-capability=9.0 max-latency-class=9")
+	if of := trace.Jobs[slices.IndexFunc(trace.Jobs, func(j Job) bool { return j.ID == "none" })].Least; of != (fleet.Least{Capability: 90, Latency: 9}) {
+		t.Errorf("what the last job asks for is read as %+v", of)
+	}
+	for _, o := range orders {
+		r := runJobs(t, trace, o)
+		if len(r.NeverRun) != 1 || r.NeverRun[0].Job != "none" || !strings.Contains(r.NeverRun[0].Reason, "compute capability 9.0 and latency class 9 or a faster one, and none is known to have it") {
+			t.Errorf("%s: never run are %+v", o, r.NeverRun)
+		}
+		if o == Backfill && (r.Jobs != 5 || r.MeanWait != 1440) { // two wait for an hour: one of the class, one of the capability
+			t.Errorf("%d jobs ended after %v s of waiting on average, want 5 after 1440", r.Jobs, r.MeanWait)
+		}
+	}
+}
+
 // A job's roles start with it, hold what they ask for as long as it runs, and give it back.
 func TestRolesOfAJob(t *testing.T) {
 	trace := few(t, "nodes 1 devices=4 cpu=8", "job gang run=1h tasks=3", "role launcher gpu=0.25 cpu=2", "role logger tasks=2 gpu=0.05 mem=1Gi",
@@ -92,6 +111,10 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"job x run=1s checkpoint=often":        "checkpoint=often: ",
 		"job x run=1s restart=soon":            "restart=soon: ",
 		"job x run=1s service=s checkpoint=1m": "serves and saves nothing",
+		"job x run=1s max-latency-class=10":    "max-latency-class=10: write a whole number from 1 to 9",
+		"job x run=1s min-bandwidth=0":         "min-bandwidth=0: write a whole number from 1",
+		"job x run=1s min-capability=9":        "min-capability=9: compute capability",
+		"nodes 1 latency-class=0":              "latency-class=0: write a whole number from 1 to 9",
 		"fail node-00001 at=1s for=1s":         "there is no node node-00001 before this line",
 		"fail node-00000 at=1s":                "the failure of node-00000 has no end",
 		"nodes 0":                              "nodes 0: write a whole number",

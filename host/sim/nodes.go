@@ -136,9 +136,10 @@ func (p *lineReader) nodes(count string) {
 	read(p, "mem", api.ParseBytes, &memory)
 	var in []fleet.Domain
 	read(p, "in", domains, &in)
-	linked, local := int64(1), int64(0)
+	linked, local, class := int64(1), int64(0), int64(0)
 	read(p, "linked", between(1, 64), &linked)
 	read(p, "numa", between(1, 64), &local)
+	read(p, "latency-class", between(1, api.SlowestLatency), &class)
 	cpu, ram := p.resources()
 	if p.err != nil {
 		return
@@ -147,6 +148,7 @@ func (p *lineReader) nodes(count string) {
 		node := engine.NodeSet{Node: nodeName(len(p.trace.Nodes)), Domains: in}
 		node.Devices = devicesOf(node.Node, int(devices), model, memory)
 		for k := range node.Devices {
+			node.Devices[k].Traits.Latency = int32(class)
 			if linked > 1 {
 				node.Devices[k].Link = strconv.Itoa(k / int(linked))
 			}

@@ -26,6 +26,8 @@ const (
 	Containers = Prefix + "containers" // who has it, "main,worker"; all of spec.containers where it is left out
 	Queue      = Prefix + "queue"      // whose quota it counts against; also the label of a namespace
 
+	Latency = Prefix + "max-latency-class" // the slowest latency class of devices that will do; any where it is left out
+
 	// Preemptible is whether it may hold more than quotas, and is evicted when others want theirs: true, as where it is left out, or false.
 	Preemptible = Prefix + "preemptible"
 
@@ -34,7 +36,7 @@ const (
 )
 
 // asked are the annotations that say something of a share, beside GPU.
-var asked = []string{Memory, Devices, Class, Weight, Containers}
+var asked = []string{Memory, Devices, Class, Weight, Containers, Latency}
 
 // beside are those that hold however a pod asks for its share.
 var beside = []string{Queue, Preemptible, SameTopology, PreferTopology, RestartTime, CheckpointedAt}
@@ -45,6 +47,7 @@ type Ask struct {
 	Devices    int       // 1 to api.MaxDevices
 	Class      api.Class // empty: not said
 	Containers []string  // names; none: all
+	Latency    int       // the slowest latency class that will do, 1 to api.SlowestLatency; 0: any device does
 }
 
 // Parse reads a pod's annotations; those of others are left alone. Without GPU it is nil: nothing is asked for in this way.
@@ -137,6 +140,13 @@ func (a *Ask) rest(annotations map[string]string) error {
 			return fmt.Errorf("the annotation %s: %q; write 1 to %d, or leave it out for the floor", Weight, text, api.MaxWeight)
 		}
 		a.Share.Weight = int32(n)
+	}
+	if text, ok := annotations[Latency]; ok {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > api.SlowestLatency {
+			return fmt.Errorf("the annotation %s: %q; write 1, the fastest, to %d, or leave it out for any device", Latency, text, api.SlowestLatency)
+		}
+		a.Latency = n
 	}
 	if text, ok := annotations[Class]; ok {
 		a.Class = api.Class(text)

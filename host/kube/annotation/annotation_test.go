@@ -41,9 +41,9 @@ func TestParse(t *testing.T) {
 		"floor is ceiling": {given: short("gpu", "25%", "memory", "4Gi"), want: &annotation.Ask{Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 250, Ceiling: 250}, Memory: bytes(4<<30, 4<<30)}}},
 		"a whole device":   {given: short("gpu", "1"), want: &annotation.Ask{Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}, Memory: api.Memory{Floor: whole, Ceiling: whole}}}},
 		"all of it": {
-			given: short("gpu", "0..1", "memory", "0..50%", "devices", "2", "class", "inference", "weight", "7", "containers", "main, worker", "queue", "vision"),
+			given: short("gpu", "0..1", "memory", "0..50%", "devices", "2", "class", "inference", "weight", "7", "containers", "main, worker", "queue", "vision", "max-latency-class", "2"),
 			want: &annotation.Ask{
-				Devices: 2, Class: api.Inference, Containers: []string{"main", "worker"},
+				Devices: 2, Class: api.Inference, Containers: []string{"main", "worker"}, Latency: 2,
 				Share: api.Share{Compute: api.Compute{Ceiling: 1000}, Memory: api.Memory{Ceiling: api.Amount{Part: 500}}, Weight: 7},
 			},
 		},
@@ -67,6 +67,9 @@ func TestParse(t *testing.T) {
 		"no devices":           {given: short("gpu", "1", "devices", "0"), error: "1 to 16"},
 		"devices in words":     {given: short("gpu", "1", "devices", "two"), error: `aliquot.dev/devices: "two"`},
 		"no weight":            {given: short("gpu", "1", "weight", "0"), error: "1 to 1000000"},
+		"no latency class":     {given: short("gpu", "1", "max-latency-class", "0"), error: `aliquot.dev/max-latency-class: "0"; write 1, the fastest, to 9`},
+		"a slower class":       {given: short("gpu", "1", "max-latency-class", "10"), error: `aliquot.dev/max-latency-class: "10"; write 1, the fastest, to 9`},
+		"latency alone":        {given: short("max-latency-class", "1"), error: "aliquot.dev/max-latency-class: 1 says something of a share"},
 		"no class":             {given: short("gpu", "1", "class", "urgent"), error: `"urgent" is no class`},
 		"no container":         {given: short("gpu", "1", "containers", "a,,b"), error: "names of containers"},
 		"a container twice":    {given: short("gpu", "1", "containers", "a,a"), error: "each once"},
@@ -102,6 +105,11 @@ func TestTemplate(t *testing.T) {
 			[]string{"gpu", "0.25..0.80", "memory", "4Gi..8Gi", "class", "inference", "weight", "3"},
 			`{"devices":{"requests":[{"name":"gpu","exactly":{"deviceClassName":"gpu.aliquot.dev","allocationMode":"ExactCount","count":1,"capacity":{"requests":{"compute":"250","memory":"4Gi"}}}}],` +
 				`"config":[{"requests":["gpu"],"opaque":{"driver":"gpu.aliquot.dev","parameters":{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig","ceiling":{"compute":"0.80","memory":"8Gi"},"weight":3,"class":"inference"}}}]}}`,
+		},
+		"a fast device": {
+			[]string{"gpu", "1", "max-latency-class", "2"},
+			`{"devices":{"requests":[{"name":"gpu","exactly":{"deviceClassName":"gpu.aliquot.dev","selectors":[{"cel":{"expression":"has(device.attributes[\"gpu.aliquot.dev\"].latencyClass) \u0026\u0026 device.attributes[\"gpu.aliquot.dev\"].latencyClass \u003c= 2"}}],"allocationMode":"ExactCount","count":1,"capacity":{"requests":{"compute":"1k"}}}}],` +
+				`"config":[{"requests":["gpu"],"opaque":{"driver":"gpu.aliquot.dev","parameters":{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig"}}}]}}`,
 		},
 		"two whole devices": {
 			[]string{"gpu", "1", "devices", "2"},
@@ -155,6 +163,8 @@ func TestName(t *testing.T) {
 		append([]string{"devices", "2"}, base...),
 		append([]string{"weight", "2"}, base...),
 		append([]string{"class", "batch"}, base...),
+		append([]string{"max-latency-class", "1"}, base...),
+		append([]string{"max-latency-class", "2"}, base...),
 	} {
 		if got := parsed(t, other...).Name(); seen[got] {
 			t.Errorf("%v has the name of another: %s", other, got)

@@ -33,6 +33,9 @@ const (
 // Spec makes of it, so that one version of the webhook and another of the controller agree.
 func (a Ask) Name() string {
 	says := fmt.Sprintf("compute=%s memory=%s devices=%d weight=%d class=%s", a.Share.Compute, a.Share.Memory, a.Devices, a.Share.Weight, a.Class)
+	if a.Latency > 0 { // else the name is as it was before there were classes
+		says += fmt.Sprintf(" latency=%d", a.Latency)
+	}
 	sum := sha256.Sum256([]byte(says))
 	return "aliquot-" + hex.EncodeToString(sum[:10])
 }
@@ -51,6 +54,12 @@ func (a Ask) Spec() (resourceapi.ResourceClaimSpec, error) {
 			Capacity: &resourceapi.CapacityRequirements{Requests: requested},
 		},
 	}}}}
+	if a.Latency > 0 { // a device of which no class is declared has no such attribute
+		class := fmt.Sprintf("device.attributes[%q].latencyClass", Driver)
+		spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf("has(%s) && %s <= %d", class, class, a.Latency),
+		}}}
+	}
 	if a.Devices > 1 { // a claim has at most one share of a device
 		uuid := resourceapi.FullyQualifiedName(Driver + "/uuid")
 		spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{request}, DistinctAttribute: &uuid}}

@@ -44,7 +44,7 @@ const everything = `
 namespace: {name: gpus}
 apiServer: {host: 127.0.0.1, port: "6444"}
 image: {repository: registry.example/aliquot, tag: v9, pullPolicy: Always, pullSecrets: [one, two]}
-agent: {simulate: "h200x2,a10x4", unenforced: stop, nodeSelector: {gpu: "true"}, hostNetwork: true}
+agent: {simulate: "h200x2,a10x4", unenforced: stop, latencyClass: "1@NVIDIA H200,2@A10,3", nodeSelector: {gpu: "true"}, hostNetwork: true}
 monitoring:
   serviceMonitor: {enabled: true, labels: {release: prometheus}}
   prometheusRule: {enabled: true}
@@ -205,6 +205,8 @@ func TestRefused(t *testing.T) {
 		{``, "containers on real devices cannot be held to shares yet"},
 		{`agent: {simulate: h200 x2}`, "agent.simulate"},
 		{`agent: {simulate: h200x2, unenforced: kill}`, "agent.unenforced"},
+		{`agent: {simulate: h200x2, latencyClass: "10"}`, "agent.latencyClass"},
+		{`agent: {simulate: h200x2, latencyClass: "1@"}`, "agent.latencyClass"},
 		{`agent: {simulate: h200x2, metricsPort: 70000}`, "agent.metricsPort"},
 		{`agent: {simulate: h200x2, run: run/aliquot}`, "agent.run"},
 		{`agent: {simulate: h200x2, group: /aliquot}`, "agent.group"},

@@ -29,7 +29,7 @@ func TestAgent(t *testing.T) {
 	if !pod.HostPID || !pod.HostNetwork || pod.NodeSelector["gpu"] != "true" || pod.ServiceAccountName != "aliquot-agent" {
 		t.Errorf("the pod is %+v", pod)
 	}
-	for _, want := range []string{"agent", "--simulate=h200x2,a10x4", "--unenforced=stop", "--node-name=$(NODE_NAME)"} {
+	for _, want := range []string{"agent", "--simulate=h200x2,a10x4", "--unenforced=stop", "--latency-class=1@NVIDIA H200,2@A10,3", "--node-name=$(NODE_NAME)"} {
 		if !slices.Contains(container.Args, want) {
 			t.Errorf("its arguments are %v, without %s", container.Args, want)
 		}

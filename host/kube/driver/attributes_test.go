@@ -5,11 +5,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/node/device"
 )
@@ -53,6 +55,24 @@ func TestAttributes(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
+	}
+}
+
+// A latency class is offered of the devices of which one is declared, and of no others.
+func TestDeclaredAttributes(t *testing.T) {
+	near, far, other := h200, h200, h200
+	near.UUID, far.UUID, other.UUID, other.Model = "GPU-aa", "GPU-bb", "GPU-cc", "A10"
+	pool := offered(here, []node.Device{near, far, other}, api.LatencyClasses{{Class: 2, Of: "NVIDIA H200"}, {Class: 1, Of: "GPU-aa"}})
+	var got []string
+	for _, one := range pool.Pools[here].Slices[0].Devices {
+		class := "none"
+		if a, ok := one.Attributes["latencyClass"]; ok && a.IntValue != nil {
+			class = fmt.Sprint(*a.IntValue)
+		}
+		got = append(got, one.Name+" "+class)
+	}
+	if want := []string{"gpu-aa 1", "gpu-bb 2", "gpu-cc none"}; !slices.Equal(got, want) {
+		t.Errorf("the classes are %q, want %q", got, want)
 	}
 }
 

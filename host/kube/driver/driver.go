@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/internal/point"
 	"github.com/aliquot-dev/aliquot/node"
 )
@@ -33,6 +34,8 @@ type Config struct {
 	CDI     string // where the container runtime looks for CDI files; made if it is not there
 	Kubelet string // kubelet's folder, usually /var/lib/kubelet
 	Log     *slog.Logger
+
+	LatencyClasses api.LatencyClasses // that are declared of devices
 }
 
 // Driver serves kubelet.
@@ -110,7 +113,7 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 
 // publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
 func (d *Driver) publish(ctx context.Context) error {
-	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices()))
+	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices(), d.config.LatencyClasses))
 }
 
 // Failed has an error when kubelet cannot be served any more: the driver is to be closed then, and its process to end and be started anew.

@@ -8,15 +8,19 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/models"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
 // offered tells of a node's devices: one pool, named as the node is. A device that fails stays in it with a taint, because what runs there
 // still holds it.
-func offered(pool string, devices []node.Device) resourceslice.DriverResources {
+func offered(pool string, devices []node.Device, declared api.LatencyClasses) resourceslice.DriverResources {
 	all := make([]resourceapi.Device, len(devices))
 	for i, d := range devices {
 		all[i] = Published(d)
+		if class := int64(models.Latency(declared, d.UUID, d.Model)); class > 0 {
+			all[i].Attributes["latencyClass"] = resourceapi.DeviceAttribute{IntValue: &class}
+		}
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
 		pool: {Slices: []resourceslice.Slice{{Devices: all}}},

@@ -126,6 +126,9 @@ func attributed(one *engine.Device, all map[resourceapi.QualifiedName]resourceap
 		capability = strings.TrimSuffix(*version, ".0") // 9.0.0
 	}
 	one.Traits = models.Told(one.Model, capability)
+	if class := all["latencyClass"].IntValue; class != nil && *class >= 1 && *class <= api.SlowestLatency { // what is none is not known
+		one.Traits.Latency = int32(*class)
+	}
 	for _, name := range []resourceapi.QualifiedName{"links", "linkDomain"} { // what reaches beyond the node counts, if both are said
 		if of := all[name].StringValue; of != nil {
 			one.Link = *of

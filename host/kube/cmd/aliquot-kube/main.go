@@ -65,12 +65,16 @@ func agent(ctx context.Context, args []string) error {
 	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
 	group := options.String("group", "", "control group for the processes that outlive it (arbiter, simulated devices), as a path below each hierarchy's root; give one where the agent is a container, with the machine's /sys/fs/cgroup mounted; empty: its own")
 	rule := options.String("unenforced", string(api.ShowUnenforced), "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too")
+	classes := options.String("latency-class", "", "the latency class of devices, 1 for those that answer fastest, to 9: of all, 2, or of a model or one device by its UUID, 1@H200,2@A10; empty: none is known")
 	if err := options.Parse(args); err != nil {
 		return err
 	}
+	declared, err := api.ParseLatencyClasses(*classes)
 	switch {
 	case options.NArg() > 0:
 		return fmt.Errorf("%q is not understood; it takes options alone, see --help", options.Arg(0))
+	case err != nil:
+		return fmt.Errorf("--latency-class: %w", err)
 	case *name == "":
 		return errors.New("nobody said which node this is; give --node-name or set NODE_NAME")
 	case *rule != string(api.ShowUnenforced) && *rule != string(api.StopUnenforced):
@@ -97,7 +101,7 @@ func agent(ctx context.Context, args []string) error {
 		return err
 	}
 	defer found.Close()
-	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Shares: shares, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log})
+	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Shares: shares, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared})
 	if err != nil {
 		return err
 	}
