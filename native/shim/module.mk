@@ -65,7 +65,7 @@ $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -I$(SHIM) -c -o $@ $<
 
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
-$(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
+$(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
