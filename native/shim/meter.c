@@ -41,8 +41,8 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 	c->meter->lease_id = lease_id;
 	s->batches++;
 	/* The stream is still at work for a while: the end of the batch before is the start of this one. */
-	if (s->last != NULL && s->tail == s->last && s->last->ends_ns > now + 50 * NS_PER_US) {
-		b->before = s->last;
+	if (s->tail != NULL && s->tail->ends_ns > now + 50 * NS_PER_US) {
+		b->before = s->tail;
 		b->before->refs++;
 		b->timed = true;
 		b->ends_ns = b->before->ends_ns;
@@ -90,10 +90,6 @@ void batch_close(struct meter *m, struct batch *b, bool ask)
 		else
 			s->head = b;
 		s->tail = b;
-		if (s->last != NULL)
-			batch_unref(s->last);
-		s->last = b;
-		b->refs++;
 	}
 	if (s->gone || get(&captures) != 0) {
 		put(&m->done, m->done + 1);

@@ -23,7 +23,7 @@ struct batch {
 	struct batch *before;    /* whose end is this one's start; NULL: its own start event */
 	struct stream *stream;
 	CUevent start, end;
-	uint32_t refs;           /* the queue, the batch after it, the stream's last, the context's origin */
+	uint32_t refs;           /* the queue, the batch after it, the context's origin */
 	uint32_t inflight;       /* launches between gate_enter and gate_leave */
 	uint32_t launches;
 	uint32_t unknown;        /* of these, never measured before */
@@ -58,7 +58,7 @@ struct stream {
 	bool at_once;            /* an event put in later would change what other streams wait for */
 	uint32_t recording;      /* events being put in right now */
 	uint32_t batches;        /* ever */
-	struct batch *open, *head, *tail, *last;
+	struct batch *open, *head, *tail;
 };
 
 struct context {

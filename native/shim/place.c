@@ -177,9 +177,6 @@ void stream_free(struct stream *s)
 	if (*at == NULL)
 		return;
 	*at = s->next;
-	if (s->last != NULL)
-		batch_unref(s->last);
-	s->last = NULL;
 	s->next = s->context->spare;
 	s->context->spare = s;
 }
