@@ -10,24 +10,9 @@
 #define IN_A_ROW 4         /* so many measurements that err are no error: a kernel as long as a lease is never measured otherwise */
 #define LEAST_NS NS_PER_US /* a launch that measures as nothing still costs its dispatch */
 
-static uint64_t mix(uint64_t x)
+struct cost *cost_seek(struct cost *table, uint64_t key)
 {
-	x ^= x >> 33;
-	x *= 0xff51afd7ed558ccdull;
-	x ^= x >> 33;
-	x *= 0xc4ceb9fe1a85ec53ull;
-	return x ^ (x >> 33);
-}
-
-uint64_t cost_key(const void *function, uint64_t size)
-{
-	uint64_t key = mix((uint64_t)(uintptr_t)function ^ size * 0x9e3779b97f4a7c15ull);
-	return key == 0 ? 1 : key;
-}
-
-struct cost *cost_find(struct cost *table, uint64_t key)
-{
-	uint64_t home = key & (COSTS - 1);
+	uint64_t home = cost_home(key);
 	for (unsigned i = 0; i < PROBES; i++) {
 		struct cost *c = &table[(home + i) & (COSTS - 1)];
 		if (c->key == key)
@@ -47,7 +32,7 @@ struct cost *cost_find(struct cost *table, uint64_t key)
 
 struct cost *cost_look(struct cost *table, uint64_t key)
 {
-	uint64_t home = key & (COSTS - 1);
+	uint64_t home = cost_home(key);
 	for (unsigned i = 0; i < PROBES; i++) {
 		struct cost *c = &table[(home + i) & (COSTS - 1)];
 		if (c->key == key)

@@ -120,10 +120,19 @@ static bool room(const struct meter *m, const struct alq_ctl_grant *c, const str
 	return false;
 }
 
-static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, uint64_t *again)
+/* The same where the gate is closed or the lease is over. */
+static RARE enum verdict verdict_closed(struct meter *m, struct pass *pass, uint64_t now, uint64_t *again)
 {
-	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
-	if (__builtin_expect((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0, 0))
+	pass->paced = task_arbiter_lost(now);
+	if (!pass->paced)
+		return WAIT_GATE;
+	return room(m, m->ctl, pass, now, again) ? floor_verdict(m, pass->est_ns, now, again) : WAIT_ROOM;
+}
+
+static inline enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, uint64_t *again)
+{
+	const struct alq_ctl_grant *c = m->ctl;
+	if (unlikely((get(&c->policy_flags) & ALQ_POLICY_STOPPED) != 0))
 		return STOPPED;
 	uint32_t word = get_acquire(&c->gate);
 	pass->paced = false;
@@ -131,13 +140,9 @@ static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, ui
 		return GO;
 	uint64_t end = get_acquire(&c->lease_end_ns);
 	*again = now + GATE_SLEEP_NS;
-	if ((word & ALQ_GATE_OPEN) == 0 || now >= end) {
-		pass->paced = task_arbiter_lost(now);
-		if (!pass->paced)
-			return WAIT_GATE;
-		return room(m, c, pass, now, again) ? floor_verdict(m, pass->est_ns, now, again) : WAIT_ROOM;
-	}
-	if (m->outstanding != 0 && m->busy_until_ns >= end) {
+	if (unlikely((word & ALQ_GATE_OPEN) == 0 || now >= end))
+		return verdict_closed(m, pass, now, again);
+	if (m->outstanding != 0 && unlikely(m->busy_until_ns >= end)) {
 		*again = now + EXTENDED_NS < end ? end - EXTENDED_NS : end;
 		return WAIT_ROOM;
 	}
@@ -147,7 +152,7 @@ static enum verdict verdict(struct meter *m, struct pass *pass, uint64_t now, ui
 /* Sleeps until the gate may have opened, or the time has come. Publishes first, looks again, and only then sleeps: see abi.h. */
 static void wait_gate(struct meter *m, uint64_t again)
 {
-	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
+	const struct alq_ctl_grant *c = m->ctl;
 	uint32_t word = get_seq(&c->gate);
 	lock_give(&m->lock);
 	task_ring();
@@ -188,53 +193,55 @@ static void wait_for(struct meter *m, enum verdict why, uint64_t now, uint64_t a
 }
 
 /* The launch goes: everything that is told about it is told before it does. */
-static void admit(struct meter *m, struct pass *pass, uint64_t now)
+static inline void admit(struct meter *m, struct pass *pass, uint64_t now)
 {
-	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
 	struct alq_tel_grant *t = tel_of(m->grant);
+	pass->unknown = pass->cost->est_ns == 0;
 	if (m->outstanding++ == 0 && m->drained_ns != 0) {
 		m->returns = now < m->drained_ns + RETURNS_NS;
 		m->drained_ns = 0;
 	}
 	m->outstanding_ns += pass->est_ns;
-	m->outstanding_unknown += pass->unknown;
-	pass->cost->pending += pass->unknown;
+	if (unlikely(pass->unknown)) {
+		m->outstanding_unknown++;
+		pass->cost->pending++;
+	}
 	m->busy_until_ns = (m->busy_until_ns > now ? m->busy_until_ns : now) + pass->est_ns;
 	put(&t->busy_until_ns, m->busy_until_ns);
 	put(&t->launched_ns, t->launched_ns + pass->est_ns);
-	put(&t->launch_lease_id, get(&c->lease_id));
+	put(&t->launch_lease_id, get(&m->ctl->lease_id));
 	put(&t->last_launch_ns, now);
 	put_release(&t->launched, t->launched + 1);
 }
 
-static CUresult gate_pass(struct pass *pass, struct context *c, uint64_t key)
+/* Whether it may go at this moment. */
+static inline enum verdict judge(struct meter *m, struct pass *pass, uint64_t key, uint64_t now, uint64_t *again)
 {
-	struct meter *m = c->meter;
-	const struct alq_ctl_grant *ctl = &task.ctl->grant[m->grant];
+	pass->cost = cost_find(m->costs, key);
+	pass->est_ns = estimate(m->ctl, pass->cost);
+	return verdict(m, pass, now, again);
+}
+
+/* Waits for as long as it may not, and admits it. Returns when it went; 0: the task is being ended. */
+static RARE uint64_t wait_through(struct meter *m, struct pass *pass, uint64_t key, enum verdict v, uint64_t since, uint64_t again)
+{
+	uint64_t now = since;
 	bool gated = false;
-	uint64_t now = clock_quick(&m->clock), since = now, again;
-	for (;; now = clock_now()) {
-		pass->cost = cost_find(m->costs, key);
-		pass->est_ns = estimate(ctl, pass->cost);
-		enum verdict v = verdict(m, pass, now, &again);
-		if (v == GO)
-			break;
-		if (v == STOPPED) {
-			if (gated && --m->gate_waiters == 0)
-				put_seq(&tel_of(m->grant)->wait_since_ns, 0);
-			return CUDA_ERROR_NOT_PERMITTED;
-		}
+	while (v != GO && v != STOPPED) {
 		wait_for(m, v, now, again, &gated);
+		now = clock_now();
+		v = judge(m, pass, key, now, &again);
 	}
-	pass->unknown = pass->cost->est_ns == 0;
-	admit(m, pass, now);
+	if (v == GO)
+		admit(m, pass, now);
 	if (gated) {
 		struct alq_tel_grant *t = tel_of(m->grant);
-		put(&t->gate_wait_ns, t->gate_wait_ns + (now - since));
+		if (v == GO)
+			put(&t->gate_wait_ns, t->gate_wait_ns + (now - since));
 		if (--m->gate_waiters == 0)
 			put_seq(&t->wait_since_ns, 0);
 	}
-	return CUDA_SUCCESS;
+	return v == GO ? now : 0;
 }
 
 /* Inside a capture nothing runs: the launch is only written down. Asked only while a capture may be open. */
@@ -249,6 +256,24 @@ bool gate_capturing(CUstream stream, bool per_thread)
 	       (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* Whether a launch goes into the open batch of its stream: what was never measured is measured alone, and idle time between launches belongs to none. */
+static inline bool batch_takes(const struct batch *open, const struct pass *pass, uint64_t now)
+{
+	return open != NULL && (open->inflight != 0 || (!pass->unknown && now <= open->ends_ns));
+}
+
+/* The batch for a launch that the open one, if any, does not take. *start: its start event must be recorded first. */
+static RARE struct batch *batch_next(struct meter *m, const struct pass *pass, uint64_t now, bool *start)
+{
+	struct batch *open = pass->stream->open;
+	if (open != NULL)
+		batch_close(m, open, now > open->ends_ns);
+	struct batch *b = batch_open(pass->stream, now, start);
+	if (b != NULL && *start)
+		b->behind_ns += pass->behind_ns;
+	return b;
+}
+
 CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key)
 {
 	pass->meter = NULL;
@@ -256,60 +281,66 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 	struct context *c = meter_context();
-	if (c == NULL || gate_capturing(stream, per_thread))
+	if (c == NULL || (unlikely(get(&captures) != 0) && gate_capturing(stream, per_thread)))
 		return CUDA_SUCCESS;
 	struct meter *m = c->meter;
 	bool start = false;
 	lock_take(&m->lock);
-	CUresult r = gate_pass(pass, c, key);
-	if (r != CUDA_SUCCESS) {
+	uint64_t now = clock_quick(&m->clock), again;
+	enum verdict v = judge(m, pass, key, now, &again);
+	if (likely(v == GO))
+		admit(m, pass, now);
+	else if ((now = wait_through(m, pass, key, v, now, again)) == 0) {
 		lock_give(&m->lock);
-		return r;
+		return CUDA_ERROR_NOT_PERMITTED;
 	}
 	pass->meter = m;
-	pass->context = c;
-	if (pass->unknown)
+	if (unlikely(pass->unknown))
 		m->fresh = c->handle;
-	pass->stream = stream_of(c, stream, per_thread);
-	uint64_t now = get(&tel_of(m->grant)->last_launch_ns);
-	struct batch *open = pass->stream == NULL ? NULL : pass->stream->open;
-	/* What was never measured is measured alone; and idle time between launches belongs to none. */
-	if (open != NULL && open->inflight == 0 && (pass->unknown || now > open->ends_ns))
-		batch_close(m, open, now > open->ends_ns);
-	pass->batch = pass->stream == NULL ? NULL : batch_open(pass->stream, now, &start);
-	if (pass->batch != NULL) {
-		pass->batch->behind_ns += start ? pass->behind_ns : 0;
-		pass->batch->inflight++;
-		pass->batch->paced |= pass->paced;
-		pass->batch->lease_end_ns = get(&task.ctl->grant[m->grant].lease_end_ns);
+	struct stream *s = pass->stream = stream_of(c, stream, per_thread);
+	struct batch *b = s == NULL ? NULL : s->open;
+	if (s != NULL && unlikely(!batch_takes(b, pass, now)))
+		b = batch_next(m, pass, now, &start);
+	pass->batch = b;
+	if (b != NULL) {
+		b->inflight++;
+		b->paced |= pass->paced;
+		b->lease_end_ns = get(&m->ctl->lease_end_ns);
 	}
 	lock_give(&m->lock);
 	ALQ_POINT("shim.gate.passed");
-	if (start)
-		pass->batch->timed = driver.cuEventRecord(pass->batch->start, pass->stream->handle) == CUDA_SUCCESS;
+	if (unlikely(start))
+		b->timed = driver.cuEventRecord(b->start, s->handle) == CUDA_SUCCESS;
 	return CUDA_SUCCESS;
+}
+
+/* It never reached the device, or nothing tells when it ends: booked by its estimate. Returns what is left of its batch. */
+static RARE struct batch *leave_unmeasured(struct meter *m, const struct pass *pass)
+{
+	struct batch *b = pass->batch;
+	pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
+	meter_completed(m, 1, pass->est_ns, pass->unknown);
+	if (b == NULL || b->inflight != 0 || b->launches != 0)
+		return b;
+	b->stream->open = NULL;
+	batch_free(b);
+	return NULL;
 }
 
 void gate_leave(struct pass *pass, CUresult result)
 {
 	struct meter *m = pass->meter;
+	struct batch *b = pass->batch;
 	if (m == NULL)
 		return;
 	lock_take(&m->lock);
-	struct batch *b = pass->batch;
 	if (b != NULL)
 		b->inflight--;
-	if (result != CUDA_SUCCESS || b == NULL) {
-		/* It never reached the device, or nothing tells when it ends: booked by its estimate. */
-		pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
-		meter_completed(m, 1, pass->est_ns, pass->unknown);
-	} else {
-		batch_count(b, pass->cost, pass->est_ns, pass->unknown, 1);
-	}
-	if (b != NULL && b->inflight == 0 && b->launches == 0) {
-		b->stream->open = NULL;
-		batch_free(b);
-	} else if (b != NULL && (batch_is_full(m, b) || b->full)) {
+	if (likely(result == CUDA_SUCCESS && b != NULL))
+		batch_count(b, pass);
+	else
+		b = leave_unmeasured(m, pass);
+	if (b != NULL && unlikely(batch_is_full(m, b) || b->full)) {
 		b->full = true;
 		if (b->inflight == 0)
 			batch_close(m, b, false);

@@ -7,9 +7,7 @@
  */
 #include "meter.h"
 
-#define BATCH_LAUNCHES 128
 #define SAMPLE 8
-#define UNGATED_BATCH_NS (4 * NS_PER_MS)
 
 void batch_free(struct batch *b)
 {
@@ -38,13 +36,13 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 	c->free = b->next;
 	CUevent start_event = b->start, end_event = b->end;
 	*b = (struct batch){.stream = s, .start = start_event, .end = end_event, .ends_ns = now, .end_at = INT64_MIN};
-	uint64_t lease_id = get(&task.ctl->grant[c->meter->grant].lease_id);
+	uint64_t lease_id = get(&c->meter->ctl->lease_id);
 	b->fresh = lease_id != c->meter->lease_id;
 	c->meter->lease_id = lease_id;
 	s->batches++;
 	/* The stream is still at work for a while: the end of the batch before is the start of this one. */
-	if (s->last != NULL && s->tail == s->last && s->last->ends_ns > now + 50 * NS_PER_US) {
-		b->before = s->last;
+	if (s->tail != NULL && s->tail->ends_ns > now + 50 * NS_PER_US) {
+		b->before = s->tail;
 		b->before->refs++;
 		b->timed = true;
 		b->ends_ns = b->before->ends_ns;
@@ -57,7 +55,7 @@ struct batch *batch_open(struct stream *s, uint64_t now, bool *start)
 	return b;
 }
 
-void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unknown, uint32_t launches)
+struct part *batch_part(struct batch *b, struct cost *cost)
 {
 	uint32_t i = 0;
 	while (i < b->parts && (b->part[i].cost != cost || b->part[i].version != cost->version) && i < PARTS - 1)
@@ -66,22 +64,7 @@ void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unkno
 		b->part[i] = (struct part){.cost = cost, .version = cost->version};
 		b->parts++;
 	}
-	b->part[i].launches += launches;
-	b->part[i].unknown += unknown;
-	b->part[i].est_ns += est_ns;
-	b->launches += launches;
-	b->unknown += unknown;
-	b->est_ns += est_ns;
-	b->ends_ns += est_ns;
-}
-
-bool batch_is_full(const struct meter *m, const struct batch *b)
-{
-	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
-	bool ungated = (get(&c->gate) & ALQ_GATE_UNGATED) != 0;
-	bool at_once = b->stream->at_once || get(&captures) != 0 || (b->stream->handle == NULL && get(&blocking_streams) != 0);
-	return b->unknown != 0 || b->sample || b->parts == PARTS || b->launches >= BATCH_LAUNCHES || at_once ||
-	       b->est_ns >= (ungated ? UNGATED_BATCH_NS : get(&c->run_ahead_ns) / 4);
+	return &b->part[i];
 }
 
 void batch_close(struct meter *m, struct batch *b, bool ask)
@@ -107,10 +90,6 @@ void batch_close(struct meter *m, struct batch *b, bool ask)
 		else
 			s->head = b;
 		s->tail = b;
-		if (s->last != NULL)
-			batch_unref(s->last);
-		s->last = b;
-		b->refs++;
 	}
 	if (s->gone || get(&captures) != 0) {
 		put(&m->done, m->done + 1);
@@ -247,10 +226,8 @@ void meter_graph_changed(CUgraphExec exec, bool gone)
 	}
 }
 
-void meter_wake_watcher(struct meter *m)
+void meter_rouse_watcher(struct meter *m)
 {
-	if (!m->watch_sleeps)
-		return;
 	m->watch_sleeps = false;
 	put(&m->watch, m->watch + 1);
 	futex_wake(&m->watch, 1, false);

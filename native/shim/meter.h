@@ -23,7 +23,7 @@ struct batch {
 	struct batch *before;    /* whose end is this one's start; NULL: its own start event */
 	struct stream *stream;
 	CUevent start, end;
-	uint32_t refs;           /* the queue, the batch after it, the stream's last, the context's origin */
+	uint32_t refs;           /* the queue, the batch after it, the context's origin */
 	uint32_t inflight;       /* launches between gate_enter and gate_leave */
 	uint32_t launches;
 	uint32_t unknown;        /* of these, never measured before */
@@ -58,13 +58,14 @@ struct stream {
 	bool at_once;            /* an event put in later would change what other streams wait for */
 	uint32_t recording;      /* events being put in right now */
 	uint32_t batches;        /* ever */
-	struct batch *open, *head, *tail, *last;
+	struct batch *open, *head, *tail;
 };
 
 struct context {
 	struct context *next;
 	struct meter *meter;
-	CUcontext handle;        /* NULL: destroyed, may be used again */
+	CUcontext handle;        /* NULL: destroyed; release */
+	bool over;               /* destroyed, and nothing of it is left: may be used again */
 	bool ready;              /* has its events */
 	struct stream *bucket[STREAM_BUCKETS];
 	struct stream *spare;
@@ -80,6 +81,7 @@ struct context {
 struct meter {
 	struct lock lock;
 	uint32_t grant;
+	const struct alq_ctl_grant *ctl; /* of the grant */
 	uint32_t done;           /* futex: changes when work has ended */
 	uint32_t room_waiters;
 	uint32_t watch;          /* futex: changes when the watcher is to look again */
@@ -105,12 +107,58 @@ extern struct meter *meters[ALQ_MAX_GRANTS];
 extern uint32_t captures;         /* stream captures open in this process */
 extern uint32_t blocking_streams; /* created by the program, ever */
 
+/* The calling thread's context; NULL: none, or on no device of ours. */
 struct context *meter_context(void);
-struct stream *stream_of(struct context *c, CUstream handle, bool per_thread);
+
+static inline struct stream **stream_bucket(struct context *c, CUstream handle, uint32_t thread)
+{
+	uint64_t h = ((uintptr_t)handle ^ ((uint64_t)thread << 32)) * 0x9e3779b97f4a7c15ull;
+	return &c->bucket[h >> 58];
+}
+
+/* Finds a stream, or makes it; NULL: there is no memory. */
+struct stream *stream_seek(struct context *c, CUstream handle, bool per_thread);
+
+static inline struct stream *stream_of(struct context *c, CUstream handle, bool per_thread)
+{
+	struct stream *s = *stream_bucket(c, handle, 0);
+	bool first = s != NULL && s->handle == handle && s->thread == 0 && !s->gone && (handle != NULL || !per_thread);
+	return likely(first) ? s : stream_seek(c, handle, per_thread);
+}
+
 /* The batch that the next launch into a stream belongs to; sets *start when its start event must be recorded first. */
 struct batch *batch_open(struct stream *s, uint64_t now, bool *start);
-void batch_count(struct batch *b, struct cost *cost, uint64_t est_ns, bool unknown, uint32_t launches);
-bool batch_is_full(const struct meter *m, const struct batch *b);
+
+/* Where in a batch launches like this one are counted. */
+struct part *batch_part(struct batch *b, struct cost *cost);
+
+/* Counts a launch that has reached the driver. */
+static inline void batch_count(struct batch *b, const struct pass *pass)
+{
+	struct part *p = b->part;
+	if (unlikely(b->parts == 0 || p->cost != pass->cost || p->version != pass->cost->version))
+		p = batch_part(b, pass->cost);
+	if (unlikely(pass->unknown)) {
+		p->unknown++;
+		b->unknown++;
+	}
+	p->launches++;
+	p->est_ns += pass->est_ns;
+	b->launches++;
+	b->est_ns += pass->est_ns;
+	b->ends_ns += pass->est_ns;
+}
+
+#define BATCH_LAUNCHES 128
+#define UNGATED_BATCH_NS (4 * NS_PER_MS)
+
+static inline bool batch_is_full(const struct meter *m, const struct batch *b)
+{
+	uint64_t most = (get(&m->ctl->gate) & ALQ_GATE_UNGATED) != 0 ? UNGATED_BATCH_NS : get(&m->ctl->run_ahead_ns) / 4;
+	bool at_once = b->stream->at_once || get(&captures) != 0 || (b->stream->handle == NULL && get(&blocking_streams) != 0);
+	return b->unknown != 0 || b->sample || b->parts == PARTS || b->launches >= BATCH_LAUNCHES || at_once || b->est_ns >= most;
+}
+
 /* Puts the end event in and queues the batch. ask: its work may have ended already, which the driver is asked. Lets go of the lock
  * meanwhile. */
 void batch_close(struct meter *m, struct batch *b, bool ask);
@@ -123,7 +171,15 @@ void batch_unref(struct batch *b);
 /* Books the end of a batch's launches. measured_ns: on the device; UINT64_MAX: not measured. */
 void batch_done(struct meter *m, struct batch *b, uint64_t measured_ns);
 void meter_completed(struct meter *m, uint32_t launches, uint64_t est_ns, uint32_t unknown);
-void meter_wake_watcher(struct meter *m);
+void meter_rouse_watcher(struct meter *m);
+
+/* Has the watcher look, if it sleeps until something is launched. */
+static inline void meter_wake_watcher(struct meter *m)
+{
+	if (unlikely(m->watch_sleeps))
+		meter_rouse_watcher(m);
+}
+
 void *watch_body(void *meter);
 bool gate_is_open(const struct alq_ctl_grant *c, uint64_t now);
 

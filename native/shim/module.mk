@@ -46,9 +46,8 @@ SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
 SHIM_UNIT := gate_test away_test memory_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
-# With the named crash points in.
-SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
 
+# With the named crash points in.
 $(SHIM_TEST)/obj/%.o: $(SHIM)/%.c $(SHIM_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -DALQ_POINTS -c -o $@ $<
@@ -65,17 +64,15 @@ $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -I$(SHIM) -c -o $@ $<
 
-$(SHIM_TEST)/gate_cost: SHIM_OBJECTS := $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o) # as they are shipped
-$(SHIM_TEST)/gate_cost: $(SHIM_CUDA:%=$(SHIM_OUT)/obj/%.o)
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
-$(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_TEST)/gate_cost: $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
+$(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
 	$(SHIM)/test/aim $< $(SHIM_TEST)/driver $@
 
-$(SHIM_WHOLE:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_TEST)/lib/libcuda.so.1 \
+$(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(SHIM_TEST)/gate_cost: $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_TEST)/lib/libcuda.so.1 \
 		$(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed \
 		$(SHIM_TEST)/lib/libcuda.so.1 $(SHIM_TEST)/lib/libnvidia-ml.so.1 $(SHIM_FAKE) -lpthread -ldl

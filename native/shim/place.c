@@ -11,6 +11,7 @@ uint32_t blocking_streams;
 
 static struct lock meters_lock;
 static uint32_t generation = 1; /* of contexts: changes when one goes away */
+static struct context *recent;  /* the last that was seen for the first time: as a rule the only one; release */
 
 static __thread struct {
 	CUcontext handle;
@@ -27,6 +28,7 @@ static struct meter *meter_of(uint32_t grant)
 		struct meter *m = pages_take(sizeof(*m));
 		if (m != NULL) {
 			m->grant = grant;
+			m->ctl = &task.ctl->grant[grant];
 			meters[grant] = m;
 		}
 	}
@@ -56,18 +58,20 @@ static struct context *context_add(struct meter *m, CUcontext handle)
 	for (c = m->contexts; c != NULL; c = c->next) {
 		if (c->handle == handle)
 			break;
-		if (c->handle == NULL && m->watched != c)
+		if (c->over && m->watched != c)
 			spare = c;
 	}
 	bool fresh = c == NULL;
 	if (fresh) {
 		c = spare != NULL ? spare : pages_take(sizeof(*c));
 		if (c != NULL) {
-			struct context *next = spare != NULL ? c->next : m->contexts;
-			struct stream *streams = spare != NULL ? c->spare : NULL;
-			*c = (struct context){.next = next, .meter = m, .handle = handle, .spare = streams};
-			if (spare == NULL)
+			if (spare == NULL) {
+				c->next = m->contexts;
+				c->meter = m;
 				m->contexts = c;
+			}
+			c->over = false;
+			put_release(&c->handle, handle);
 		}
 	}
 	bool watch = c != NULL && !m->watching;
@@ -88,14 +92,11 @@ int meter_current_grant(void)
 	return driver_ready() && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? view_grant(device) : -1;
 }
 
-/* The calling thread's context; NULL: none, or on no device of ours. */
-struct context *meter_context(void)
+/* A context that is not the recent one. */
+static __attribute__((noinline)) struct context *context_find(CUcontext handle)
 {
-	CUcontext handle = NULL;
-	if (!driver_ready() || driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
-		return NULL;
 	uint32_t now = get_acquire(&generation);
-	if (__builtin_expect(current.handle == handle && current.generation == now, 1))
+	if (likely(current.handle == handle && current.generation == now))
 		return current.context;
 	int grant = meter_current_grant();
 	struct meter *m = grant < 0 ? NULL : meter_of((uint32_t)grant);
@@ -104,8 +105,19 @@ struct context *meter_context(void)
 		current.handle = handle;
 		current.context = c;
 		current.generation = now;
+		put_release(&recent, c);
 	}
 	return c;
+}
+
+struct context *meter_context(void)
+{
+	CUcontext handle = NULL;
+	if (!driver_ready() || driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
+		return NULL;
+	/* A thread's own variables take longer to find in a shared library than all of this. */
+	struct context *c = get_acquire(&recent);
+	return likely(c != NULL && get_acquire(&c->handle) == handle) ? c : context_find(handle);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- streams */
@@ -116,12 +128,6 @@ static uint32_t thread_id(void)
 	if (id == 0)
 		id = (uint32_t)syscall(SYS_gettid);
 	return id;
-}
-
-static struct stream **stream_bucket(struct context *c, CUstream handle, uint32_t thread)
-{
-	uint64_t h = ((uintptr_t)handle ^ ((uint64_t)thread << 32)) * 0x9e3779b97f4a7c15ull;
-	return &c->bucket[h >> 58];
 }
 
 static struct stream *stream_new(struct context *c)
@@ -139,7 +145,7 @@ static struct stream *stream_new(struct context *c)
 	return s;
 }
 
-struct stream *stream_of(struct context *c, CUstream handle, bool per_thread)
+struct stream *stream_seek(struct context *c, CUstream handle, bool per_thread)
 {
 	if (handle == NULL && per_thread)
 		handle = CU_STREAM_PER_THREAD;
@@ -171,9 +177,6 @@ void stream_free(struct stream *s)
 	if (*at == NULL)
 		return;
 	*at = s->next;
-	if (s->last != NULL)
-		batch_unref(s->last);
-	s->last = NULL;
 	s->next = s->context->spare;
 	s->context->spare = s;
 }
@@ -226,6 +229,7 @@ static void context_drop(struct meter *m, struct context *c)
 	c->free = NULL;
 	c->origin = NULL;
 	c->ready = false;
+	c->over = true;
 }
 
 void meter_context_gone(CUcontext handle)
@@ -243,7 +247,7 @@ void meter_context_gone(CUcontext handle)
 			c = c->next;
 		if (c != NULL) {
 			uint64_t until = clock_now() + LEAVE_NS;
-			c->handle = NULL;
+			put(&c->handle, NULL);
 			while (m->watched == c && clock_now() < until)
 				done_wait(m);
 			context_drop(m, c);
@@ -321,6 +325,7 @@ void meter_forget(void)
 {
 	for (int g = 0; g < ALQ_MAX_GRANTS; g++)
 		meters[g] = NULL; /* the child's copy of the parent's memory; whoever held its lock is not here */
+	recent = NULL;
 	meters_lock.word = 0;
 	captures = 0;
 	blocking_streams = 0;

@@ -101,7 +101,30 @@ struct cost {
 	uint16_t same;    /* changes in a row after which it took as long as before */
 };
 
-struct cost *cost_find(struct cost *table, uint64_t key);
+#define COSTS_BITS 12
+#define COSTS (1u << COSTS_BITS)
+
+static inline uint64_t cost_key(const void *function, uint64_t size)
+{
+	uint64_t key = (uint64_t)(uintptr_t)function ^ size * 0x9e3779b97f4a7c15ull;
+	return key == 0 ? 1 : key;
+}
+
+/* The first place in a table of COSTS to look for a key. */
+static inline uint64_t cost_home(uint64_t key)
+{
+	return key * 0xd6e8feb86659fd93ull >> (64 - COSTS_BITS);
+}
+
+/* Finds an entry, or makes one, which may push out another. */
+struct cost *cost_seek(struct cost *table, uint64_t key);
+
+static inline struct cost *cost_find(struct cost *table, uint64_t key)
+{
+	struct cost *c = &table[cost_home(key)];
+	return likely(c->key == key) ? c : cost_seek(table, key);
+}
+
 /* Takes in one measurement. doubted: others' work may have made it longer. */
 void cost_learn(struct cost *c, uint64_t measured_ns, bool doubted);
 /* Whether a doubted measurement is all that there is to go by. */
@@ -110,16 +133,12 @@ bool cost_trusts(const struct cost *c);
 struct cost *cost_look(struct cost *table, uint64_t key);
 /* What is launched has been changed, and may take another time; gone: it will be something else altogether. */
 void cost_changed(struct cost *c, bool gone);
-uint64_t cost_key(const void *function, uint64_t size);
-
-#define COSTS 4096 /* a power of two */
 
 /* --------------------------------------------------------------------------------------------------- gate.c, meter.c, watch.c */
 
 /* One launch between gate_enter and gate_leave. */
 struct pass {
 	struct meter *meter; /* NULL: not gated */
-	struct context *context;
 	struct stream *stream;
 	struct batch *batch;
 	struct cost *cost;

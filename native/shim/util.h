@@ -22,6 +22,10 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_US 1000ull
 
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define RARE __attribute__((noinline, cold)) /* kept out of the way of a launch through an open gate */
+
 #define get(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define get_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define get_seq(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)

@@ -95,7 +95,7 @@ static void origin_move(struct context *c, struct batch *b, struct batch *had)
 static void batch_finish(struct meter *m, struct context *c, struct batch *b)
 {
 	struct batch *had = c->origin;
-	const struct alq_ctl_grant *ctl = &task.ctl->grant[m->grant];
+	const struct alq_ctl_grant *ctl = m->ctl;
 	lock_give(&m->lock);
 	uint64_t measured = batch_measure(c, b);
 	lock_take(&m->lock);
@@ -212,7 +212,7 @@ static uint64_t look_at_books(struct meter *m, uint64_t now)
  * without a launch. */
 static void drained(struct meter *m)
 {
-	const struct alq_ctl_grant *c = &task.ctl->grant[m->grant];
+	const struct alq_ctl_grant *c = m->ctl;
 	const struct alq_tel_grant *t = tel_of(m->grant);
 	uint64_t launched = t->launched, now = clock_now();
 	if ((get(&c->gate) & ALQ_GATE_UNGATED) == 0) {

@@ -4,6 +4,7 @@
 #include "fake_driver.h"
 #include "harness.h"
 #include "launcher.h"
+#include "meter.h"
 
 #include <string.h>
 
@@ -363,6 +364,24 @@ static void test_contexts(void)
 	drain();
 }
 
+/* Streams that have nothing to do keep no batch from the others, however many there are: all that is launched is measured. */
+static void test_streams(void)
+{
+	static uint64_t kernel = 100 * NS_PER_US;
+	CUstream stream[2 * BATCHES];
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	drain();
+	uint64_t measured = tel()->device_launches;
+	for (int i = 0; i < 2 * BATCHES; i++) {
+		CHECK_EQ(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+		CHECK_EQ(launch(&kernel, stream[i]), CUDA_SUCCESS);
+		drain();
+	}
+	CHECK_EQ(tel()->device_launches, measured + 2 * BATCHES);
+	for (int i = 0; i < 2 * BATCHES; i++)
+		CHECK_EQ(cuStreamDestroy_v2(stream[i]), CUDA_SUCCESS);
+}
+
 /* The quick clock says what the clock says, also after the counter that it goes by has jumped, and goes on with the counter. */
 static void test_quick_clock(void)
 {
@@ -416,6 +435,7 @@ int main(void)
 	test_unknown();
 	test_stopped();
 	test_contexts();
+	test_streams();
 	arbiter_remove(&arbiter);
 	printf("gate: ok\n");
 	return 0;
