@@ -162,7 +162,7 @@ type naivePass struct {
 	out     *strings.Builder
 	head    *naiveWork
 	reserve *reserved
-	soons   []*reserved // of those behind the head that wait for a limit and a plan
+	soons   []*naiveSoon // those behind the head that start when what is being ended is over
 	closed  []*naiveBound
 	heads   []*naiveWork // of the parts of the line
 	held    bool         // a patient one left room to another's plan
@@ -201,13 +201,7 @@ func (n *naivePass) try(w *naiveWork) bool {
 			n.first = n.head
 			n.reclaim(n.out, w)
 			n.first = nil
-			switch {
-			case w.plan == nil:
-			case n.head == nil:
-				n.head = w
-			default:
-				n.soons = append(n.soons, n.naive.reserve(w))
-			}
+			n.keepsRoom(w)
 		}
 		return false
 	}
@@ -225,27 +219,82 @@ func (n *naivePass) try(w *naiveWork) bool {
 			n.reclaim(n.out, w)
 		}
 		return false
+	case n.head != nil && !w.takesNothing():
+		if ok {
+			if n.reserve == nil {
+				n.reserve = n.naive.reserve(n.head)
+			}
+			spots = n.backfill(w, n.head, n.reserve, spots)
+			ok = spots != nil
+		}
+		for _, s := range n.soons {
+			ok = ok && s.spares(w, spots)
+		}
+		if !ok {
+			n.wanting, w.due = append(n.wanting, w), 0
+			n.planHolds(w)
+			return false
+		}
 	case !ok:
 		n.wanting = append(n.wanting, w)
 		return false
-	case n.head != nil && !w.takesNothing():
-		if n.reserve == nil {
-			n.reserve = n.naive.reserve(n.head)
-		}
-		if spots = n.backfill(w, n.head, n.reserve, spots); spots == nil {
-			n.wanting = append(n.wanting, w)
-			return false
-		}
-		for _, r := range n.soons {
-			if r.known && !r.spares(w, spots) {
-				n.wanting, w.due = append(n.wanting, w), 0
-				return false
-			}
-		}
 	}
 	n.start(n.out, w, spots)
 	n.began = true
 	return true
+}
+
+// naiveSoon is a workload for which there is a plan, behind the first in line, and what it leaves once what is being ended is over.
+type naiveSoon struct {
+	w *naiveWork
+	reserved
+}
+
+// planHolds has a workload keep its room while a plan for it is under way, or was carried out and is enough.
+func (n *naivePass) planHolds(w *naiveWork) {
+	if w.plan == nil {
+		return
+	}
+	if len(w.plan.tasks) == 0 {
+		ok := false
+		n.first = n.head
+		n.assumingPlans(func() { _, ok = n.fitsWithout(w, nil) })
+		n.first = nil
+		if !ok {
+			w.plan = nil
+		}
+	}
+	n.keepsRoom(w)
+}
+
+// keepsRoom has a workload for which there is a plan hold others back.
+func (n *naivePass) keepsRoom(w *naiveWork) {
+	switch {
+	case w.plan == nil:
+		return
+	case n.head == nil:
+		n.head = w
+		return
+	}
+	then := n.full()
+	for _, v := range n.work {
+		for _, t := range v.tasks {
+			if !t.over && t.evicting {
+				then.hold(v, t, -1)
+			}
+		}
+	}
+	take := func(o *naiveWork) []naiveSpot {
+		spots, _ := then.fit(&o.Workload, n.kept(o, nil))
+		return spots
+	}
+	take(n.head)
+	for _, s := range n.soons {
+		take(s.w)
+	}
+	if spots := take(w); spots != nil {
+		n.soons = append(n.soons, &naiveSoon{w, reserved{true, n.now, then, spots, 0}})
+	}
 }
 
 // closedByModel says that a workload would fit, but for bounds, and has these waited for.

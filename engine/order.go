@@ -29,24 +29,21 @@ type branch struct {
 
 // waiter is a workload that waits for a plan, and its group.
 type waiter struct {
-	w    *workload
-	g    *group
-	over map[*queue.Node]bool // the queues whose quota it would pass, once what is being ended is over
+	*Engine
+	w *workload
+	g *group
 }
 
-func (e *Engine) newWaiter(w *workload, g *group) *waiter {
-	t := trial{pass: &pass{Engine: e}}
-	for task := range e.ending {
+// over says that a quota of a queue would be passed once what is being ended is over, as the plan took it.
+func (p *waiter) over(q *queue.Node) bool {
+	t := trial{pass: &pass{Engine: p.Engine}}
+	for task := range p.ending {
 		if task.live() && task.evicting {
 			t.book(task.w, task.addUses(nil), -1)
 		}
 	}
-	over := map[*queue.Node]bool{}
-	for q := w.queue; q != nil; q = q.Parent() {
-		over[q] = q.Key(w.demand()).Over
-	}
-	t.putBack(0)
-	return &waiter{w, g, over}
+	defer t.putBack(0)
+	return !q.InQuota(p.w.demand())
 }
 
 // newOrder puts groups in order. Neither their order in the slice nor their members but the first matter; the slice is the order's from
@@ -87,7 +84,7 @@ func (e *Engine) newOrder(groups []*group) *branch {
 		for w := range e.planned {
 			for _, g := range groups {
 				if g.queue == w.queue && slices.Contains(g.members, w) {
-					lanes[g.queue].plans = append(lanes[g.queue].plans, e.newWaiter(w, g))
+					lanes[g.queue].plans = append(lanes[g.queue].plans, &waiter{e, w, g})
 				}
 			}
 		}
@@ -138,7 +135,7 @@ func (b *branch) refresh() {
 	default:
 		b.key = b.node.Key(b.lead.demand())
 		if b.led != nil {
-			b.key.Over = b.led.over[b.node] // as the plan took it
+			b.key.Over = b.led.over(b.node)
 		}
 	}
 }

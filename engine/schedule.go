@@ -19,14 +19,14 @@ type pass struct {
 	*Engine
 	head     *workload
 	reserve  *reservation
-	soons    []*reservation // of those behind the head that start as soon as what is being ended is over: see keepsRoom
-	closed   []closure      // the quotas and limits that someone in front waits for
-	timely   bool           // whether more starts may hang on the time alone
-	wanted   []bool         // by pool: one waits for room there whom it is for; nil: none does
-	heads    []*workload    // where there are pools: the first of each part of the line that waits for room
-	short    []*workload    // that wait for room, of each group the first
-	deferred bool           // one waits that takes no room of plans
-	until    Time           // by which what was just let in by a prediction is to be over; 0: nothing was
+	soons    []startsSoon // those behind the head that start as soon as what is being ended is over
+	closed   []closure    // the quotas and limits that someone in front waits for
+	timely   bool         // whether more starts may hang on the time alone
+	wanted   []bool       // by pool: one waits for room there whom it is for; nil: none does
+	heads    []*workload  // where there are pools: the first of each part of the line that waits for room
+	short    []*workload  // that wait for room, of each group the first
+	deferred bool         // one waits that takes no room of plans
+	until    Time         // by which what was just let in by a prediction is to be over; 0: nothing was
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -155,14 +155,7 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		return nil, false
 	}
 	if p.head != nil {
-		mark := p.fleet.Begin()
-		spots, ok := p.backfill(w, g)
-		if ok = ok && p.leavesSoons(w, spots); ok {
-			p.fleet.Commit(mark)
-		} else {
-			p.fleet.Rollback(mark)
-			p.until = 0
-		}
+		spots, ok := p.behindHead(w, g)
 		p.wants(w, !ok)
 		return spots, ok
 	}
@@ -176,34 +169,6 @@ func (p *pass) try(w *workload, g *group) ([]place.Spot, bool) {
 		p.reclaim(w)
 	}
 	return spots, ok
-}
-
-// keepsRoom has a workload that waits for a limit or quota of its queue hold others back where a plan is for it: once what is being ended is over it starts, and what came in
-// between on its room would only be ended for it. It is the head, or, behind one, has a reservation beside that one's.
-func (p *pass) keepsRoom(w *workload) {
-	switch {
-	case w.plan == 0:
-	case p.head == nil:
-		p.head = w
-	default:
-		p.soons = append(p.soons, p.reserveFor(w))
-	}
-}
-
-// leavesSoons takes a workload's spots off what the reservations beside the head's leave, if that is so much.
-func (p *pass) leavesSoons(w *workload, spots []place.Spot) bool {
-	if w.shape.nothing() {
-		return true
-	}
-	for _, r := range p.soons {
-		if r.gathers != nil {
-			r.gather(p.Engine)
-		}
-		if r.known && !r.spares(p.Engine, w, spots) {
-			return false
-		}
-	}
-	return true
 }
 
 // holds says that a workload for which nobody is evicted would take what comes free for another.
@@ -293,9 +258,9 @@ func (e *Engine) start(w *workload, spots []place.Spot) {
 	}
 }
 
-// newTasks has a workload have so many tasks, and returns them. What most have, one task with one grant, is made in one go.
-func (w *workload) newTasks(n int) []task {
-	if n == 1 {
+// newTasks has a workload have a task for each spot, and returns them. What most have, one task with one grant, is made in one go.
+func (w *workload) newTasks(spots []place.Spot) []task {
+	if len(spots) == 1 && len(spots[0].Devices) == 1 {
 		one := &struct {
 			all    [1]*task
 			task   [1]task
@@ -305,25 +270,23 @@ func (w *workload) newTasks(n int) []task {
 		w.tasks = one.all[:]
 		return one.task[:]
 	}
-	tasks := make([]task, n)
-	w.tasks = make([]*task, n)
+	tasks := make([]task, len(spots))
+	w.tasks = make([]*task, len(spots))
 	for i := range tasks {
 		w.tasks[i] = &tasks[i]
+		tasks[i].grants = make([]grant, len(spots[i].Devices))
 	}
 	return tasks
 }
 
 // proposeStart places the tasks of a workload, or of a further replica.
 func (e *Engine) proposeStart(w *workload, spots []place.Spot) {
-	tasks := w.newTasks(len(spots))
+	tasks := w.newTasks(spots)
 	action := Place{ID: e.id(), Workload: w.ID, Tasks: make([]Placing, len(spots)), Due: w.rarely().due}
 	busy := e.busyOf(w)
 	for i, s := range spots {
 		t := &tasks[i]
 		*t = task{w: w, index: i, node: s.Node, since: e.now, grants: t.grants}
-		if len(t.grants) != len(s.Devices) {
-			t.grants = make([]grant, len(s.Devices))
-		}
 		for k, d := range s.Devices {
 			t.grants[k] = e.grantOn(w, action.ID, t.number(), k, d)
 			t.grants[k].busy = busy

@@ -44,9 +44,7 @@ func TestEvictionsSettle(t *testing.T) {
 		}
 		host := stubbornHost{g: g, stays: map[string]bool{}}
 		for range g.int("submissions", 3, 14) {
-			sub := host.work()
-			fmt.Printf("SUB %+v\n", sub)
-			host.carryOut(w.step(Submit{At: w.at(), Workload: sub}))
+			host.carryOut(w.step(Submit{At: w.at(), Workload: host.work()}))
 			if ids := running(w.engine); len(ids) > 0 && g.int("ends", 0, 4) == 0 {
 				id := rapid.SampledFrom(ids).Draw(rt, "ended")
 				host.stays[id] = g.int("slowly", 0, 1) == 1
@@ -99,10 +97,6 @@ func (h *stubbornHost) carryOut(actions []Action) {
 	for len(actions) > 0 {
 		a := actions[0]
 		actions = actions[1:]
-		fmt.Printf("ACT %T %+v\n", a, a)
-		for _, id := range w.engine.Waiting() {
-			fmt.Printf("   WAITS %s %+v plan %d\n", id, w.engine.Why(id).Message, w.engine.work[id].plan)
-		}
 		do := func(ev Event) { actions = append(actions, w.step(ev)...) }
 		switch a := a.(type) {
 		case Place:
