@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock.h: the time at the gate. CLOCK_MONOTONIC costs a third of what a launch through an open gate does, so between two readings of it,
+ * clock.h: the time at the gate. Reading CLOCK_MONOTONIC costs as much as all the rest of a launch through an open gate, so between two readings of it,
  * at most CLOCK_TRUST_NS apart, the processor's counter is read instead. Its rate is measured between readings and taken when two in a row agree
  * to 1/256, so it is off by 4 µs at the most, and by far less while launches go on. A counter that is slow to read, jumps or changes its rate is not used.
  */

@@ -99,18 +99,14 @@ static bool take_turn(struct meter *m, const struct alq_ctl_grant *c, struct pas
 }
 
 /*
- * Whether what is queued leaves room for one more. Launches too long for two of them to fit the run-ahead go one behind the other, the next
- * when the one that runs should end within half of it: else the device would be idle after each. *again is when that will be.
+ * Whether there is room for one that is unmeasured, or fills the run-ahead. Launches too long for two of them to fit it go one behind the other,
+ * the next when the one that runs should end within half of it: else the device would be idle after each. *again is when that will be.
  */
-static bool room(const struct meter *m, const struct alq_ctl_grant *c, const struct pass *pass, uint64_t now, uint64_t *again)
+static RARE bool room_for_large(const struct meter *m, const struct alq_ctl_grant *c, const struct pass *pass, uint64_t now, uint64_t *again)
 {
 	uint64_t most = get(&c->run_ahead_ns);
-	if (m->outstanding == 0)
-		return true;
 	if (pass->cost->est_ns == 0)
 		return pass->cost->pending == 0 && m->outstanding_unknown < get(&c->run_ahead_launches) && m->outstanding_ns <= most;
-	if (m->outstanding_ns + pass->est_ns <= most)
-		return true;
 	if (m->outstanding != 1 || m->outstanding_unknown != 0)
 		return false;
 	if (m->busy_until_ns <= now + most / 2)
@@ -118,6 +114,13 @@ static bool room(const struct meter *m, const struct alq_ctl_grant *c, const str
 	if (m->busy_until_ns - most / 2 < *again)
 		*again = m->busy_until_ns - most / 2;
 	return false;
+}
+
+/* Whether what is queued leaves room for one more. */
+static inline bool room(const struct meter *m, const struct alq_ctl_grant *c, const struct pass *pass, uint64_t now, uint64_t *again)
+{
+	bool small = pass->cost->est_ns != 0 && m->outstanding_ns + pass->est_ns <= get(&c->run_ahead_ns);
+	return m->outstanding == 0 || likely(small) || room_for_large(m, c, pass, now, again);
 }
 
 /* The same where the gate is closed or the lease is over. */

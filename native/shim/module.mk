@@ -12,7 +12,7 @@ SHIM_NVML := page nvml
 # 256 characters: a path and as many slashes as it takes.
 SHIM_MARKER := $(shell printf '/@ALIQUOT-DRIVER-FOLDER@'; printf '/%.0s' $$(seq 1 232))
 
-SHIM_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -fPIC -fvisibility=hidden -fno-plt
+SHIM_CFLAGS := $(CFLAGS:-O2=-O3) -D_GNU_SOURCE -DCUDA_EXACT_NAMES=1 -fPIC -fvisibility=hidden -fno-plt
 SHIM_LDFLAGS := -shared -Wl,-z,now,-z,relro -Wl,-Bsymbolic -Wl,--enable-new-dtags '-Wl,-rpath,$(SHIM_MARKER)' \
 	-Wl,--no-as-needed
 # The old homes of threads and dlopen, which programs with an older C library still need named.
