@@ -40,7 +40,7 @@ func (r *jobRun) endDue() error {
 		r.release(m)
 		r.wanted -= m.job.Wants()
 		r.end(m)
-		delete(r.byID, m.id)
+		m.over = true
 		more := m.more
 		m.more = nil
 		for _, task := range more {
@@ -54,6 +54,7 @@ func (r *jobRun) endDue() error {
 				return err
 			}
 		}
+		delete(r.byID, m.id)
 	}
 	return nil
 }

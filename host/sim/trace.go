@@ -18,6 +18,8 @@ type Trace struct {
 	Jobs   []Job // by Submit
 	// Events are what happens to nodes, devices, queues and classes while the jobs run, by time.
 	Events []engine.Event
+
+	outages []outage // of which there are events
 }
 
 // Job is a workload of a trace.
