@@ -89,12 +89,7 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 			if err != nil {
 				return nil, err
 			}
-			r.Policy = name
-			progress.over()
-			if r.TimedOut > 0 {
-				_, _ = fmt.Fprintf(c.Err, "%s: the longest run of a queue ended %s before the end of what it does\n", safe.Line(name), counted(r.TimedOut, "job"))
-			}
-			all = append(all, r)
+			all = append(all, c.ranJobs(r, name, name, progress))
 			continue
 		}
 		policyFor, err := simPolicy(name, trace.Jobs)
@@ -112,11 +107,20 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 			if err != nil {
 				return nil, err
 			}
-			r.Policy = name
-			all = append(all, r)
+			all = append(all, c.ranJobs(r, name, string(order)+"/"+name, progress))
 		}
 	}
 	return all, nil
+}
+
+// ranJobs is the result of a run under a policy. It says on standard error what time limits made of that run.
+func (c *invocation) ranJobs(r *sim.JobResult, policy, run string, progress *simProgress) *sim.JobResult {
+	r.Policy = policy
+	if r.TimedOut > 0 {
+		progress.over()
+		_, _ = fmt.Fprintf(c.Err, "%s: time limits ended %s that had more to do\n", safe.Line(run), counted(r.TimedOut, "job"))
+	}
+	return r
 }
 
 // printJobs prints the runs of a trace of jobs, and in a table of their own the jobs that never ran.

@@ -23,11 +23,15 @@ func (r *jobRun) changeReplicas(m *member, more []int) {
 	r.expect(m)
 }
 
-// grow starts one more replica of a job.
+// grow starts one more replica of a job. Where the engine is just being told that the job is over, it ends with that.
 func (r *jobRun) grow(m *member, a engine.Place) {
 	task := a.Tasks[0].Task
-	r.changeReplicas(m, append(slices.Clone(m.more), task))
-	r.out.Grown++
+	if more := append(slices.Clone(m.more), task); m.over {
+		m.more = more
+	} else {
+		r.changeReplicas(m, more)
+		r.out.Grown++
+	}
 	r.carriedOut(a.ID, answer{event: engine.Started{At: engine.At{At: r.now}, ID: a.Workload, Task: task}})
 }
 

@@ -57,6 +57,7 @@ type member struct {
 	used, held engine.Time
 	disrupted  []engine.Time // when it was evicted for others, the last times
 
+	anew           engine.Time // of ran, what was lost by evictions
 	ran            engine.Time // for how long it was on devices before it started last
 	began, resumed engine.Time // when it started last, and when it went on then
 	saved          engine.Time // what was left of running when it saved last

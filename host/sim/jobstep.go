@@ -14,10 +14,7 @@ func (r *jobRun) arrive(j *Job, index int) error {
 		return fmt.Errorf("job %s never ends: give it a duration", j.ID)
 	}
 	if r.rules != nil {
-		whole := j.Duration
-		if j = r.rules.bounded(j); j.Duration < whole {
-			r.out.TimedOut++
-		}
+		j = r.rules.bounded(j)
 	}
 	if r.byID[j.ID] != nil {
 		return fmt.Errorf("there are two jobs %s at once: give each an ID of its own", j.ID)
@@ -156,13 +153,13 @@ func (r *jobRun) carriedOut(id engine.ActionID, what ...answer) {
 
 func (r *jobRun) start(a engine.Place) error {
 	m := r.byID[a.Workload]
-	if m == nil || m.over {
+	if m == nil {
 		return fmt.Errorf("the engine places workload %s, which is not in the trace", a.Workload)
 	}
 	if err := r.decided(m); err != nil {
 		return err
 	}
-	if m.running {
+	if m.running || m.over {
 		r.grow(m, a)
 		return nil
 	}

@@ -134,6 +134,11 @@ func runToItsEnd(t *rapid.T, trace *Trace, o JobOptions) error {
 		if broken == nil {
 			broken = r.engine.CheckInvariants()
 		}
+		for m := range r.running {
+			if long := r.now - m.began; broken == nil && m.job.TimeLimit > 0 && long >= m.job.TimeLimit {
+				broken = fmt.Errorf("job %s still runs after %d µs, and its limit is %d", m.job.ID, long, m.job.TimeLimit)
+			}
+		}
 	}
 	if err := r.all(t.Context(), trace, o); err != nil {
 		return err
@@ -152,8 +157,8 @@ func runToItsEnd(t *rapid.T, trace *Trace, o JobOptions) error {
 		return fmt.Errorf("at the end %d thousandths are held and %d wanted, %d jobs run, and %d and %d tasks are on devices", held, r.wanted, len(r.running), len(r.energy.held), len(r.pieces.held))
 	}
 	for _, f := range r.ended {
-		if whole := f.job.Duration; f.job.Max <= f.job.Tasks && f.completion < whole {
-			return fmt.Errorf("job %s takes %v and is over after %v", f.job.ID, whole, f.completion)
+		if whole := f.job.Takes(); f.job.Max <= f.job.Tasks && f.completion < whole {
+			return fmt.Errorf("job %s takes %d µs and is over after %d", f.job.ID, whole, f.completion)
 		}
 	}
 	return nil

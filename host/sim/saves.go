@@ -108,6 +108,11 @@ func (r *jobRun) lose(m *member) error {
 		return nil
 	}
 	if m.job.Checkpoint != 0 {
+		saved := m.lastSave(r.now)
+		if saved <= m.resumed { // nothing, since it began
+			saved = m.began
+		}
+		m.anew += r.now - saved
 		lost := m.saved - m.left
 		m.left = m.saved
 		m.lost += lost

@@ -53,6 +53,14 @@ func (j *Job) Compute() int64 {
 	return sum
 }
 
+// Takes is how long the job runs with devices of its own: until it is through, or its time limit ends it.
+func (j *Job) Takes() engine.Time {
+	if j.TimeLimit > 0 {
+		return min(j.Duration, j.TimeLimit)
+	}
+	return j.Duration
+}
+
 // Wants is what the job would take if it had its devices for itself, in thousandths of a device.
 func (j *Job) Wants() int64 {
 	if j.Alone > 0 {
