@@ -46,6 +46,7 @@ func TestSimJobs(t *testing.T) {
 	if err := os.WriteFile(none, []byte("aliquot policy 1\nqueue students limit=0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	days := eventLog(t, t.TempDir(), false)
 	log, broken := eventLog(t, folder, false), eventLog(t, folder, true)
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "las/default") {
 		t.Errorf("the report is not of the last run: %v", err)
@@ -97,8 +98,10 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"predict", "--trace", "generated:2"}, ExitUsage, "is not one of jobs"},
 		{[]string{"predict", "--trace", "generated-jobs:2", "--samples", "0"}, ExitUsage, "each must be over 0"},
 		{[]string{"predict", "--trace", "generated-jobs:2", "--enough", "65"}, ExitUsage, "needs 65 of 64 samples"},
-		{[]string{"replay", log}, 0, "steps were taken again with the same actions"},
+		{[]string{"replay", log}, 0, " steps taken again with the same actions.\n"},
 		{[]string{"replay", log}, 0, "recorded   as it was    100"},
+		{[]string{"replay", filepath.Dir(days)}, 0, "recorded   as it was    100"},
+		{[]string{"replay", folder + "/none"}, ExitFailed, "read the event log: "},
 		{[]string{"replay", log, "--order", "srtf,fair"}, 0, "srtf       best_fit     100"},
 		{[]string{"replay", log, "--policy", "random"}, 0, "fair       random       100"},
 		{[]string{"replay", log, "--policy", none}, 0, "workload job-000009 asks for 2 devices and queue students may never hold more than 0 devices"},
@@ -106,7 +109,7 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"replay", log, "--nodes", "1x4:l4", "--order", "srtf", "-o", "json"}, 0, "\"nodes\": \"1x4:l4\","},
 		{[]string{"replay", log, "--nodes", "x"}, ExitUsage, "--nodes: read nodes: open x"},
 		{[]string{"replay", log, "--order", "last"}, ExitUsage, `there is no order "last"`},
-		{[]string{"replay"}, ExitUsage, "takes one file of an event log, and 0 were given"},
+		{[]string{"replay"}, ExitUsage, "takes one event log, not 0: name the folder STATE/events, or one of its files"},
 		{[]string{"replay", fifo}, ExitFailed, "this is no event log"},
 		{[]string{"replay", broken}, ExitFailed, "decides otherwise than the one that wrote the log: record "},
 		{[]string{"run", "--trace", "weather"}, ExitFailed, "there is no trace \"weather\""},
