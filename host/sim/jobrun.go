@@ -154,7 +154,7 @@ func (r *jobRun) all(ctx context.Context, t *Trace, o JobOptions) (err error) {
 			r.rounds = 0
 		}
 		if r.rounds > maxRounds {
-			return r.endless("wants to be asked again")
+			return &standstill{r.now, "wants to be asked again"}
 		}
 		r.advance(next)
 		if i, err = r.live(t, i); err != nil {

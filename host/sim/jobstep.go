@@ -241,11 +241,16 @@ func (r *jobRun) decided(m *member) error {
 	if m.decisions++; m.decisions <= maxDecided*max(m.job.AllTasks(), m.job.Max) {
 		return nil
 	}
-	return r.endless(fmt.Sprintf("starts and ends job %s", m.job.ID))
+	return &standstill{r.now, "starts and ends job " + m.job.ID}
 }
 
-// endless is the error of a run in which time stands still.
-func (r *jobRun) endless(what string) error {
-	return fmt.Errorf("%v into the trace the engine %s over and over at one moment, without end: the trace is not to blame, this is a fault of Aliquot; please report it with the trace and the policy",
-		time.Duration(r.now)*time.Microsecond, what)
+// standstill is the error of a run in which time stands still, for the engine decides in a circle.
+type standstill struct {
+	at   engine.Time
+	what string
+}
+
+func (s *standstill) Error() string {
+	return fmt.Sprintf("%v into the trace the engine %s over and over at one moment, without end: the trace is not to blame, this is a fault of Aliquot; please report it with the trace and the policy",
+		time.Duration(s.at)*time.Microsecond, s.what)
 }
