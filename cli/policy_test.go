@@ -83,7 +83,7 @@ func TestPolicyFiles(t *testing.T) {
 		}
 	}
 	short := file("short.policy", "aliquot policy 1\nqueue students longest-run=1s\n")
-	if got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", short); !strings.Contains(got.err, "short.policy: ") || !strings.Contains(got.err, "the longest run of a queue ended ") {
+	if got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", short); !strings.Contains(got.err, "short.policy: ") || !strings.Contains(got.err, "time limits ended ") {
 		t.Errorf("%s%s", got.out, got.err)
 	}
 	got := invoke(t, Program{}, "sim", "run", "--trace", "generated-jobs:1", "--policy", office+",default", "-o", "json")

@@ -28,7 +28,10 @@ func (c *invocation) simCommand() *cobra.Command {
 	return cmd
 }
 
-const traceHelp = "openb:FOLDER/LIST, or generated:NODES for a made one"
+const (
+	traceHelp  = "openb:FOLDER/LIST, or generated:NODES for a made one"
+	everyTrace = "openb:FOLDER/LIST, generated:NODES, " + predictable
+)
 
 // simRun is what `sim run` was asked for.
 type simRun struct {
@@ -81,8 +84,9 @@ docs/simulator.md describes orders, figures and the format of own traces.`,
 	cmd.Flags().StringVar(&o.seeds, "seeds", "42..51", "one run for each: 42, 42..51 or several of these with commas; of jobs the first alone, for what is random")
 	cmd.Flags().StringSliceVar(&o.orders, "order", []string{"backfill"}, "of jobs: "+strings.Join(sim.Orders(), ", "))
 	cmd.Flags().Float64Var(&o.load, "load", 0.9, "of jobs: philly and the generated ones get as many nodes, or as close comings, as make this load")
-	cmd.Flags().DurationVar(&o.between, "failures", 0, "of jobs: each node fails at random, so long after it came back, on average; 0: none does")
-	cmd.Flags().DurationVar(&o.repair, "repair", time.Hour, "of jobs: how long a node that failed is away")
+	timeFlag(cmd, &o.between, "failures", "of jobs: each node fails at random, so long after it came back, on average; 0: none does")
+	o.repair = time.Hour
+	timeFlag(cmd, &o.repair, "repair", "of jobs: how long a node that failed is away")
 	o.sharing.flags(cmd)
 	o.progress = progressFlag(cmd)
 	cmd.Flags().StringVar(&o.html, "html", "", "write a report with plots to this file, too")
@@ -119,16 +123,24 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 		return nil, err
 	}
 	if sim.IsJobs(o.trace) {
+		if _, err := (&policy.Policy{}).Moment(o.start); err != nil { // whether it counts or not
+			return nil, usagef("--start: %w", err)
+		}
 		if o.nodes != "" && cmd.Flags().Changed("load") && strings.HasPrefix(o.trace, "philly:") {
 			return nil, usagef("--load and --nodes: %s gets as many nodes as make a load, or those that are given: leave one of them out", o.trace)
 		}
 		return c.simulateJobs(cmd.Context(), o, seeds[0])
 	}
+	if !sim.IsPods(o.trace) {
+		return nil, fmt.Errorf("there is no trace %q: write %s", o.trace, everyTrace)
+	}
 	if o.sharing != (simSharing{}) {
 		return nil, usagef("--interference, --duty, --horizon, --own, --interleave and --use are for traces of jobs, and %s is one of pods: leave them out", o.trace)
 	}
-	if cmd.Flags().Changed("order") || cmd.Flags().Changed("load") {
-		return nil, usagef("--order and --load are for traces of jobs, and %s is one of pods: leave them out, or use muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", o.trace)
+	for _, name := range []string{"order", "load", "failures", "repair", "start"} {
+		if cmd.Flags().Changed(name) {
+			return nil, usagef("--%s is for traces of jobs, and %s is one of pods: leave it out, or use %s", name, o.trace, predictable)
+		}
 	}
 	nodes, err := readNodes(o.nodes)
 	if err != nil {
@@ -138,7 +150,7 @@ func (c *invocation) simulate(cmd *cobra.Command, o *simRun) (*sim.File, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &sim.File{Trace: o.trace, Nodes: o.nodes}
+	out := &sim.File{Trace: o.trace, Nodes: o.nodes, Seeds: seeds}
 	progress := c.progress(*o.progress)
 	defer progress.over()
 	with := sim.ChurnOptions{Percent: 130, Pods: o.pods, Moves: o.churn, Seeds: seeds}
@@ -284,11 +296,15 @@ scored once more with seeds that it was not trained on. It stops at Ctrl-C with 
 	cmd.Flags().Uint64Var(&seed, "seed", 1, "of the search itself")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		train, err := openCases(traces, seeds)
+		trained, judged, err := tuneSeeds(seeds, held)
 		if err != nil {
 			return err
 		}
-		judge, err := openCases(traces, held)
+		train, err := openCases(traces, trained)
+		if err != nil {
+			return err
+		}
+		judge, err := openCases(traces, judged)
 		if err != nil {
 			return err
 		}
@@ -344,11 +360,24 @@ type caseSet struct {
 	first *sim.Openb
 }
 
-func openCases(traces []string, seeds string) (*caseSet, error) {
-	list, err := sim.ParseSeeds(seeds)
-	if err != nil {
-		return nil, usagef("%w", err)
+// tuneSeeds are the seeds to train on, and others to judge on.
+func tuneSeeds(seeds, held string) (train, judge []uint64, err error) {
+	if train, err = sim.ParseSeeds(seeds); err != nil {
+		return nil, nil, usagef("--seeds: %w", err)
 	}
+	if judge, err = sim.ParseSeeds(held); err != nil {
+		return nil, nil, usagef("--held-out: %w", err)
+	}
+	for _, seed := range judge {
+		if slices.Contains(train, seed) {
+			return nil, nil, usagef("--held-out %s: seed %d is one of --seeds, too, and what is found is to be judged on seeds that it was not trained on: give others", held, seed)
+		}
+	}
+	return train, judge, nil
+}
+
+// openCases are the cases of traces, with each of the seeds.
+func openCases(traces []string, list []uint64) (*caseSet, error) {
 	set := &caseSet{}
 	for _, name := range traces {
 		o, err := sim.Open(name, nil)

@@ -46,6 +46,7 @@ func TestSimJobs(t *testing.T) {
 	if err := os.WriteFile(none, []byte("aliquot policy 1\nqueue students limit=0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	days := eventLog(t, t.TempDir(), false)
 	log, broken := eventLog(t, folder, false), eventLog(t, folder, true)
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "las/default") {
 		t.Errorf("the report is not of the last run: %v", err)
@@ -57,14 +58,14 @@ func TestSimJobs(t *testing.T) {
 	}{
 		{[]string{"compare", fifo, las}, 0, "fifo/default → las/default"},
 		{[]string{"compare", fifo, fifo}, 0, "The figures of both are the same."},
-		{[]string{"compare", fifo}, ExitUsage, "takes two files, and 1 were given"},
+		{[]string{"compare", fifo}, ExitUsage, "takes two files, not 1: name"},
 		{[]string{"compare", fifo, html}, ExitFailed, "is not what `aliquot sim run -o json` writes"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--order", "fifo,srsf"}, 0, "3434.6 s          42.41           390.70      56.00    47.07           0\n"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--order", "first"}, ExitUsage, `there is no order "first"`},
 		{[]string{"run", "--trace", "generated-jobs:1", "--load", "0"}, ExitUsage, "--load 0: give a part"},
 		{[]string{"run", "--trace", "generated-jobs:4", "--failures", "2h", "--repair", "10m"}, 0, "backfill"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--failures", "1s"}, ExitUsage, "nodes fail each minute at most"},
-		{[]string{"run", "--trace", "generated:2", "--order", "srtf"}, ExitUsage, "are for traces of jobs"},
+		{[]string{"run", "--trace", "generated:2", "--order", "srtf"}, ExitUsage, "--order is for traces of jobs, and generated:2 is one of pods: leave it out, or use muri:FILE, "},
 		{[]string{"run", "--trace", "generated-mix:1", "--load", "3", "--horizon", "5h", "--use", "0.9"}, 0, "FLOORS MISSED %"},
 		{[]string{"run", "--trace", "generated-mix:1", "--own", "--horizon", "5h"}, 0, "   8.00\n"},
 		{[]string{"run", "--trace", "generated-jobs:1", "--interference", "made"}, 0, "USEFUL %"},
@@ -73,10 +74,10 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"run", "--trace", "generated-jobs:1", "--use", "0.5"}, ExitUsage, "nothing is known of what jobs keep busy"},
 		{[]string{"run", "--trace", "generated-mix:1", "--use", "1.5"}, ExitUsage, "--use 1.5: give a part"},
 		{[]string{"run", "--trace", "generated-mix:1", "--interleave"}, ExitUsage, "is told by their stages alone"},
-		{[]string{"run", "--trace", "generated-jobs:1", "--interleave"}, ExitFailed, "nothing is known of the stages of any of 100 jobs"},
+		{[]string{"run", "--trace", "generated-jobs:1", "--interleave"}, ExitFailed, "nothing is known of the stages of any job of the trace"},
 		{[]string{"run", "--trace", "jobs:" + staged, "--interleave", "--order", "served"}, 0, "served"},
 		{[]string{"run", "--trace", "jobs:" + huge, "--order", "fifo,srtf"}, 0, "NEVER RAN   NAME    QUEUE   ORDER   POLICY    WHY\nbig         dream   team    fifo    default   workload big wants 9 devices on one node and no node has more than 8 that would do: ask for fewer\n"},
-		{[]string{"run", "--trace", "jobs:" + huge, "--nodes", "1x4:h100,1x16:l4", "-o", "json"}, 0, "\"nodes\": \"1x4:h100,1x16:l4\",\n  \"jobs\": [\n    {\n      \"order\": \"backfill\",\n      \"policy\": \"default\",\n      \"jobs\": 2,"},
+		{[]string{"run", "--trace", "jobs:" + huge, "--nodes", "1x4:h100,1x16:l4", "-o", "json"}, 0, "\"nodes\": \"1x4:h100,1x16:l4\",\n  \"seeds\": [\n    42\n  ],\n  \"jobs\": [\n    {\n      \"order\": \"backfill\",\n      \"policy\": \"default\",\n      \"jobs\": 2,"},
 		{[]string{"run", "--trace", "generated:2", "--seeds", "1", "--churn", "0,20", "--churn-pods", "50", "--nodes", "2x8"}, 0, "MOVED/1000 PODS"},
 		{[]string{"run", "--trace", "generated:2", "--seeds", "1", "--churn", "5", "--churn-pods", "50", "-o", "json"}, 0, "\"movesPerHour\": 5,"},
 		{[]string{"run", "--trace", "generated:2", "--churn", "-1"}, ExitUsage, "--churn -1: give 0 to 1000000 moves an hour"},
@@ -97,8 +98,10 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"predict", "--trace", "generated:2"}, ExitUsage, "is not one of jobs"},
 		{[]string{"predict", "--trace", "generated-jobs:2", "--samples", "0"}, ExitUsage, "each must be over 0"},
 		{[]string{"predict", "--trace", "generated-jobs:2", "--enough", "65"}, ExitUsage, "needs 65 of 64 samples"},
-		{[]string{"replay", log}, 0, "steps were taken again with the same actions"},
+		{[]string{"replay", log}, 0, " steps taken again with the same actions.\n"},
 		{[]string{"replay", log}, 0, "recorded   as it was    100"},
+		{[]string{"replay", filepath.Dir(days)}, 0, "recorded   as it was    100"},
+		{[]string{"replay", folder + "/none"}, ExitFailed, "read the event log: "},
 		{[]string{"replay", log, "--order", "srtf,fair"}, 0, "srtf       best_fit     100"},
 		{[]string{"replay", log, "--policy", "random"}, 0, "fair       random       100"},
 		{[]string{"replay", log, "--policy", none}, 0, "workload job-000009 asks for 2 devices and queue students may never hold more than 0 devices"},
@@ -106,15 +109,53 @@ func TestSimJobs(t *testing.T) {
 		{[]string{"replay", log, "--nodes", "1x4:l4", "--order", "srtf", "-o", "json"}, 0, "\"nodes\": \"1x4:l4\","},
 		{[]string{"replay", log, "--nodes", "x"}, ExitUsage, "--nodes: read nodes: open x"},
 		{[]string{"replay", log, "--order", "last"}, ExitUsage, `there is no order "last"`},
-		{[]string{"replay"}, ExitUsage, "takes one file of an event log, and 0 were given"},
+		{[]string{"replay"}, ExitUsage, "takes one event log, not 0: name the folder STATE/events, or one of its files"},
 		{[]string{"replay", fifo}, ExitFailed, "this is no event log"},
 		{[]string{"replay", broken}, ExitFailed, "decides otherwise than the one that wrote the log: record "},
-		{[]string{"run", "--trace", "weather"}, ExitFailed, "there is no trace \"weather\""},
+		{[]string{"run", "--trace", "weather"}, ExitFailed, "there is no trace \"weather\": write openb:FOLDER/LIST, generated:NODES, muri:FILE, "},
+		{[]string{"run", "--trace", "generated-jobs:4", "--failures", "30d", "--repair", "2h"}, 0, "backfill"},
+		{[]string{"run", "--trace", "generated-mix:1", "--horizon", "0.5d"}, 0, "FLOORS MISSED %"},
+		{[]string{"run", "--trace", "generated-jobs:4", "--failures", "-2h"}, ExitUsage, "--failures -2h: this is no time: write for example "},
+		{[]string{"predict", "--trace", "generated-jobs:2", "--half-life", "7d"}, 0, "by work of that queue"},
+		{[]string{"run", "--trace", "generated-jobs:1", "--start", "2026-99-01"}, ExitUsage, "--start: \"2026-99-01\" is no time: write it as 2026-01-05T08:00"},
+		{[]string{"run", "--trace", "generated:2", "--failures", "30d"}, ExitUsage, "--failures is for traces of jobs, and generated:2 is one of pods"},
+		{[]string{"tune", "--trace", "muri:FILE"}, ExitFailed, "trace \"muri:FILE\" is one of jobs, and one of pods is wanted: write openb:FOLDER/LIST or generated:NODES\n"},
+		{[]string{"tune", "--trace", "weather"}, ExitFailed, "there is no trace \"weather\": write openb:FOLDER/LIST or generated:NODES\n"},
+		{[]string{"tune", "--trace", "generated:1", "--seeds", "3..6", "--held-out", "9,5"}, ExitUsage, "--held-out 9,5: seed 5 is one of --seeds, too"},
+		{[]string{"tune", "--trace", "generated:1", "--held-out", "x"}, ExitUsage, "--held-out: seeds \"x\""},
 		{[]string{"run", "--trace", "generated:2", "--seeds", "1"}, 0, "AT 130"},
 	} {
 		got := invoke(t, Program{}, append([]string{"sim"}, c.line...)...)
 		if got.exit.Status != c.status || !strings.Contains(got.out+got.err, c.says) {
 			t.Errorf("sim %s: status %d, want %d with %q:\n%s%s", strings.Join(c.line, " "), got.exit.Status, c.status, c.says, got.out, got.err)
+		}
+	}
+}
+
+// Runs of other traces, seeds or nodes are compared with a word on that.
+func TestSimCompareOfOthers(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name string, line ...string) string {
+		t.Helper()
+		got := invoke(t, Program{}, append([]string{"sim", "run", "-o", "json"}, line...)...)
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(got.out), 0o600); err != nil || got.exit.Status != 0 {
+			t.Fatal(err, got.err)
+		}
+		return path
+	}
+	a := file("a", "--trace", "generated-jobs:1", "--seeds", "7", "--failures", "1d")
+	b := file("b", "--trace", "generated-jobs:1", "--seeds", "8", "--failures", "1d")
+	on := file("on", "--trace", "generated-jobs:1", "--seeds", "8", "--nodes", "2x8")
+	pods := file("pods", "--trace", "generated:1", "--seeds", "1..3,9", "--policy", "best_fit")
+	for _, c := range []struct{ a, b, says string }{
+		{a, a, ""},
+		{a, b, "The runs are not of the same: A is of trace generated-jobs:1, seed 7, and B of trace generated-jobs:1, seed 8.\n"},
+		{b, on, "The runs are not of the same: A is of trace generated-jobs:1, seed 8, and B of trace generated-jobs:1 on 2x8, seed 8.\n"},
+		{pods, a, "The runs are not of the same: A is of trace generated:1, seeds 1..3,9, and B of trace generated-jobs:1, seed 7.\n"},
+	} {
+		if got := invoke(t, Program{}, "sim", "compare", c.a, c.b); got.exit.Status != 0 || got.err != c.says {
+			t.Errorf("%s and %s: status %d, it says %q, want %q", c.a, c.b, got.exit.Status, got.err, c.says)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if !(o.load > 0 && o.load <= 10) {
 		return nil, usagef("--load %g: give a part of the devices, above 0 and at most 10", o.load)
 	}
-	if o.between < 0 || o.between > 0 && o.between < time.Minute || o.repair < time.Second {
+	if o.between > 0 && o.between < time.Minute || o.repair < time.Second {
 		return nil, usagef("--failures %v --repair %v: nodes fail each minute at most, and a repair takes a second at least", o.between, o.repair)
 	}
 	orders, err := parseOrders(o.orders)
@@ -46,7 +46,7 @@ func (c *invocation) simulateJobs(ctx context.Context, o *simRun, seed uint64) (
 	if o.between > 0 {
 		trace.Fail(engine.Time(o.between/time.Microsecond), engine.Time(o.repair/time.Microsecond), seed)
 	}
-	out := &sim.File{Trace: o.trace, Nodes: o.nodes}
+	out := &sim.File{Trace: o.trace, Nodes: o.nodes, Seeds: []uint64{seed}}
 	out.Jobs, err = c.runJobs(ctx, trace, with, orders, o.ordered, o.policies, seed, c.progress(*o.progress), func(p *policy.Policy) (time.Time, error) { return p.Moment(o.start) })
 	return out, err
 }
@@ -89,12 +89,7 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 			if err != nil {
 				return nil, err
 			}
-			r.Policy = name
-			progress.over()
-			if r.TimedOut > 0 {
-				_, _ = fmt.Fprintf(c.Err, "%s: the longest run of a queue ended %s before the end of what it does\n", safe.Line(name), counted(r.TimedOut, "job"))
-			}
-			all = append(all, r)
+			all = append(all, c.ranJobs(r, name, name, progress))
 			continue
 		}
 		policyFor, err := simPolicy(name, trace.Jobs)
@@ -112,11 +107,20 @@ func (c *invocation) runJobs(ctx context.Context, trace *sim.Trace, with sim.Job
 			if err != nil {
 				return nil, err
 			}
-			r.Policy = name
-			all = append(all, r)
+			all = append(all, c.ranJobs(r, name, string(order)+"/"+name, progress))
 		}
 	}
 	return all, nil
+}
+
+// ranJobs is the result of a run under a policy. It says on standard error what time limits made of that run.
+func (c *invocation) ranJobs(r *sim.JobResult, policy, run string, progress *simProgress) *sim.JobResult {
+	r.Policy = policy
+	if r.TimedOut > 0 {
+		progress.over()
+		_, _ = fmt.Fprintf(c.Err, "%s: time limits ended %s that had more to do\n", safe.Line(run), counted(r.TimedOut, "job"))
+	}
+	return r
 }
 
 // printJobs prints the runs of a trace of jobs, and in a table of their own the jobs that never ran.
@@ -221,13 +225,14 @@ func (c *invocation) simCompareCommand() *cobra.Command {
 		Use:   "compare A.json B.json",
 		Short: "Say what differs between the runs of two files",
 		Long: `Puts side by side the runs that two calls of sim run wrote with -o json: those of the same order and policy, or, where each file has one
-run, these two. The table has the figures that differ, and by how much B is above or below A.`,
+run, these two. The table has the figures that differ, and by how much B is above or below A. Where the two files are of other traces, seeds or nodes it is
+said on standard error which each is of.`,
 		Example: `  aliquot sim run --trace generated-jobs:8 --order fifo -o json >a.json
   aliquot sim run --trace generated-jobs:8 --order las -o json >b.json
   aliquot sim compare a.json b.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef("sim compare takes two files, and %d were given: name the two to compare", len(args))
+				return usagef("sim compare takes two files, not %d: name the two to compare", len(args))
 			}
 			return nil
 		},
@@ -241,6 +246,9 @@ run, these two. The table has the figures that differ, and by how much B is abov
 		b, err := sim.ReadFile(args[1])
 		if err != nil {
 			return err
+		}
+		if ofA, ofB := a.Of(), b.Of(); ofA != ofB {
+			_, _ = fmt.Fprintf(c.Err, "The runs are not of the same: A is of %s, and B of %s.\n", safe.Line(ofA), safe.Line(ofB))
 		}
 		all := sim.Compare(a, b)
 		return c.print(*format, all, func(bool) table { return differenceTable(all) })

@@ -19,7 +19,7 @@ const (
 
 func (c *invocation) simPredictCommand() *cobra.Command {
 	var trace string
-	var halfLife time.Duration
+	halfLife := 7 * 24 * time.Hour
 	var samples, enough int
 	var sharing simSharing
 	cmd := &cobra.Command{
@@ -43,7 +43,7 @@ A server estimates starts by the same predictions. No floor or ceiling hangs on 
 	}
 	cmd.Flags().StringVar(&trace, "trace", "", "of jobs: "+predictable)
 	sharing.files(cmd)
-	cmd.Flags().DurationVar(&halfLife, "half-life", 7*24*time.Hour, "what ended so much earlier counts half")
+	timeFlag(cmd, &halfLife, "half-life", "what ended so much earlier counts half")
 	cmd.Flags().IntVar(&samples, "samples", 64, "how many of the last jobs that are alike are counted")
 	cmd.Flags().IntVar(&enough, "enough", 4, "how many of them make a prediction")
 	format := outputFlag(cmd)

@@ -17,22 +17,25 @@ func (c *invocation) simReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay LOG",
 		Short: "Take every decision of a server's event log again, and say what another policy would have made of that day",
-		Long: `Reads a file of a server's event log (STATE/events/NUMBER.events), takes every decision again and holds it against the log. Then it says
-how the workloads in it fared. With --order, --policy or --nodes the same workloads are run once more, coming when they came, running as long as they
-ran, among the same nodes and queues, to say how they would have fared. Those that never started are left out; those that ran
+		Long: `Reads a server's event log, of the folder STATE/events all files from the last start of the server on, or one of them (NUMBER.events), takes every decision
+again and holds it against the log. Then it says how the workloads in it fared. With --order, --policy or --nodes the same workloads are run once more, coming when they
+came, running as long as they ran, among the same nodes and queues, to say how they would have fared. Those that never started are left out; those that ran
 when the log ended count as long as they had run. Those that could never run so are counted and named with the reason.
+
+A workload that was evicted and came again (--requeue) is one, by the record as when it is run again: it runs as long as it did in the end, and where it is evicted
+then it begins anew, but for what it saved (aliquot checkpoint).
 
 With --nodes that is on other nodes, which are there from the beginning to the end: what the log says of its own nodes, that they came, went or
 failed, does not happen, and which of them work could use counts for nothing. Work that asks for a model still does, runs as long as it did
 whatever the device, and does without resources of nodes of which the new ones say nothing. What ` + "`recorded`" + ` says is how it was, on its own nodes.
 
 It exits with 1 if this version decides otherwise than the log says.`,
-		Example: `  aliquot sim replay /var/lib/aliquot/events/00000007.events
+		Example: `  aliquot sim replay /var/lib/aliquot/events
   aliquot sim replay 00000007.events --order fifo,fair --policy best_fit,default --html what-if.html
   aliquot sim replay 00000007.events --nodes 6x8:h200`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("sim replay takes one file of an event log, and %d were given: name one of STATE/events", len(args))
+				return usagef("sim replay takes one event log, not %d: name the folder STATE/events, or one of its files", len(args))
 			}
 			return nil
 		},
@@ -91,11 +94,11 @@ It exits with 1 if this version decides otherwise than the log says.`,
 // toldReplay says on standard error whether the log replays.
 func (c *invocation) toldReplay(log *sim.Recording) error {
 	if log.Left > 0 {
-		_, _ = fmt.Fprintf(c.Err, "%d workloads never started and are left out.\n", log.Left)
+		_, _ = fmt.Fprintf(c.Err, "Left out: %s that never started.\n", counted(log.Left, "workload"))
 	}
 	if log.Differs != nil {
 		return fmt.Errorf("this version of Aliquot decides otherwise than the one that wrote the log: %w", log.Differs)
 	}
-	_, _ = fmt.Fprintf(c.Err, "%d steps were taken again with the same actions.\n", log.Steps)
+	_, _ = fmt.Fprintf(c.Err, "%s taken again with the same actions.\n", counted(log.Steps, "step"))
 	return nil
 }

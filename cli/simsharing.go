@@ -22,7 +22,7 @@ const made = "made"
 
 func (s *simSharing) flags(cmd *cobra.Command) {
 	s.files(cmd)
-	cmd.Flags().DurationVar(&s.horizon, "horizon", 0, "of jobs: end the run after so long, with what runs and waits then; 0: when all have ended")
+	timeFlag(cmd, &s.horizon, "horizon", "of jobs: end the run after so long, with what runs and waits then; 0: when all have ended")
 	cmd.Flags().BoolVar(&s.own, "own", false, "of jobs: each has whole devices for itself, whatever it asks for: to compare with")
 	cmd.Flags().BoolVar(&s.interleave, "interleave", false, "of jobs: those whose stages are known (Muri's) share devices, as far as together they need no more than all of host, device and network")
 	cmd.Flags().Float64Var(&s.use, "use", 0, "of jobs: start only what keeps busy, with all on its node, at most this part of its devices, by what each does alone; 0: no limit")
@@ -38,7 +38,7 @@ func (s *simSharing) files(cmd *cobra.Command) {
 func (s *simSharing) options(trace string, seed uint64) (sim.JobOptions, error) {
 	with := sim.JobOptions{Until: engine.Time(s.horizon / time.Microsecond)}
 	switch {
-	case s.horizon < 0 || s.horizon > 0 && s.horizon < time.Second:
+	case s.horizon > 0 && s.horizon < time.Second:
 		return with, usagef("--horizon %v: a run takes at least 1s; give 0 for one that ends when all jobs have", s.horizon)
 	case !(s.use >= 0 && s.use <= 1):
 		return with, usagef("--use %g: give a part of the devices, from 0, which is no limit, to 1", s.use)

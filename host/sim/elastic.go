@@ -23,25 +23,21 @@ func (r *jobRun) changeReplicas(m *member, more []int) {
 	r.expect(m)
 }
 
-// grow starts one more replica of a job.
-func (r *jobRun) grow(m *member, a engine.Place) error {
+// grow starts one more replica of a job. Where the engine is just being told that the job is over, it ends with that.
+func (r *jobRun) grow(m *member, a engine.Place) {
 	task := a.Tasks[0].Task
-	r.changeReplicas(m, append(slices.Clone(m.more), task))
-	r.out.Grown++
-	at := engine.At{At: r.now}
-	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
-		return err
+	if more := append(slices.Clone(m.more), task); m.over {
+		m.more = more
+	} else {
+		r.changeReplicas(m, more)
+		r.out.Grown++
 	}
-	return r.step(engine.Started{At: at, ID: a.Workload, Task: task})
+	r.carriedOut(a.ID, answer{event: engine.Started{At: engine.At{At: r.now}, ID: a.Workload, Task: task}})
 }
 
 // shrink ends one replica of a job that runs on.
-func (r *jobRun) shrink(m *member, a engine.Evict) error {
+func (r *jobRun) shrink(m *member, a engine.Evict) {
 	r.changeReplicas(m, slices.DeleteFunc(slices.Clone(m.more), func(task int) bool { return task == a.Task }))
 	r.out.Shrunk++
-	at := engine.At{At: r.now}
-	if err := r.step(engine.Done{At: at, ID: a.ID}); err != nil {
-		return err
-	}
-	return r.step(engine.Ended{At: at, ID: a.Workload, Task: a.Task})
+	r.carriedOut(a.ID, answer{event: engine.Ended{At: engine.At{At: r.now}, ID: a.Workload, Task: a.Task}})
 }

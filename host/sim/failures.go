@@ -37,8 +37,23 @@ func (t *Trace) Fail(mean, repair engine.Time, seed uint64) {
 	t.add(all)
 }
 
-// add makes events of outages. Where those of one node overlap it is away until the end of the last.
-func (t *Trace) add(all []outage) {
+// add makes events of outages, together with those that the trace has already. Where those of one node overlap it is away until the end of the last.
+func (t *Trace) add(more []outage) {
+	had := map[string]bool{}
+	for _, o := range t.outages {
+		had[o.node] = true
+	}
+	t.Events = slices.DeleteFunc(slices.Clone(t.Events), func(event engine.Event) bool {
+		switch e := event.(type) {
+		case engine.NodeGone:
+			return had[e.Node]
+		case engine.NodeSet:
+			return had[e.Node]
+		}
+		return false
+	})
+	all := append(slices.Clone(t.outages), more...)
+	t.outages = all
 	slices.SortStableFunc(all, func(a, b outage) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.at, b.at)) })
 	nodes := map[string]engine.NodeSet{}
 	for _, n := range t.Nodes {

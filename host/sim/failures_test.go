@@ -78,6 +78,33 @@ func TestFailuresOverlap(t *testing.T) {
 	}
 }
 
+// Failures at random are one with those that the trace says, where they overlap.
+func TestFailuresBesideThoseOfTheTrace(t *testing.T) {
+	for seed := range uint64(50) {
+		trace := few(t, "nodes 2", "job j0 at=195m run=54m", "fail node-00000 for=80m")
+		trace.Fail(2*3_600_000_000, 3_600_000_000, seed)
+		away := map[string]bool{}
+		for i, event := range trace.Events {
+			if i > 0 && event.When() < trace.Events[i-1].When() {
+				t.Fatalf("seed %d: event %d comes before the one before it", seed, i)
+			}
+			gone, goes := event.(engine.NodeGone)
+			if back, comes := event.(engine.NodeSet); goes && away[gone.Node] || comes && !away[back.Node] {
+				t.Fatalf("seed %d: event %d is %+v", seed, i, event)
+			}
+			if away[gone.Node] = goes; !goes {
+				away[event.(engine.NodeSet).Node] = false
+			}
+		}
+		if first, ok := trace.Events[0].(engine.NodeGone); !ok || first.Node != "node-00000" || first.When() != 0 || trace.Events[len(trace.Events)-1].When() < 80*60_000_000 {
+			t.Errorf("seed %d: the failure of the trace is not among %+v", seed, trace.Events)
+		}
+		if r := runJobs(t, trace, Backfill); r.Jobs != 1 {
+			t.Errorf("seed %d: %d jobs ended", seed, r.Jobs)
+		}
+	}
+}
+
 // A gang that loses a node goes as a whole and starts again as a whole.
 func TestGangLosesANode(t *testing.T) {
 	trace := few(t, "nodes 2", "job gang at=0 run=100s tasks=2 devices=8", "job after at=1s run=10s devices=8", "fail node-00001 at=40s for=20s")

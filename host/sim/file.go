@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 )
 
 // File is what `sim run` writes with -o json and `sim compare` reads: the runs of one trace, by FGD's protocol, of pods that come and go, or of jobs.
 type File struct {
 	Trace  string       `json:"trace"`
 	Nodes  string       `json:"nodes,omitempty"` // as they were named; empty: the trace's own
+	Seeds  []uint64     `json:"seeds,omitempty"` // that its runs were made by; of jobs one, for what is random; none: of a recorded day, or not known
 	Series []*Series    `json:"series,omitempty"`
 	Jobs   []*JobResult `json:"jobs,omitempty"`
 	Churn  []*Churn     `json:"churn,omitempty"`
@@ -32,6 +35,34 @@ func ReadFile(path string) (*File, error) {
 		return nil, fmt.Errorf("%s has no runs: give a file that `aliquot sim run -o json` wrote", path)
 	}
 	return &f, nil
+}
+
+// Of says what the runs are of: trace, seeds and nodes.
+func (f *File) Of() string {
+	of := "trace " + f.Trace
+	if f.Nodes != "" {
+		of += " on " + f.Nodes
+	}
+	switch len(f.Seeds) {
+	case 0:
+		return of
+	case 1:
+		return of + ", seed " + strconv.FormatUint(f.Seeds[0], 10)
+	}
+	var parts []string
+	for i := 0; i < len(f.Seeds); { // as ParseSeeds has them
+		last := i
+		for last+1 < len(f.Seeds) && f.Seeds[last+1] == f.Seeds[last]+1 {
+			last++
+		}
+		part := strconv.FormatUint(f.Seeds[i], 10)
+		if last > i {
+			part += ".." + strconv.FormatUint(f.Seeds[last], 10)
+		}
+		parts = append(parts, part)
+		i = last + 1
+	}
+	return of + ", seeds " + strings.Join(parts, ",")
 }
 
 // Named is one figure of a run.

@@ -69,7 +69,7 @@ func TestBrokenInterferenceIsTold(t *testing.T) {
 		{someAlone, somePairs + "1,A,x,1,32,0,-1,B,y,1,64,1,1,99,1,1\n", "pairs.csv:3: speed1 is \"-1\": it must be a number from 0 to 10"},
 		{someAlone, somePairs + "1,A,x,1,32,0,1,D,y,1,64,1,1,99,1,1\n", "pairs.csv:3: program D/y/64/1 is not in single_data.csv"},
 		{someAlone, "model1\nA\n", "pairs.csv:2: the table has no column speed1"},
-		{someAlone, somePairs + "1,A\n", "wrong number of fields"},
+		{someAlone, somePairs + "1,A\n", "pairs.csv:3: the count of its fields is 2, and that of the headings 16"},
 		{someAlone, pairHead, "pairs.csv has no pairs"},
 		{"", somePairs, "single_data.csv: the file is empty"},
 	} {

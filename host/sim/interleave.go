@@ -27,7 +27,7 @@ var interleaving = []int64{fullSpeed, fullSpeed * 1015 / 1330, fullSpeed * 1015 
 // which no stages are known keeps its devices for itself.
 func (t *Trace) Interleave() (*Trace, *Sharing, error) {
 	if !slices.ContainsFunc(t.Jobs, func(j Job) bool { return j.Stages != Stages{} }) {
-		return nil, nil, fmt.Errorf("nothing is known of the stages of any of %d jobs, so none can run in between another's: give a trace of Muri's, or one of jobs: that says stages=", len(t.Jobs))
+		return nil, nil, fmt.Errorf("nothing is known of the stages of any job of the trace, so none can run in between another's: give a trace of Muri's, or one of jobs: that says stages=")
 	}
 	out := t.withResources(func(devices int) []engine.Resource {
 		all := int64(api.WholeDevice) * int64(devices)

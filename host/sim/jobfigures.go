@@ -21,7 +21,7 @@ type JobResult struct {
 	MeanWait  float64 `json:"meanWait"` // until the first start
 	P99Wait   float64 `json:"p99Wait"`
 	// Fairness is the 99th percentile of the finish-time fairness: a job's completion time over what it would have taken with its part
-	// of the devices, which is its duration times what all wanted while it was there over what there is (at least 1, mean over its
+	// of the devices, which is what it takes alone times what all wanted while it was there over what there is (at least 1, mean over its
 	// time). 1 and less is fair. (Mahajan et al., NSDI'20; with the contention in devices, as Zheng et al., NSDI'23.)
 	Fairness      float64 `json:"fairnessP99"`
 	FairnessWorst float64 `json:"fairnessWorst"`
@@ -30,7 +30,7 @@ type JobResult struct {
 	Preemptions int     `json:"preemptions"`        // how often a job was stopped to go on later
 	Grown       int     `json:"grown,omitempty"`    // replicas that elastic jobs got above those that they are sure of
 	Shrunk      int     `json:"shrunk,omitempty"`   // and gave back before they ended
-	TimedOut    int     `json:"timedOut,omitempty"` // how many the longest run of their queue, by a policy file, ended before they were through
+	TimedOut    int     `json:"timedOut,omitempty"` // how many their time limit, or the longest run of their queue by a policy file, ended before they were through
 	Moves       int     `json:"moves"`              // how often one was placed elsewhere and went on at once
 	Makespan    float64 `json:"makespan"`           // from the first coming to the last end
 	Utilisation float64 `json:"utilisation"`        // percent of all devices over the makespan
@@ -112,7 +112,7 @@ func (r *jobRun) figures(first engine.Time) {
 	for _, f := range r.ended {
 		completions = append(completions, seconds(f.completion))
 		waits = append(waits, seconds(f.wait))
-		rho := float64(f.completion) / (float64(f.job.Duration) * f.contention)
+		rho := float64(f.completion) / (float64(f.job.Takes()) * f.contention)
 		fairness = append(fairness, rho)
 		if rho > 1+1e-9 {
 			unfair++

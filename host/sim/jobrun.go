@@ -27,20 +27,25 @@ type JobOptions struct {
 
 // member is a job on its way through a run.
 type member struct {
-	job     *Job
-	index   int    // in the trace
-	id      string // in the engine, another after each eviction
-	starts  int
-	left    engine.Time // of running, as of since
-	since   engine.Time // later than now: when it goes on
-	started engine.Time // first; -1: not yet
-	running bool
-	counted bool    // among what all want
-	kind    string  // what it asks for: see fitsFleet
-	more    []int   // numbers of the replicas that it has above its tasks
-	busy    float64 // contention × µs that had passed when it came
-	level   int
-	key     float64
+	job      *Job
+	index    int    // in the trace
+	id       string // in the engine, another after each eviction
+	starts   int
+	left     engine.Time // of running, as of since
+	since    engine.Time // later than now: when it goes on
+	started  engine.Time // first; -1: not yet
+	running  bool
+	over     bool // it has run its time, of which the engine is being told
+	stopping bool // its eviction is the simulator's own, which puts it in line itself
+	// How often the engine decided something of it at a moment; see decided.
+	decidedAt engine.Time
+	decisions int
+	counted   bool    // among what all want
+	kind      string  // what it asks for: see fitsFleet
+	more      []int   // numbers of the replicas that it has above its tasks
+	busy      float64 // contention × µs that had passed when it came
+	level     int
+	key       float64
 
 	speed   int64 // while it runs, in millionths of its speed alone
 	pace    int   // how often it started or changed its speed
@@ -52,47 +57,51 @@ type member struct {
 	used, held engine.Time
 	disrupted  []engine.Time // when it was evicted for others, the last times
 
+	anew           engine.Time // of ran, what was lost by evictions
 	ran            engine.Time // for how long it was on devices before it started last
 	began, resumed engine.Time // when it started last, and when it went on then
 	saved          engine.Time // what was left of running when it saved last
 	lost, again    engine.Time // of running: what it did and lost, and what starting again took
 	kept           engine.Time // what was left when it was evicted last; engine.Never: it was not
+	keptAt         engine.Time // when that was
 }
 
 // jobRun is the state of a run of jobs.
 type jobRun struct {
-	engine   *engine.Engine
-	log      *engine.LogWriter
-	order    Order
-	rules    *ruling     // nil: none
-	moved    engine.Time // when something other than a window was last to come
-	now      engine.Time
-	capacity int64              // thousandths of a device
-	byID     map[string]*member // all that came and have not ended
-	running  map[*member]bool
-	waiting  line             // under an order that the simulator chooses by
-	aside    []*member        // which no node serves, or which none did when they came; see lineUp
-	fits     map[string]bool  // by kind of job: see fitsFleet
-	dated    []*member        // whose priority holds until a date that has not come, by that
-	there    map[string]int64 // thousandths of a device by node
-	room     int64            // the sum of these
-	beside   *besides         // nil: nothing slows anything
-	energy   *energy
-	stopping bool // the eviction is the simulator's own, which puts the job in line itself
-	ends     endings
-	saves    saves          // of which the engine is to be told
-	lost     *LostResult    // nil: evictions cost nothing
-	toCome   int            // jobs that have not come
-	vain     int            // how often jobs were evicted since one kept something or ended
-	events   []engine.Event // of the trace, that are to come
-	seq      int
-	pieces   *fragments // nil: of a recorded run it is not known
-	told     int        // events that the engine was told of
-	wanted   int64      // by all that came, could run and have not ended
-	busy     float64    // contention × µs so far
-	usage    []change
-	ended    []finished
-	out      JobResult
+	engine    *engine.Engine
+	log       *engine.LogWriter
+	order     Order
+	rules     *ruling     // nil: none
+	moved     engine.Time // when something other than a window was last to come
+	now       engine.Time
+	capacity  int64              // thousandths of a device
+	byID      map[string]*member // all that came and have not ended
+	running   map[*member]bool
+	waiting   line             // under an order that the simulator chooses by
+	aside     []*member        // which no node serves, or which none did when they came; see lineUp
+	fits      map[string]bool  // by kind of job: see fitsFleet
+	dated     []*member        // whose priority holds until a date that has not come, by that
+	there     map[string]int64 // thousandths of a device by node
+	room      int64            // the sum of these
+	beside    *besides         // nil: nothing slows anything
+	energy    *energy
+	answers   []answer // that the engine is to be given, in turn
+	answering bool     // it is being given them
+	rounds    int      // how often it was asked in a row at one moment
+	ends      endings
+	saves     saves          // of which the engine is to be told
+	lost      *LostResult    // nil: evictions cost nothing
+	toCome    int            // jobs that have not come
+	vain      int            // how often jobs were evicted since one kept something or ended
+	events    []engine.Event // of the trace, that are to come
+	seq       int
+	pieces    *fragments // nil: of a recorded run it is not known
+	told      int        // events that the engine was told of
+	wanted    int64      // by all that came, could run and have not ended
+	busy      float64    // contention × µs so far
+	usage     []change
+	ended     []finished
+	out       JobResult
 }
 
 // change is what a tenant got or gave back, in thousandths of a device.
@@ -110,9 +119,17 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.all(ctx, t, o); err != nil {
+		return nil, err
+	}
+	return &r.out, nil
+}
+
+// all runs the jobs to the end.
+func (r *jobRun) all(ctx context.Context, t *Trace, o JobOptions) (err error) {
 	for i := 0; i < len(t.Jobs) || len(r.byID) > 0; {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		submit := engine.Never
 		if i < len(t.Jobs) {
@@ -126,16 +143,22 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 		}
 		if over := next == engine.Never; over || o.Until > 0 && next > o.Until {
 			if err := r.neverRun(over); err != nil {
-				return nil, err
+				return err
 			}
 			if over {
 				r.now = r.lastUse(t.Jobs[0].Submit) // what came later came to nothing
 			}
 			break
 		}
+		if r.rounds++; next > r.now {
+			r.rounds = 0
+		}
+		if r.rounds > maxRounds {
+			return &standstill{r.now, "wants to be asked again"}
+		}
 		r.advance(next)
 		if i, err = r.live(t, i); err != nil {
-			return nil, err
+			return err
 		}
 		if o.Told != nil {
 			o.Told(Progress{At: r.now, Events: r.told, Done: len(r.ended), All: len(t.Jobs)})
@@ -145,7 +168,7 @@ func RunJobs(ctx context.Context, t *Trace, o JobOptions) (*JobResult, error) {
 	if len(t.Jobs) > 0 {
 		r.figures(t.Jobs[0].Submit)
 	}
-	return &r.out, nil
+	return nil
 }
 
 // live does all that is to be done at a moment, i being the first job that has not come, and returns the first that has not come then.

@@ -188,6 +188,49 @@ func TestAgainstNaive(t *testing.T) {
 	}
 }
 
+// A time limit ends a job as on a server, so that what is promised to the first in line holds.
+func TestTimeLimitsEndJobs(t *testing.T) {
+	trace := few(t, "nodes 1", "job a run=1h limit=1h devices=4", "job b at=1m run=1h devices=8", "job c at=2m run=3h limit=30m devices=4")
+	for _, o := range []Order{Backfill, Fair, ShortestTime, ShortestService} {
+		// a until 60 min, c from 2 to 32 min beside it, then b until 120 min: of its 60 min it waited 59.
+		r := runJobs(t, trace, o)
+		if r.TimedOut != 1 || r.P99JCT != 119*60 || math.Abs(r.MeanJCT-(60+119+30)*60/3.0) > 1e-6 || r.Preemptions != 0 {
+			t.Errorf("%s: %d are ended, mean JCT %g s, p99 %g s, %d preempted", o, r.TimedOut, r.MeanJCT, r.P99JCT, r.Preemptions)
+		}
+	}
+	if r := runJobs(t, few(t, "nodes 1 devices=1", "job a run=1h limit=1h"), Backfill); r.TimedOut != 0 || r.Fairness != 1 {
+		t.Errorf("what is through when its limit comes: %+v", r)
+	}
+}
+
+// The limit is by the clock: of an elastic job whatever its replicas do, of one that is slowed by others, and over evictions, but for what it did for nothing.
+func TestTimeLimitsAreByTheClock(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines []string
+		jct   float64 // minutes, of the job that takes longest
+		cut   int
+	}{
+		"more replicas are through":  {[]string{"nodes 1 devices=4", "job a run=2h limit=1h tasks=1..4"}, 30, 0},
+		"more replicas are not":      {[]string{"nodes 1 devices=2", "job a run=3h limit=1h tasks=1..4"}, 60, 1},
+		"it goes on where it was":    {[]string{"nodes 1 devices=1", "job a run=3h limit=1h", "fail node-00000 at=20m for=10m"}, 70, 1},
+		"it begins anew":             {[]string{"nodes 1 devices=1", "job a run=3h limit=1h checkpoint=never restart=5m", "fail node-00000 at=20m for=10m"}, 90, 1},
+		"it had saved something":     {[]string{"nodes 1 devices=1", "job a run=3h limit=1h checkpoint=15m", "fail node-00000 at=20m for=10m"}, 75, 1},
+		"its start was for nothing":  {[]string{"nodes 1 devices=1", "job a run=3h limit=1h checkpoint=15m restart=5m", "fail node-00000 at=20m for=10m", "fail node-00000 at=33m for=7m"}, 85, 1},
+		"it ends before and is over": {[]string{"nodes 1 devices=1", "job a run=50m limit=1h", "fail node-00000 at=20m for=10m"}, 60, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := runJobs(t, few(t, c.lines...), Backfill); r.P99JCT != c.jct*60 || r.TimedOut != c.cut {
+				t.Errorf("it takes %g min, and %d were ended; want %g and %d", r.P99JCT/60, r.TimedOut, c.jct, c.cut)
+			}
+		})
+	}
+	slow := few(t, "nodes 1 devices=1", "job a run=1h limit=90m gpu=0.5", "job b run=1h gpu=0.5")
+	r, err := RunJobs(t.Context(), slow, JobOptions{Order: Backfill, Sharing: &Sharing{}})
+	if err != nil || r.TimedOut != 1 || r.P99JCT != 120*60 || r.MeanJCT != (90+120)*60/2.0 {
+		t.Errorf("at half its speed: %v, %+v", err, r)
+	}
+}
+
 // A queue that is guaranteed something gets it back from what others borrowed, and that goes on later: the engine's own eviction.
 func TestFairGivesBackQuota(t *testing.T) {
 	trace := few(t, "nodes 1", "queue a quota=4", "queue b quota=4", "job a1 at=0 run=100s devices=8 queue=a", "job b1 at=10s run=20s devices=4 queue=b")

@@ -45,8 +45,13 @@ func scanLines(name string, from io.Reader, on []engine.NodeSet) (*Trace, error)
 	if on != nil {
 		p.trace.Nodes = on
 	}
-	if len(p.trace.Nodes) == 0 || len(p.trace.Jobs) == 0 {
-		return nil, fmt.Errorf("%s has %d nodes and %d jobs: it needs at least one of each", name, len(p.trace.Nodes), len(p.trace.Jobs))
+	switch nodes, jobs := len(p.trace.Nodes) > 0, len(p.trace.Jobs) > 0; {
+	case !nodes && !jobs:
+		return nil, fmt.Errorf("%s has neither nodes nor jobs: it needs at least one of each", name)
+	case !nodes:
+		return nil, fmt.Errorf("%s has no nodes: it needs at least one, as in nodes 1", name)
+	case !jobs:
+		return nil, fmt.Errorf("%s has no jobs: it needs at least one, as in job a run=1h", name)
 	}
 	countOnly(p.trace.Jobs, p.trace.Nodes)
 	p.trace.add(p.outages)

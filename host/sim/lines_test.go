@@ -127,7 +127,7 @@ func TestBrokenLinesAreTold(t *testing.T) {
 		"queue q weight=0":                     "weight=0: ",
 		"queue q quota=2\nqueue a parent=q quota=1\nqueue b parent=q quota=2\nqueue c\njob x run=1s": "few:5: the quotas of the queues under q add up to 3 devices, and its own is 2 devices",
 		"queue o quota=2\nqueue q parent=o\nqueue a parent=q quota=3\njob x run=1s":                  "few:5: the quotas of the queues under o add up to 3 devices",
-		"# nothing but a remark, and no job\n":                                                       "has 1 nodes and 0 jobs",
+		"# nothing but a remark, and no job\n":                                                       "few has no jobs: it needs at least one",
 	} {
 		_, err := scanLines("few", strings.NewReader(formatLine+"\nnodes 1\n"+line), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

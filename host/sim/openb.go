@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -115,7 +116,14 @@ func scanTable(name string, from io.Reader, each func(row) error) error {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
+		var broken *csv.ParseError
+		switch {
+		case errors.Is(err, csv.ErrFieldCount):
+			line, _ := table.FieldPos(0)
+			return fmt.Errorf("%s:%d: the count of its fields is %d, and that of the headings %d: write one for each, with commas between them", name, line, len(fields), table.FieldsPerRecord)
+		case errors.As(err, &broken):
+			return fmt.Errorf("%s:%d: the line cannot be read at its column %d: %w", name, broken.Line, broken.Column, broken.Err)
+		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		line, _ := table.FieldPos(0)

@@ -58,7 +58,8 @@ func TestBrokenTracesAreToldWithTheirLine(t *testing.T) {
 		{"sn,cpu_milli,memory_mib,model\nn1,1,1,T4\n", somePods, "has no column gpu"},
 		{someNodes, somePods + "p4,1,1,2,500,,,,1,2,3\n", ":5: pod p4 wants 2 GPUs of 500 thousandths"},
 		{someNodes, somePods + "p4,1,1,1,-5,,,,1,2,3\n", ":5: gpu_milli is \"-5\""},
-		{someNodes, somePods + "p4,1\n", "wrong number of fields"},
+		{someNodes, somePods + "p4,1\n", "openb_pod_list_some.csv:5: the count of its fields is 2, and that of the headings 11: write one for each"},
+		{someNodes, somePods + "p\"4\n", "openb_pod_list_some.csv:5: the line cannot be read at its column 2: "},
 		{someNodes, "", "the file is empty"},
 	} {
 		_, err := ReadOpenb(writeOpenb(t, c.nodes, c.pods), "some")

@@ -99,9 +99,9 @@ func (o Order) boundary(level int) float64 {
 func (o Order) key(m *member, now engine.Time) float64 {
 	switch o {
 	case ShortestTime:
-		return float64(m.leftAt(now))
+		return float64(m.remains(now))
 	case ShortestService:
-		return float64(m.leftAt(now)) * float64(m.job.Compute())
+		return float64(m.remains(now)) * float64(m.job.Compute())
 	}
 	return float64(m.level)
 }

@@ -17,8 +17,10 @@ import (
 
 // Record is what an engine was told and what it decided, from a snapshot on.
 type Record struct {
+	name     string // of its file, of several the last
 	snapshot []byte
 	steps    []recordedStep
+	differs  *engine.DiffError // where this engine decides otherwise than the one that wrote it, nil: nowhere
 }
 
 // recordedStep is an event and the actions that it gave.
@@ -61,7 +63,10 @@ type logSnapshot struct {
 
 // OpenRecord reads an event log of a server, or of a folder of such the files from the last start of the server on, after holding every decision of
 // the engine against those in it. A torn last record is passed over.
-func OpenRecord(path string) (*Record, error) {
+func OpenRecord(path string) (*Record, error) { return onlySame(openRecord(path)) }
+
+// openRecord is OpenRecord of a log by which this engine may decide otherwise, too.
+func openRecord(path string) (*Record, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the event log: %w", err)
@@ -100,6 +105,7 @@ func openFolder(path string) (*Record, error) {
 		}
 		if all != nil && bytes.Equal(end, r.snapshot) {
 			all.steps = append(all.steps, r.steps...)
+			all.name, all.differs = r.name, r.differs
 		} else {
 			all = r
 		}
@@ -117,24 +123,38 @@ func openFolder(path string) (*Record, error) {
 // ReadRecord reads an event log that begins with a snapshot; name is for errors.
 func ReadRecord(name string, text []byte) (*Record, error) {
 	r, _, err := replayRecord(name, text)
-	return r, err
+	return onlySame(r, err)
 }
 
-// replayRecord reads a record, and says what the state is after it.
+// onlySame refuses a record by which this engine decides otherwise than the one that wrote it.
+func onlySame(r *Record, err error) (*Record, error) {
+	if err == nil && r.differs != nil {
+		err = fmt.Errorf("%s: this version of Aliquot decides otherwise than the one that wrote the log, so the two policies cannot be told from the two versions: %w", r.name, r.differs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// replayRecord reads a record, and says what the state is after it; nil: that is not known, for this engine decides otherwise.
 func replayRecord(name string, text []byte) (*Record, []byte, error) {
-	replayed, err := engine.Replay(bytes.NewReader(text))
 	var differs *engine.DiffError
+	var after []byte
+	replayed, err := engine.Replay(bytes.NewReader(text))
 	switch {
 	case errors.As(err, &differs):
-		return nil, nil, fmt.Errorf("%s: this version of Aliquot decides otherwise than the one that wrote the log, so the two policies cannot be told from the two versions: %w", name, err)
 	case err != nil:
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	default:
+		text, after = text[:replayed.Length], replayed.Engine.Snapshot()
 	}
-	r, err := readRecords(text[:replayed.Length])
+	r, err := readRecords(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return r, replayed.Engine.Snapshot(), nil
+	r.name, r.differs = name, differs
+	return r, after, nil
 }
 
 // readRecords reads the records of a log whose checksums were looked at before, up to a torn last one.
@@ -185,15 +205,9 @@ func (r *logRecord) step() (recordedStep, error) {
 	return s, nil
 }
 
-// taken are the events that were not rejected.
-func (r *Record) taken() []engine.Event {
-	var events []engine.Event
-	for i := range r.steps {
-		if !r.steps[i].rejected() {
-			events = append(events, r.steps[i].event)
-		}
-	}
-	return events
+// taken are the steps whose events were not rejected.
+func (r *Record) taken() []recordedStep {
+	return slices.DeleteFunc(slices.Clone(r.steps), func(s recordedStep) bool { return s.rejected() })
 }
 
 // state is what of the snapshot is needed here.

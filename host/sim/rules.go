@@ -114,7 +114,7 @@ func (r *ruling) bounded(j *Job) *Job {
 		return j
 	}
 	held := *j
-	held.TimeLimit, held.Duration = longest, min(j.Duration, longest)
+	held.TimeLimit = longest
 	return &held
 }
 

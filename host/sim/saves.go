@@ -108,6 +108,11 @@ func (r *jobRun) lose(m *member) error {
 		return nil
 	}
 	if m.job.Checkpoint != 0 {
+		saved := m.lastSave(r.now)
+		if saved <= m.resumed { // nothing, since it began
+			saved = m.began
+		}
+		m.anew += r.now - saved
 		lost := m.saved - m.left
 		m.left = m.saved
 		m.lost += lost
@@ -119,8 +124,10 @@ func (r *jobRun) lose(m *member) error {
 	if m.left < m.kept || r.toCome > 0 {
 		r.vain = 0
 	}
-	m.kept = m.left
-	if r.vain++; r.vain > maxVain {
+	if m.kept = m.left; m.keptAt != r.now { // what is evicted over and over at one moment is not to blame for that: see decided
+		r.vain++
+	}
+	if m.keptAt = r.now; r.vain > maxVain {
 		return fmt.Errorf("jobs were evicted %d times in a row, the last of them %s, and none had saved anything more or ended meanwhile: have them save more often (checkpoint=), or start again faster (restart=)", maxVain, m.job.ID)
 	}
 	return nil

@@ -40,7 +40,16 @@ func openPods(name string) (*Openb, error) {
 		}
 		return Generate(nodes, 1), nil
 	}
-	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST, generated:NODES, muri:FILE, philly:FILE, jobs:FILE, generated-jobs:NODES or generated-mix:NODES", name)
+	if IsJobs(name) {
+		return nil, fmt.Errorf("trace %q is one of jobs, and one of pods is wanted: write openb:FOLDER/LIST or generated:NODES", name)
+	}
+	return nil, fmt.Errorf("there is no trace %q: write openb:FOLDER/LIST or generated:NODES", name)
+}
+
+// IsPods says that a word names a trace of pods, which Open reads.
+func IsPods(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	return kind == "openb" || kind == "generated"
 }
 
 // IsJobs says that a word names a trace of jobs that come, run and leave, which OpenJobs reads; Open reads the others.

@@ -50,7 +50,7 @@ func pastOf(steps []recordedStep, state *logSnapshot) *past {
 		known[w.Workload.ID] = r
 	}
 	for i := range state.Workloads {
-		if w := &state.Workloads[i]; w.Of != "" && w.Tasks[0].Started {
+		if w := &state.Workloads[i]; w.Of != "" && known[w.Of] != nil && len(w.Tasks) > 0 && w.Tasks[0].Started {
 			known[w.Of].started[w.First] = w.Tasks[0].Since
 		}
 	}
@@ -78,31 +78,35 @@ func pastOf(steps []recordedStep, state *logSnapshot) *past {
 			}
 			known[e.Workload.ID] = r
 		case engine.Refused:
-			if id, ok := evicting[e.ID]; ok {
-				known[id].evicted = false
+			if r := known[evicting[e.ID]]; r != nil {
+				r.evicted = false
 			}
 		case engine.Change:
-			changeWork(&known[e.ID].work, e)
+			if r := known[e.ID]; r != nil {
+				changeWork(&r.work, e)
+			}
 		case engine.Cancel:
 			if r := known[e.ID]; r != nil && !r.evicted {
 				r.stopped = true
 			}
 		case engine.Started:
-			known[e.ID].started[e.Task] = e.At.At
+			if r := known[e.ID]; r != nil {
+				r.started[e.Task] = e.At.At
+			}
 		case engine.Ended:
-			if p.ended(known[e.ID], e) {
+			if r := known[e.ID]; r != nil && p.ended(r, e) {
 				evicted = append(evicted, e.ID)
 			}
 		}
 		for _, a := range step.actions {
 			switch a := a.(type) {
 			case engine.Evict:
-				if a.Code != engine.EvictCancelled && a.Task < known[a.Workload].work.AllTasks() {
-					known[a.Workload].evicted = true
+				if r := known[a.Workload]; r != nil && a.Code != engine.EvictCancelled && a.Task < r.work.AllTasks() {
+					r.evicted = true
 					evicting[a.ID] = a.Workload
 				}
 			case engine.Place: // it may be one that was refused, and evicted meanwhile
-				if r := known[a.Workload]; taskIn(a) < r.work.AllTasks() {
+				if r := known[a.Workload]; r != nil && taskIn(a) < r.work.AllTasks() {
 					r.evicted = false
 				}
 			}

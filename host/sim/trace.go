@@ -18,6 +18,8 @@ type Trace struct {
 	Jobs   []Job // by Submit
 	// Events are what happens to nodes, devices, queues and classes while the jobs run, by time.
 	Events []engine.Event
+
+	outages []outage // of which there are events
 }
 
 // Job is a workload of a trace.
@@ -49,6 +51,14 @@ func (j *Job) Compute() int64 {
 		sum += int64(r.Share.Compute.Floor) * int64(r.Devices) * int64(r.Tasks)
 	}
 	return sum
+}
+
+// Takes is how long the job runs with devices of its own: until it is through, or its time limit ends it.
+func (j *Job) Takes() engine.Time {
+	if j.TimeLimit > 0 {
+		return min(j.Duration, j.TimeLimit)
+	}
+	return j.Duration
 }
 
 // Wants is what the job would take if it had its devices for itself, in thousandths of a device.
