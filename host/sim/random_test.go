@@ -198,7 +198,7 @@ func TestStandstillEnds(t *testing.T) {
 		trace.Events = append(trace.Events, engine.NodeGone{At: at, Node: node.Node}, node)
 	}
 	_, err := RunJobs(t.Context(), trace, JobOptions{Order: Fair})
-	if err == nil || !strings.HasPrefix(err.Error(), "1m0s into the trace the engine starts and ends job a over and over at one moment") {
+	if err == nil || !strings.HasPrefix(err.Error(), "1m0s into the run the engine starts and ends job a over and over at one moment") {
 		t.Errorf("it ends with %v", err)
 	}
 }
