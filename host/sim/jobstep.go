@@ -251,6 +251,6 @@ type standstill struct {
 }
 
 func (s *standstill) Error() string {
-	return fmt.Sprintf("%v into the trace the engine %s over and over at one moment, without end: the trace is not to blame, this is a fault of Aliquot; please report it with the trace and the policy",
+	return fmt.Sprintf("%v into the run the engine %s over and over at one moment, without end: neither what is run nor the policy is to blame, this is a fault of Aliquot; please report it with both",
 		time.Duration(s.at)*time.Microsecond, s.what)
 }

@@ -14,9 +14,9 @@ type listener struct {
 	trace  *Trace
 	known  map[string]*heard
 	inTurn []*heard
-	// Of evictions: what ended by one, under the name that it had, what each is now that came again, and which open eviction is whose.
+	// Of evictions: what ended by one, under the name that it had, what comes again as what, and which open eviction is whose.
 	gone     map[string]*heard
-	was      map[string]string
+	past     *past
 	evicting map[engine.ActionID]*heard
 
 	forgotten map[string]bool // classes, since they were last spoken of
@@ -122,10 +122,14 @@ func (l *listener) hear(event engine.Event) {
 	l.run.advance(max(l.run.now, event.When()-l.start))
 	switch e := event.(type) {
 	case engine.Submit:
-		if h := l.gone[l.was[e.Workload.ID]]; h != nil {
+		if h := l.gone[l.past.was[e.Workload.ID]]; h != nil {
 			l.comeAgain(h, e.Workload)
 		} else {
 			l.come(e.Workload)
+		}
+	case engine.Done: // what ended before that ended by itself
+		if h := l.evicting[e.ID]; h != nil {
+			h.evicted = true
 		}
 	case engine.Refused:
 		if h := l.evicting[e.ID]; h != nil {
@@ -189,19 +193,18 @@ func (l *listener) come(w engine.Workload) *heard {
 
 // comeAgain has a workload wait again that was evicted, under another name.
 func (l *listener) comeAgain(h *heard, w engine.Workload) {
-	delete(l.gone, l.was[w.ID])
+	delete(l.gone, l.past.was[w.ID])
 	l.known[w.ID] = h
 	h.job.Share, h.job.Queue = w.Share, w.Queue
 	h.open, h.evicted = w.AllTasks(), false
 	l.run.wanted += h.job.Compute()
 }
 
-// decided notes that a workload is being evicted, not for its user, or starts: what was refused then is not evicted any more.
+// decided notes that a workload is to be evicted, not for its user, or starts: what was refused then is not evicted any more.
 func (l *listener) decided(action engine.Action) {
 	switch a := action.(type) {
 	case engine.Evict:
 		if h := l.known[a.Workload]; h != nil && a.Code != engine.EvictCancelled && a.Task < h.job.AllTasks() {
-			h.evicted = true
 			l.evicting[a.ID] = h
 		}
 	case engine.Place:
@@ -228,7 +231,7 @@ func (l *listener) over(h *heard, id string) {
 	}
 	l.run.wanted -= h.job.Compute()
 	delete(l.known, id)
-	if h.evicted {
+	if h.evicted = h.evicted && (!h.job.Requeue || l.past.heir[id] != ""); h.evicted { // else it was through before it could be ended
 		l.gone[id] = h
 	}
 	if !h.running {

@@ -46,7 +46,7 @@ func ReadLog(path string) (*Recording, error) {
 // listen makes the trace and the figures of a log.
 func (o *Recording) listen(snapshot *logSnapshot, steps []recordedStep) {
 	l := listener{trace: &Trace{}, known: map[string]*heard{}, forgotten: map[string]bool{}, start: snapshot.Now}
-	l.gone, l.was, l.evicting = map[string]*heard{}, pastOf(steps, snapshot).was, map[engine.ActionID]*heard{}
+	l.gone, l.past, l.evicting = map[string]*heard{}, pastOf(steps, snapshot), map[engine.ActionID]*heard{}
 	if len(steps) > 0 {
 		l.start = max(l.start, steps[0].event.When())
 	}

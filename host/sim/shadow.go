@@ -20,6 +20,7 @@ import (
 // taken as done at once, and what they start runs for as long as it ran in the record. So where the candidate decides nothing otherwise, the second engine
 // is told word for word what the first one was.
 type shadowing struct {
+	began engine.Time // the record
 	steps []recordedStep
 	live  *engine.Engine // takes the record's steps again, to say how the queues stood
 	mine  *engine.Engine
@@ -140,6 +141,7 @@ func newShadowing(r *Record, candidate *policy.Policy) (*shadowing, error) {
 		return nil, err
 	}
 	s.now = r.begin(state)
+	s.began = s.now
 	s.adoptState(state)
 	if err := s.useRules(candidate, state); err != nil {
 		return nil, err
@@ -242,14 +244,24 @@ func sameJSON(a, b any) bool {
 	return errors.Join(err, wrong) == nil && string(x) == string(y)
 }
 
+// maxAlone, and maxDecided for each workload, is how much the second engine does at one moment without a word of the record, at the most.
+const maxAlone = 100_000
+
 // alone has the second engine do what is due by a time without a word of the record: its own answers, its ticks, the candidate's windows.
 func (s *shadowing) alone(until engine.Time) {
-	for s.wrong == nil {
+	for done := 0; s.wrong == nil; done++ {
 		t, turns, ticks := engine.Never, s.wakesTurn(until), s.wakesTick(until)
 		if len(s.due) > 0 {
 			t = s.due[0].at
 		}
 		if t = min(t, turns, ticks); t > until {
+			return
+		}
+		if t > s.now {
+			done = 0
+		}
+		if done > maxAlone+maxDecided*len(s.found) {
+			s.wrong = &standstill{s.now - s.began, "starts and ends work"}
 			return
 		}
 		s.advance(t)

@@ -268,6 +268,26 @@ func TestRecordOfAFolder(t *testing.T) {
 	}
 }
 
+// A second engine that decides in a circle at one moment ends with a sentence.
+func TestShadowStandsStill(t *testing.T) {
+	path, _ := recorded(t, GenerateJobs(1, 1, 1), Fair)
+	r, err := OpenRecord(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newShadowing(r, candidate(t, "top fair"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again func()
+	again = func() { s.later(s.now, again) }
+	s.later(s.now+5_000_000, again)
+	s.alone(s.now + 60_000_000)
+	if err := s.forward(); err == nil || !strings.Contains(err.Error(), "the engine starts and ends work over and over at one moment") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
 // What was used in a record is learned of by the second engine, too, whether a job goes on with the record or by itself, and by a run of the
 // record's jobs.
 func TestWhatWasUsedGoesOn(t *testing.T) {
