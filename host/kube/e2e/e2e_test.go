@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ const examples = images.ExamplesName
 type world struct {
 	*testing.T
 	*testcluster.Cluster
+	shared     *shared
 	ctx        context.Context
 	client     kubernetes.Interface
 	program    string // aliquot-kube
@@ -95,28 +97,29 @@ func rendered(t *testing.T, devices string) []deploy.Object {
 func beginEmpty(t *testing.T, devices string) *world {
 	t.Helper()
 	w := beginCluster(t, devices)
-	w.no(common.strip(w.ctx, t))
+	w.no(w.shared.strip(w.ctx, t))
 	return w
 }
 
-// beginCluster has the shared cluster, in which nothing of Aliquot is yet but its kinds of object, and the image of the examples. Its node is to have
-// these simulated devices.
+// beginCluster has a shared cluster, in which nothing of Aliquot is yet but its kinds of object, and the image of the examples. Its node is to have
+// these simulated devices. Other tests work in others meanwhile.
 func beginCluster(t *testing.T, devices string) *world {
 	t.Helper()
+	shared := lent.take(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
-	cluster := give(ctx, t)
+	shared.ready(ctx, t)
 	w := &world{
-		T: t, Cluster: cluster.Cluster, ctx: ctx, client: cluster.Client(), devices: devices,
-		run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
+		T: t, Cluster: shared.Cluster, shared: shared, ctx: ctx, client: shared.Client(), devices: devices,
+		run: filepath.Join(shared.Folder(), "agent"), state: filepath.Join(shared.Folder(), "agent-state"),
 	}
-	cluster.last = w
+	shared.last = w
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
-		t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", cluster.Log("agent"), cluster.Log("scheduler"))
-		if err := cluster.end(); err != nil {
+		t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", shared.Log("agent"), shared.Log("scheduler"))
+		if err := shared.end(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -125,21 +128,24 @@ func beginCluster(t *testing.T, devices string) *world {
 	return w
 }
 
-// current are the programs that were built already, for all tests of this process.
-var current = map[string]bool{}
+// builds are those of programs, by their names, for all tests of this process: each is built once.
+var builds sync.Map
 
 // built is a program of this module, by its name.
 func (w *world) built(name string) string {
 	w.Helper()
-	program, err := filepath.Abs(filepath.Join(cache, name))
+	build, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) {
+		program, err := filepath.Abs(filepath.Join(cache, name))
+		if err != nil {
+			return "", err
+		}
+		if said, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, said)
+		}
+		return program, nil
+	}))
+	program, err := build.(func() (string, error))()
 	w.no(err)
-	if current[name] {
-		return program
-	}
-	if said, err := exec.CommandContext(w.ctx, "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
-		w.Fatalf("build %s: %v\n%s", name, err, said)
-	}
-	current[name] = true
 	return program
 }
 
@@ -339,15 +345,21 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// remove deletes a pod and waits until it and its claim are gone.
-func (w *world) remove(name string) {
+// remove deletes pods and waits until they and their claims are gone.
+func (w *world) remove(names ...string) {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
-	w.no(err)
-	w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
-	w.no(testcluster.AwaitGone(w.ctx, pods, name))
-	for _, claim := range claimsOf(pod) {
+	var claims []string
+	for _, name := range names {
+		pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
+		w.no(err)
+		claims = append(claims, claimsOf(pod)...)
+		w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
+	}
+	for _, name := range names {
+		w.no(testcluster.AwaitGone(w.ctx, pods, name))
+	}
+	for _, claim := range claims {
 		w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
 	}
 }
