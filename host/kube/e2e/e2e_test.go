@@ -108,12 +108,17 @@ func beginCluster(t *testing.T, devices string) *world {
 	shared := lent.take(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
+	still.begins(t, shared)
+	still.gate(ctx, shared)
 	shared.ready(ctx, t)
 	w := &world{
-		T: t, Cluster: shared.Cluster, shared: shared, ctx: ctx, client: shared.Client(), devices: devices,
+		T: t, Cluster: shared.Cluster, shared: shared, ctx: ctx, devices: devices,
 		run: filepath.Join(shared.Folder(), "agent"), state: filepath.Join(shared.Folder(), "agent-state"),
 	}
 	shared.last = w
+	var err error
+	w.client, err = kubernetes.NewForConfig(w.REST())
+	w.no(err)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -291,7 +296,8 @@ func (w *world) submitWhole(one work) {
 	w.create(pod)
 }
 
-// pod is one with a single container and no device.
+// pod is one with a single container and no device. It asks for some of the processors, as programs that use devices do: one that asks for none has what
+// others leave, and then its device waits for it.
 func (w *world) pod(one work) *corev1.Pod {
 	var annotations map[string]string
 	if one.queue != "" {
@@ -307,6 +313,7 @@ func (w *world) pod(one work) *corev1.Pod {
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &one.grace, SchedulerName: one.scheduler,
 			Containers: []corev1.Container{{
 				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
 			}},
 		},
 	}
@@ -345,15 +352,15 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// remove deletes pods and waits until they and their claims are gone.
+// remove deletes pods and waits until they and their claims are gone, and their processes have ended.
 func (w *world) remove(names ...string) {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	var claims []string
+	var claims, uids []string
 	for _, name := range names {
 		pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
 		w.no(err)
-		claims = append(claims, claimsOf(pod)...)
+		claims, uids = append(claims, claimsOf(pod)...), append(uids, string(pod.UID))
 		w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
 	}
 	for _, name := range names {
@@ -362,4 +369,11 @@ func (w *world) remove(names ...string) {
 	for _, claim := range claims {
 		w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
 	}
+	w.eventually("their processes have ended", func() (bool, string) { // where they have no time for it their pods go first
+		left := map[int]bool{}
+		for _, uid := range uids {
+			maps.Copy(left, w.processesOf(uid))
+		}
+		return len(left) == 0, fmt.Sprint(left)
+	})
 }

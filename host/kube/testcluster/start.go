@@ -62,6 +62,11 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 	if err := c.group.make(); err != nil {
 		return err
 	}
+	if !c.control { // what is measured on devices waits for no compiler beside it
+		if err := c.group.first(); err != nil {
+			return err
+		}
+	}
 	if c.ports, err = findPorts(); err != nil {
 		return err
 	}
