@@ -16,7 +16,7 @@ func TestMeasurements(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	b := &bench{
 		size: size{nodes: 100, pods: 300, stockNodes: 20, stockPods: 50, stockLimit: time.Minute}, root: root, profiles: t.TempDir(),
-		cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), state: "/var/lib/aliquot-e2e",
+		cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), state: "/var/lib/aliquot-e2e-placing",
 	}
 	if err := b.run(t.Context()); err != nil {
 		t.Fatal(err)

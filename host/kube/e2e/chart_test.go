@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -83,8 +82,7 @@ func TestChart(t *testing.T) {
 	if alone := w.used("quarter")["quarter"]; alone > 800+tolerated || alone < 800-2*tolerated {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
-	w.remove("quarter")
-	w.remove("tenth")
+	w.remove("quarter", "tenth")
 	w.empty()
 	for _, name := range []string{"scheduler", "controller", "webhook"} {
 		pods, err := w.client.CoreV1().Pods("aliquot").List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-" + name})
@@ -122,13 +120,8 @@ func (w *world) loadKube(name, program, dist string) {
 // everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
 func (w *world) everything() (values map[string]any, agent, scheduler string) {
 	w.Helper()
-	var ports [4]int
-	for i := range ports {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		w.no(err)
-		defer free.Close() // until the last is found, so that none comes twice
-		ports[i] = free.Addr().(*net.TCPAddr).Port
-	}
+	ports, err := testcluster.FreePorts(4)
+	w.no(err)
 	server, err := url.Parse(w.REST().Host)
 	w.no(err)
 	return map[string]any{

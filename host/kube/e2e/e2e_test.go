@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ const examples = images.ExamplesName
 type world struct {
 	*testing.T
 	*testcluster.Cluster
+	shared     *shared
 	ctx        context.Context
 	client     kubernetes.Interface
 	program    string // aliquot-kube
@@ -95,28 +97,34 @@ func rendered(t *testing.T, devices string) []deploy.Object {
 func beginEmpty(t *testing.T, devices string) *world {
 	t.Helper()
 	w := beginCluster(t, devices)
-	w.no(common.strip(w.ctx, t))
+	w.no(w.shared.strip(w.ctx, t))
 	return w
 }
 
-// beginCluster has the shared cluster, in which nothing of Aliquot is yet but its kinds of object, and the image of the examples. Its node is to have
-// these simulated devices.
+// beginCluster has a shared cluster, in which nothing of Aliquot is yet but its kinds of object, and the image of the examples. Its node is to have
+// these simulated devices. Other tests work in others meanwhile.
 func beginCluster(t *testing.T, devices string) *world {
 	t.Helper()
+	shared := lent.take(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
 	t.Cleanup(cancel)
-	cluster := give(ctx, t)
+	still.begins(t, shared)
+	still.gate(ctx, shared)
+	shared.ready(ctx, t)
 	w := &world{
-		T: t, Cluster: cluster.Cluster, ctx: ctx, client: cluster.Client(), devices: devices,
-		run: filepath.Join(cluster.Folder(), "agent"), state: filepath.Join(cluster.Folder(), "agent-state"),
+		T: t, Cluster: shared.Cluster, shared: shared, ctx: ctx, devices: devices,
+		run: filepath.Join(shared.Folder(), "agent"), state: filepath.Join(shared.Folder(), "agent-state"),
 	}
-	cluster.last = w
+	shared.last = w
+	var err error
+	w.client, err = kubernetes.NewForConfig(w.REST())
+	w.no(err)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
-		t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", cluster.Log("agent"), cluster.Log("scheduler"))
-		if err := cluster.end(); err != nil {
+		t.Logf("the agent said:\n%s\nthe scheduler said:\n%s", shared.Log("agent"), shared.Log("scheduler"))
+		if err := shared.end(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -125,21 +133,24 @@ func beginCluster(t *testing.T, devices string) *world {
 	return w
 }
 
-// current are the programs that were built already, for all tests of this process.
-var current = map[string]bool{}
+// builds are those of programs, by their names, for all tests of this process: each is built once.
+var builds sync.Map
 
 // built is a program of this module, by its name.
 func (w *world) built(name string) string {
 	w.Helper()
-	program, err := filepath.Abs(filepath.Join(cache, name))
+	build, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) {
+		program, err := filepath.Abs(filepath.Join(cache, name))
+		if err != nil {
+			return "", err
+		}
+		if said, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, said)
+		}
+		return program, nil
+	}))
+	program, err := build.(func() (string, error))()
 	w.no(err)
-	if current[name] {
-		return program
-	}
-	if said, err := exec.CommandContext(w.ctx, "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/"+name).CombinedOutput(); err != nil {
-		w.Fatalf("build %s: %v\n%s", name, err, said)
-	}
-	current[name] = true
 	return program
 }
 
@@ -285,7 +296,8 @@ func (w *world) submitWhole(one work) {
 	w.create(pod)
 }
 
-// pod is one with a single container and no device.
+// pod is one with a single container and no device. It asks for some of the processors, as programs that use devices do: one that asks for none has what
+// others leave, and then its device waits for it.
 func (w *world) pod(one work) *corev1.Pod {
 	var annotations map[string]string
 	if one.queue != "" {
@@ -301,6 +313,7 @@ func (w *world) pod(one work) *corev1.Pod {
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &one.grace, SchedulerName: one.scheduler,
 			Containers: []corev1.Container{{
 				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
 			}},
 		},
 	}
@@ -339,15 +352,28 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// remove deletes a pod and waits until it and its claim are gone.
-func (w *world) remove(name string) {
+// remove deletes pods and waits until they and their claims are gone, and their processes have ended.
+func (w *world) remove(names ...string) {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
-	w.no(err)
-	w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
-	w.no(testcluster.AwaitGone(w.ctx, pods, name))
-	for _, claim := range claimsOf(pod) {
+	var claims, uids []string
+	for _, name := range names {
+		pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
+		w.no(err)
+		claims, uids = append(claims, claimsOf(pod)...), append(uids, string(pod.UID))
+		w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
+	}
+	for _, name := range names {
+		w.no(testcluster.AwaitGone(w.ctx, pods, name))
+	}
+	for _, claim := range claims {
 		w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
 	}
+	w.eventually("their processes have ended", func() (bool, string) { // where they have no time for it their pods go first
+		left := map[int]bool{}
+		for _, uid := range uids {
+			maps.Copy(left, w.processesOf(uid))
+		}
+		return len(left) == 0, fmt.Sprint(left)
+	})
 }

@@ -161,7 +161,7 @@ func (w *world) reached(link, task string) {
 	}
 	process := fmt.Sprintf("/proc/%d/root/run/aliquot/task", victim[0])
 	const opened, denied = "opened", "permission denied"
-	for _, c := range []struct {
+	attempts := []struct {
 		name     string
 		user     int64
 		folder   string
@@ -172,7 +172,9 @@ func (w *world) reached(link, task string) {
 		{"root", 0, filepath.Join("/node", task), opened, opened},
 		{"stranger-by-process", 2000, process, denied, denied},
 		{"kin-by-process", 1000, process, opened, denied},
-	} {
+	}
+	var names []string
+	for _, c := range attempts {
 		command := []string{"/bin/pod", "opens", filepath.Join(c.folder, "tel"), filepath.Join(c.folder, "ctl")}
 		pod := w.pod(work{name: c.name, user: c.user, command: command})
 		if c.folder == process {
@@ -181,6 +183,9 @@ func (w *world) reached(link, task string) {
 			pod = w.withFolder(work{name: c.name, user: c.user, command: command}, link)
 		}
 		w.create(pod)
+		names = append(names, c.name)
+	}
+	for _, c := range attempts {
 		_, err := w.AwaitPod(w.ctx, "default", c.name, corev1.PodSucceeded)
 		w.no(err)
 		said, err := w.PodLog(w.ctx, "default", c.name)
@@ -188,8 +193,8 @@ func (w *world) reached(link, task string) {
 		if lines := strings.Split(said, "\n"); len(lines) != 3 || !strings.HasSuffix(lines[0], "tel: "+c.tel) || !strings.HasSuffix(lines[1], "ctl: "+c.ctl) {
 			w.Errorf("%s, as user %d, says\n%swant tel: %s, ctl: %s", c.name, c.user, said, c.tel, c.ctl)
 		}
-		w.remove(c.name)
 	}
+	w.remove(names...)
 }
 
 // ephemeral puts containers into the victim's pod while it runs: they cannot be given its claim, and see no driver. Who looks into the other container's

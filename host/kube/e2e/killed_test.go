@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,17 +25,69 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// killEach is how often each is killed at each point.
-var killEach = flag.Int("killed.each", 1, "how often each part is killed at each step (TestKilled)")
+// killEach is how often each is killed at each point, and killWorlds in how many clusters at a time.
+var (
+	killEach   = flag.Int("killed.each", 1, "how often each part is killed at each step (TestKilled)")
+	killWorlds = flag.Int("killed.worlds", 1, "in how many clusters at a time, of those that -clusters says (TestKilled)")
+)
 
 // Agent, scheduler, controller and webhook are killed at each of their named points, and kubelet, containerd and the API server at each step of
 // pods' lives, while another pod runs. That one notices nothing; the pods whose lives these are run, and go; nothing is granted twice and nothing is left.
 func TestKilled(t *testing.T) {
+	r := &rounds{left: *killEach, hits: map[string]int{}}
+	r.agents, r.placing, r.evicting = pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule."), pointsIn(t, "scheduler", "kube.evict.")
+	r.asking = slices.Concat(pointsIn(t, "webhook", "kube."), pointsIn(t, "controller", "kube."))
+	slices.SortFunc(r.placing, func(a, b string) int { return strings.Index(schedulerStops, a) - strings.Index(schedulerStops, b) }) // as they are passed
+	if *killWorlds == 1 {
+		r.in(t)
+	} else {
+		t.Parallel()
+		t.Run("in", func(t *testing.T) {
+			for i := range *killWorlds {
+				t.Run(fmt.Sprint(i), r.in)
+			}
+		})
+	}
+	steps := slices.Concat(r.agents, r.placing, r.evicting, r.asking)
+	for _, part := range parts {
+		for step := range strings.SplitSeq(agentStops+","+schedulerStops, ",") {
+			steps = append(steps, part+" at "+step)
+		}
+	}
+	for _, point := range steps {
+		if r.hits[point] < *killEach {
+			t.Errorf("the point %s was reached %d times, want %d at least", point, r.hits[point], *killEach)
+		}
+	}
+	t.Logf("killed in %d lives: %v", r.lives, r.hits)
+}
+
+// rounds are those of all clusters together: in each everything dies at each of its points once.
+type rounds struct {
+	agents, placing, evicting, asking []string // points
+
+	mu    sync.Mutex
+	left  int
+	hits  map[string]int
+	lives int
+}
+
+// next says whether there is another round, which the caller runs then.
+func (r *rounds) next() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left--
+	return r.left >= 0
+}
+
+// in runs rounds in a cluster while there are more.
+func (r *rounds) in(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{
 		"scheduler": map[string]any{"enabled": true, "replicas": 0}, "controller": map[string]any{"enabled": true, "replicas": 0},
 		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name},
 	})
 	k := &killer{world: w, reached: t.TempDir(), scheduler: w.startScheduler(), hits: map[string]int{}}
+	defer r.count(k)
 	k.webhook, k.asked = w.startWebhookAt("127.0.0.1:0", scheduler.Name)
 	k.startController()
 	w.lends()
@@ -42,34 +95,19 @@ func TestKilled(t *testing.T) {
 	w.admitted(w.annotated(work{name: "stays", command: trainer}, "gpu", "0.50", "memory", "5Gi", "queue", "owner"))
 	w.trains("stays")
 	k.stays = w.pids("stays")
-	agents, placing, evicting := pointsIn(t, "driver", "kube."), pointsIn(t, "scheduler", "kube.schedule."), pointsIn(t, "scheduler", "kube.evict.")
-	asking := slices.Concat(pointsIn(t, "webhook", "kube."), pointsIn(t, "controller", "kube."))
-	slices.SortFunc(placing, func(a, b string) int { return strings.Index(schedulerStops, a) - strings.Index(schedulerStops, b) }) // as they are passed
-	for range *killEach {
+	for r.next() {
 		for i := range livesOfAgents {
-			one := deaths{agent: deal(agents, i, livesOfAgents)} // each taking back in another life
+			one := deaths{agent: deal(r.agents, i, livesOfAgents)} // each taking back in another life
 			if i == 0 {
-				one.scheduler = placing
+				one.scheduler = r.placing
 			} else {
-				one.asking = deal(asking, i-1, livesOfAgents-1)
+				one.asking = deal(r.asking, i-1, livesOfAgents-1)
 			}
 			k.life(one, trainer)
 		}
-		k.lifeOfAnother(evicting, trainer)
+		k.lifeOfAnother(r.evicting, trainer)
 		k.lifeWithout(trainer)
 	}
-	steps := slices.Concat(agents, placing, evicting, asking)
-	for _, part := range parts {
-		for step := range strings.SplitSeq(agentStops+","+schedulerStops, ",") {
-			steps = append(steps, part+" at "+step)
-		}
-	}
-	for _, point := range steps {
-		if k.hits[point] < *killEach {
-			t.Errorf("the point %s was reached %d times, want %d at least", point, k.hits[point], *killEach)
-		}
-	}
-	t.Logf("killed in %d lives: %v", k.lives, k.hits)
 	w.remove("stays")
 	k.untilNoTemplate()
 	w.empty()
@@ -78,6 +116,16 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the %s said:\n%s", name, said)
 		}
 	}
+}
+
+// count counts what died in a cluster.
+func (r *rounds) count(k *killer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for point, n := range k.hits {
+		r.hits[point] += n
+	}
+	r.lives += k.lives
 }
 
 // pointsIn are the named points in a package's source whose names begin so.

@@ -53,8 +53,7 @@ func (w *world) endless() {
 	_, err = w.AwaitPod(w.ctx, "default", "endless", corev1.PodFailed) // it does not hear that it is to end
 	w.no(err)
 	w.health("owner", corev1.ResourceHealthStatusHealthy, "")
-	w.remove("endless")
-	w.remove("owner")
+	w.remove("endless", "owner")
 }
 
 // notReady waits until a claim's only share is not ready for a reason.

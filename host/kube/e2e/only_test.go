@@ -24,7 +24,7 @@ import (
 // waiting, and one of a higher priority, for which others are evicted.
 func TestOnlyScheduler(t *testing.T) {
 	w := beginCluster(t, "h200x1")
-	common.alone = true
+	w.shared.alone = true
 	w.no(w.Kill("kube-scheduler"))
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
 	values, _, _ := w.everything()
@@ -137,9 +137,7 @@ func (w *world) held() {
 	_, err = w.client.CoreV1().Pods("default").Update(w.ctx, gated, metav1.UpdateOptions{})
 	w.no(err)
 	w.starts("gated")
-	for _, name := range []string{"affine", "repelled", "tolerant", "gated", "after"} {
-		w.remove(name)
-	}
+	w.remove("affine", "repelled", "tolerant", "gated", "after")
 }
 
 // ports has a pod wait for a port of the node that another has.

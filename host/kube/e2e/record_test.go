@@ -107,13 +107,16 @@ func (w *world) used(names ...string) map[string]int64 {
 // usedOver is used over another time.
 func (w *world) usedOver(span time.Duration, names ...string) map[string]int64 {
 	w.Helper()
-	first := w.read()
-	select { // the time that is measured
-	case <-time.After(span):
-	case <-w.ctx.Done():
-		w.Fatal(w.ctx.Err())
-	}
-	last := w.read()
+	var first, last reading
+	still.measure(w.ctx, w.shared, func() {
+		first = w.read()
+		select { // the time that is measured
+		case <-time.After(span):
+		case <-w.ctx.Done():
+			w.Fatal(w.ctx.Err())
+		}
+		last = w.read()
+	})
 	used := map[string]int64{}
 	for _, name := range names {
 		used[name] = int64(1000 * (w.busy(name, last) - w.busy(name, first)) / (last.at - first.at))

@@ -27,11 +27,13 @@ func (w *world) resizes() {
 	claim, before := w.claim("quarter"), w.pids("quarter")
 	shares := w.sharesAs(w.Kubeconfig())
 	w.applied(shares, claim.Name, "0.25..0.80")
+	done := still.hurry(w.ctx, w.shared)
 	asked := time.Now()
 	w.no(change(w.ctx, shares, claim.Name, `{"ceiling":{"compute":"0.60"}}`))
 	written := time.Since(asked)
 	w.untilCeiling(string(claim.UID), 600)
 	took := time.Since(asked)
+	done()
 	w.Logf("a ceiling was written in %v and in the page after %v", written, took)
 	if took > time.Second {
 		w.Errorf("the new ceiling was in the page after %v, want a second at most", took)

@@ -35,9 +35,7 @@ func TestScheduler(t *testing.T) {
 	w.remove("half")
 	w.trains("more")
 	w.trains("less")
-	for _, name := range []string{"quarter", "more", "less"} {
-		w.remove(name)
-	}
+	w.remove("quarter", "more", "less")
 	w.gang(trainer)
 	w.filtered()
 	w.empty()
@@ -56,8 +54,7 @@ func (w *world) filtered() {
 	elsewhere.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	w.create(elsewhere)
 	w.unplaced("elsewhere", "didn't match Pod's node affinity/selector")
-	w.remove("plain")
-	w.remove("elsewhere")
+	w.remove("plain", "elsewhere")
 }
 
 // gang has a gang of four wait while one of them would not fit, and start whole when all do.
@@ -85,9 +82,7 @@ func (w *world) gang(command []string) {
 	for _, name := range names {
 		w.trains(name)
 	}
-	for _, name := range names {
-		w.remove(name)
-	}
+	w.remove(names...)
 }
 
 // startScheduler starts our scheduler as its own account and waits until it has seen what there is.

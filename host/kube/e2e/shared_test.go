@@ -29,34 +29,20 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// shared is the cluster that tests have one after the other, for a new one takes longer than most of them. It has our kinds of object, which its
+// shared is one of the clusters that tests have one after the other, for a new one takes longer than most of them. It has our kinds of object, which its
 // controllers know from the begin. Each test finds it as the first one did: what the one before left is taken away first, which finds what should not be
 // there any more. One in which a test failed is ended, and the next has a new one.
 type shared struct {
-	*testcluster.Cluster
-	was    map[object]bool         // what was there at first
-	labels map[string]string       // of the namespace in which tests work, at first
-	node   map[string]string       // labels of the node
-	loaded map[string]images.Image // by name, what the node has
-	last   *world                  // that had it last
-	bare   bool                    // it is without our kinds and our namespace
-	alone  bool                    // it is without the stock scheduler
-}
-
-// common is the shared cluster; nil: there is none.
-var common *shared
-
-// told is where it says what it begins: in the log of the test that has it.
-var told teller
-
-// TestMain ends the shared cluster.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := common.end(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	*testcluster.Cluster                         // nil: it is not started, or was ended
+	state                string                  // its folder
+	told                 teller                  // where it says what it begins: in the log of the test that has it
+	was                  map[object]bool         // what was there at first
+	labels               map[string]string       // of the namespace in which tests work, at first
+	node                 map[string]string       // labels of the node
+	loaded               map[string]images.Image // by name, what the node has
+	last                 *world                  // that had it last
+	bare                 bool                    // it is without our kinds and our namespace
+	alone                bool                    // it is without the stock scheduler
 }
 
 // teller passes on what is written to it, to whom it was told last.
@@ -81,13 +67,14 @@ func (t *teller) tell(to io.Writer) {
 	t.to = to
 }
 
-// end ends the shared cluster, if there is one.
+// end ends the cluster, if it was started.
 func (s *shared) end() error {
-	if s == nil {
+	if s.Cluster == nil {
 		return nil
 	}
-	common = nil
-	return s.Stop()
+	cluster := s.Cluster
+	s.Cluster = nil
+	return cluster.Stop()
 }
 
 // kinds are our kinds of object.
@@ -96,28 +83,27 @@ func kinds(t *testing.T) []deploy.Object {
 	return keptOf(rendered(t, "h200x1"))
 }
 
-// give is the shared cluster for a test, as it was at first.
-func give(ctx context.Context, t *testing.T) *shared {
+// ready makes the cluster for a test what it was at first.
+func (s *shared) ready(ctx context.Context, t *testing.T) {
 	t.Helper()
-	told.tell(t.Output())
-	t.Cleanup(func() { told.tell(nil) })
-	if common == nil {
-		cluster, err := testcluster.Start(ctx, testcluster.Config{
-			Cache: cache, State: "/var/lib/aliquot-e2e", Log: slog.New(slog.NewTextHandler(&told, nil)), Kinds: deploy.Stream(kinds(t)),
-		})
-		if err != nil {
-			t.Fatal(err)
+	s.told.tell(t.Output())
+	t.Cleanup(func() { s.told.tell(nil) })
+	if s.Cluster != nil {
+		if err := s.tidy(ctx, t); err != nil {
+			t.Fatal(errors.Join(fmt.Errorf("take away what the test before this one left: %w", err), s.end()))
 		}
-		common = &shared{Cluster: cluster, loaded: map[string]images.Image{}}
-		if err := common.note(ctx); err != nil {
-			t.Fatal(errors.Join(err, common.end()))
-		}
-		return common
+		return
 	}
-	if err := common.tidy(ctx, t); err != nil {
-		t.Fatal(errors.Join(fmt.Errorf("take away what the test before this one left: %w", err), common.end()))
+	cluster, err := testcluster.Start(ctx, testcluster.Config{
+		Cache: cache, State: s.state, Log: slog.New(slog.NewTextHandler(&s.told, nil)), Kinds: deploy.Stream(kinds(t)),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return common
+	s.Cluster, s.loaded, s.last, s.bare, s.alone = cluster, map[string]images.Image{}, nil, false, false
+	if err := s.note(ctx); err != nil {
+		t.Fatal(errors.Join(err, s.end()))
+	}
 }
 
 // note notes what is there.
@@ -351,17 +337,17 @@ func (w *world) ended() error {
 // load gives the node an image, unless it has it.
 func (w *world) load(image images.Image) {
 	w.Helper()
-	if had, is := common.loaded[image.Name]; is && maps.Equal(had.Files, image.Files) {
+	if had, is := w.shared.loaded[image.Name]; is && maps.Equal(had.Files, image.Files) {
 		return
 	}
 	w.no(w.Load(w.ctx, image))
-	common.loaded[image.Name] = image
+	w.shared.loaded[image.Name] = image
 }
 
 // missing are the objects that are not there yet of those that a chart is to install: our kinds and our namespace may be.
 func (w *world) missing(objects []deploy.Object) []deploy.Object {
 	w.Helper()
-	if common.bare {
+	if w.shared.bare {
 		return objects
 	}
 	_, err := w.client.CoreV1().Namespaces().Get(w.ctx, ours, metav1.GetOptions{})

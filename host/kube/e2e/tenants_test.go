@@ -45,8 +45,7 @@ func TestTenants(t *testing.T) {
 	_, err = queues.Patch(w.ctx, "team", types.MergePatchType, []byte(`{"spec":{"quota":{"compute":"1"}}}`), metav1.PatchOptions{})
 	w.no(err)
 	w.trains("second")
-	w.remove("first")
-	w.remove("second")
+	w.remove("first", "second")
 
 	w.submitWhole(work{name: "whole", command: trainer})
 	w.trains("whole")

@@ -96,11 +96,16 @@ func (p part) key() (string, error) {
 	return fmt.Sprintf("%s-%s-%x", p.name, p.version, sum.Sum(nil)[:6]), nil
 }
 
-// Build builds what is not in the cache yet, one part after the other since the compiler uses all processors by itself. With an empty
-// cache it takes minutes; a part that is there is not looked at again. It is no error that others build into the same cache.
+// Build builds what is not in the cache yet of all that clusters are made of: of those with a node and without one, and the controllers of others. One
+// part is built after the other since the compiler uses all processors by itself. With an empty cache it takes minutes; a part that is there is not
+// looked at again. It is no error that others build into the same cache.
 func Build(ctx context.Context, cache string, log *slog.Logger) error {
-	_, err := build(ctx, cache, aNode, orDiscard(log))
-	return err
+	for _, whose := range []string{aNode, noNode, JobSet, LeaderWorkerSet} {
+		if _, err := build(ctx, cache, whose, orDiscard(log)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // podAsked has the caches of which this process knows that the program of the images is current.

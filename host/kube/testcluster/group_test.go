@@ -40,29 +40,24 @@ func TestKillEnds(t *testing.T) {
 	}
 }
 
-// What could not be given back stays noted, for the next one to try again.
+// What could not be given back stays in the book, for the next one to try again.
 func TestStopKeepsItsNote(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "state")
-	later := filepath.Join(t.TempDir(), "later")
-	note, err := json.Marshal(taken{Settings: map[string]string{filepath.Join(later, "setting"): "1"}})
-	if err = errors.Join(err, os.Mkdir(folder, 0o700)); err != nil {
+	folder, later := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "later")
+	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := state(folder)
-	if err := os.WriteFile(s.takenFile(), note, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s, b := state(folder), bookOf(t, filepath.Join(later, "setting"), folder)
 	stop := func() error {
 		lock, err := s.lock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&Cluster{state: s, lock: lock, group: &group{name: "aliquot-test-of-no-group"}}).Stop()
+		return (&Cluster{state: s, book: b, lock: lock, group: &group{name: "aliquot-test-of-no-group"}}).Stop()
 	}
 	if err := stop(); err == nil {
 		t.Error("a setting that cannot be written was given back")
 	}
-	if _, err := os.Stat(s.takenFile()); err != nil {
+	if _, err := os.Stat(string(b)); err != nil {
 		t.Errorf("the note is lost: %v", err)
 	}
 	if err := os.Mkdir(later, 0o700); err != nil {
@@ -74,5 +69,47 @@ func TestStopKeepsItsNote(t *testing.T) {
 	set, err := os.ReadFile(filepath.Join(later, "setting"))
 	if _, gone := os.Stat(folder); err != nil || string(set) != "1" || !errors.Is(gone, os.ErrNotExist) {
 		t.Errorf("at the second time: set to %q (%v), the folder: %v", set, err, gone)
+	}
+}
+
+// bookOf is a book in which one cluster changed one setting, which was 1.
+func bookOf(t *testing.T, setting, folder string) book {
+	t.Helper()
+	note, err := json.Marshal(taken{Settings: map[string]string{setting: "1"}, Clusters: map[state]int{state(folder): 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := book(filepath.Join(t.TempDir(), "book"))
+	if err := os.WriteFile(string(b), note, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Clusters that work at the same time have networks of their own, and the last one gives back what the first one found.
+func TestLastGivesBack(t *testing.T) {
+	setting := filepath.Join(t.TempDir(), "setting")
+	b := bookOf(t, setting, "/first")
+	for _, step := range []struct {
+		enters, leaves state
+		number         int
+	}{{enters: "/second", number: 1}, {leaves: "/first"}, {leaves: "/first"}, {enters: "/third", number: 0}, {leaves: "/second"}} {
+		if step.leaves != "" {
+			if err := b.leave(step.leaves); err != nil {
+				t.Error(err)
+			}
+		} else if number, err := b.enter(step.enters); err != nil || number != step.number {
+			t.Errorf("%s has number %d, %v; want %d", step.enters, number, err, step.number)
+		}
+		if _, err := os.Stat(setting); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after %+v the setting was given back, and others work: %v", step, err)
+		}
+	}
+	if err := b.leave("/third"); err != nil {
+		t.Error(err)
+	}
+	set, err := os.ReadFile(setting)
+	if _, gone := os.Stat(string(b)); err != nil || string(set) != "1" || !errors.Is(gone, os.ErrNotExist) {
+		t.Errorf("after the last: set to %q (%v), the book: %v", set, err, gone)
 	}
 }

@@ -16,8 +16,9 @@ import (
 // pause is the image of sandboxes.
 const pause = "testcluster.local/pause:1"
 
-// podNetwork is where pods have their addresses: reserved for benchmarks of networks (RFC 2544), so hardly in use.
-const podNetwork = "198.18.0.0/16"
+// podNetwork is where pods have their addresses, of the cluster's number: reserved for benchmarks of networks (RFC 2544), so hardly in use. It has
+// room for more pods than kubelet runs.
+func (c *Cluster) podNetwork() string { return fmt.Sprintf("198.18.%d.0/24", c.network) }
 
 // startNode starts containerd, gives it the image of sandboxes, then kubelet.
 func (c *Cluster) startNode(ctx context.Context) error {
@@ -125,7 +126,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 	network := map[string]any{"cniVersion": "1.0.0", "name": "testcluster", "plugins": []any{map[string]any{
 		"type": "ptp", "ipam": map[string]any{
 			"type": "host-local", "dataDir": c.state.path("run", "addresses"),
-			"ranges": [][]any{{map[string]any{"subnet": podNetwork}}}, "routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+			"ranges": [][]any{{map[string]any{"subnet": c.podNetwork()}}}, "routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 		},
 	}}}
 	if err := writeJSON(c.state.path("cni", "10-pods.conflist"), network); err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,12 +48,12 @@ func (c *Cluster) Operate(ctx context.Context, name string) (*Process, error) {
 }
 
 func (c *Cluster) operate(ctx context.Context, name, configured, program string) (*Process, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	port := free.Addr().(*net.TCPAddr).Port
-	if err := errors.Join(free.Close(), os.MkdirAll(c.state.pki(name), 0o700)); err != nil {
+	port := free[0]
+	if err := os.MkdirAll(c.state.pki(name), 0o700); err != nil {
 		return nil, err
 	}
 	if err := c.signs.sign(identity{file: name + "/tls", name: name, addresses: local}); err != nil {

@@ -31,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, cache: config.Cache, control: config.Control, programs: built, state: s, lock: lock}
+	c := &Cluster{log: log, cache: config.Cache, control: config.Control, programs: built, state: s, book: machineBook, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -53,16 +53,21 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 	if err := c.state.make(); err != nil {
 		return err
 	}
-	if !c.control { // which changes nothing elsewhere, and must not take back what a node beside it does
-		if err := takeNote(c.state); err != nil {
+	var err error
+	if !c.control { // which changes nothing elsewhere
+		if c.network, err = c.book.enter(c.state); err != nil {
 			return err
 		}
 	}
 	if err := c.group.make(); err != nil {
 		return err
 	}
-	var err error
-	if c.ports, err = freePorts(); err != nil {
+	if !c.control { // what is measured on devices waits for no compiler beside it
+		if err := c.group.first(); err != nil {
+			return err
+		}
+	}
+	if c.ports, err = findPorts(); err != nil {
 		return err
 	}
 	if err := c.certify(); err != nil {
@@ -85,16 +90,12 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 func (c *Cluster) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	note, err := readNote(c.state)
-	if err != nil {
-		return errors.Join(err, c.lock.Close())
-	}
-	err = c.group.kill(ctx)
+	err := c.group.kill(ctx)
 	if err == nil {
-		err = errors.Join(c.group.remove(ctx), note.giveBack())
+		err = errors.Join(c.group.remove(ctx), removeFolder(string(c.state)))
 	}
-	if err == nil { // the note is in it: what could not be taken back is known to the next one
-		err = removeFolder(string(c.state))
+	if err == nil { // what could not be taken back is in the book, for the next one
+		err = c.book.leave(c.state)
 	}
 	if err != nil {
 		err = fmt.Errorf("end the test cluster in %s: %w", c.state, err)

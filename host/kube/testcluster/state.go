@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
@@ -75,18 +76,34 @@ type ports struct {
 	etcd, etcdPeer, apiserver, controllers, scheduler, kubelet int
 }
 
-// freePorts finds ports that are free. Another process may take one before it is used: then what wanted it ends, and says so.
-func freePorts() (ports, error) {
-	var p ports
-	for _, port := range []*int{&p.etcd, &p.etcdPeer, &p.apiserver, &p.controllers, &p.scheduler, &p.kubelet} {
+// findPorts finds those of a cluster.
+func findPorts() (p ports, err error) {
+	wanted := []*int{&p.etcd, &p.etcdPeer, &p.apiserver, &p.controllers, &p.scheduler, &p.kubelet}
+	free, err := FreePorts(len(wanted))
+	for i := range free {
+		*wanted[i] = free[i]
+	}
+	return p, err
+}
+
+// given are the ports that FreePorts found.
+var given sync.Map
+
+// FreePorts finds ports of loopback that are free, none of which it found before. Another process may take one before it is used: then what wanted it
+// ends, and says so.
+func FreePorts(n int) (found []int, err error) {
+	for len(found) < n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return p, fmt.Errorf("find free ports: %w", err)
+			return nil, fmt.Errorf("find free ports: %w", err)
 		}
 		defer listener.Close() // all are held until the last is found, so that none comes twice
-		*port = listener.Addr().(*net.TCPAddr).Port
+		port := listener.Addr().(*net.TCPAddr).Port
+		if _, before := given.LoadOrStore(port, true); !before {
+			found = append(found, port)
+		}
 	}
-	return p, nil
+	return found, nil
 }
 
 func (c *Cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.ports.apiserver) }

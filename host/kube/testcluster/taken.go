@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,11 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// taken is what a cluster changes outside its folder, and how it was before: it is written down before anything is changed, so that also
-// the next one can take it back.
+// taken is what clusters with a node change outside their folders, and how it was before: it is written down before anything is changed, so that also
+// a later one can take it back. The last of those that work at the same time does.
 type taken struct {
 	Settings map[string]string // of the kernel, by their file
 	Absent   []string          // folders that were not there
+	Clusters map[state]int     // that work now, or were killed and not started again since, and the number of each one's network
 }
 
 // settings are what kubelet and the network plugins set.
@@ -31,11 +33,84 @@ var elsewhere = []string{
 	"/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/var/log/pods", "/run/containerd", "/usr/libexec/kubernetes", "/run/netns",
 }
 
-func (s state) takenFile() string { return s.path("taken.json") }
+// book is the file in which that is written, of all clusters of a machine. It is there while one of them is.
+type book string
 
-// takeNote writes down how the machine is. A folder whose parent is not there either is noted as that parent.
-func takeNote(s state) error {
-	t := &taken{Settings: map[string]string{}}
+// machineBook is this machine's.
+const machineBook book = "/var/lib/aliquot-testclusters.json"
+
+// networks is how many clusters with nodes may work at the same time.
+const networks = 256
+
+// enter writes a cluster into the book, the first with how the machine is, and gives its network a number, from 0 on, that no other has.
+func (b book) enter(s state) (number int, err error) {
+	err = b.change(func(t *taken) error {
+		if len(t.Clusters) == 0 {
+			if err := t.look(); err != nil {
+				return err
+			}
+		}
+		for number = range networks {
+			if !slices.Contains(slices.Collect(maps.Values(t.Clusters)), number) {
+				t.Clusters[s] = number
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d clusters: end one of %v", networks, slices.Sorted(maps.Keys(t.Clusters)))
+	})
+	return number, err
+}
+
+// leave takes a cluster, of which nothing runs any more, out of the book. The last gives back what was changed; it stays in the book where that fails.
+func (b book) leave(s state) error {
+	return b.change(func(t *taken) error {
+		if _, in := t.Clusters[s]; !in {
+			return nil
+		}
+		if len(t.Clusters) == 1 {
+			if err := t.giveBack(); err != nil {
+				return err
+			}
+		}
+		delete(t.Clusters, s)
+		return nil
+	})
+}
+
+// change changes what is in the book, alone. After an error it is as it was.
+func (b book) change(do func(*taken) error) error {
+	lock, err := takeLock(string(b)+".lock", unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	t := taken{}
+	content, err := os.ReadFile(string(b))
+	if err == nil {
+		if err := json.Unmarshal(content, &t); err != nil {
+			return fmt.Errorf("read %s: %w; look what of it is still there, then remove the file", b, err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if t.Clusters == nil {
+		t.Clusters = map[state]int{}
+	}
+	if err := do(&t); err != nil {
+		return err
+	}
+	if len(t.Clusters) == 0 {
+		if err := os.Remove(string(b)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return writeJSON(string(b), t)
+}
+
+// look notes how the machine is. A folder whose parent is not there either is noted as that parent.
+func (t *taken) look() error {
+	t.Settings = map[string]string{}
 	for _, file := range settings {
 		content, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -58,30 +133,10 @@ func takeNote(s state) error {
 			t.Absent = append(t.Absent, missing)
 		}
 	}
-	content, err := json.MarshalIndent(t, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(s.takenFile(), content, 0o600)
+	return nil
 }
 
-// readNote reads what an earlier cluster of this folder changed; nothing, where there was none.
-func readNote(s state) (*taken, error) {
-	content, err := os.ReadFile(s.takenFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return &taken{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var t taken
-	if err := json.Unmarshal(content, &t); err != nil {
-		return nil, fmt.Errorf("read %s: %w; look what of it is still there, then remove the file", s.takenFile(), err)
-	}
-	return &t, nil
-}
-
-// giveBack makes the machine what it was. Nothing of the cluster may run any more.
+// giveBack makes the machine what it was. Nothing of any cluster may run any more.
 func (t *taken) giveBack() error {
 	var failed []error
 	for file, before := range t.Settings {

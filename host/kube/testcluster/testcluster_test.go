@@ -183,6 +183,7 @@ func machine(t *testing.T) map[string]bool {
 		}
 	}
 	delete(all, "/var/lib/aliquot-e2e.lock")
+	delete(all, "/var/lib/aliquot-testclusters.json.lock")
 	delete(all, "/run/mount") // mount(8) makes it where nothing was mounted since the machine started
 	return all
 }

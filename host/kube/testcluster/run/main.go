@@ -1,8 +1,9 @@
-// Command run keeps a test cluster until it is told to end: to try things on by hand.
+// Command run keeps a test cluster until it is told to end: to try things on by hand. With -build it builds all that any is made of, and starts none.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,11 +21,15 @@ func main() {
 }
 
 func run() error {
+	build := flag.Bool("build", false, "only build what clusters are made of, into ALIQUOT_KUBE_CACHE")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cluster, err := testcluster.Start(ctx, testcluster.Config{
-		Cache: os.Getenv("ALIQUOT_KUBE_CACHE"), State: "/var/lib/aliquot-cluster", Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	cache, log := os.Getenv("ALIQUOT_KUBE_CACHE"), slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if *build {
+		return testcluster.Build(ctx, cache, log)
+	}
+	cluster, err := testcluster.Start(ctx, testcluster.Config{Cache: cache, State: "/var/lib/aliquot-cluster", Log: log})
 	if err != nil {
 		return err
 	}

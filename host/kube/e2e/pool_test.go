@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
+var clusters = flag.Int("clusters", 2, "how many clusters the tests have among them, each its own for as long as it takes")
+
+// longest are the tests that take longest, the longest first: they begin first, so that none is left to run alone in the end.
+var longest = []string{"TestKilled", "TestUpgrade", "TestUninstall", "TestShares", "TestOnlyScheduler", "TestAnnotated", "TestChart", "TestOwnedGangs", "TestSizes"}
+
+// pool lends clusters to tests.
+type pool struct {
+	mu   sync.Mutex
+	free []*shared
+	line []*request // in the order in which they are served
+	all  []*shared
+}
+
+// request is one test's for a cluster.
+type request struct {
+	of  string
+	got chan *shared
+}
+
+// lent are the clusters of all tests of this process.
+var lent pool
+
+// TestMain makes room for all tests to stand in line at the same time, and ends the clusters.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	const all = 100
+	err := flag.Set("test.parallel", strconv.Itoa(all))
+	for i := range *clusters {
+		lent.all = append(lent.all, &shared{state: fmt.Sprint("/var/lib/aliquot-e2e-", i)})
+	}
+	lent.free = slices.Clone(lent.all)
+	code := m.Run()
+	for _, one := range lent.all {
+		err = errors.Join(err, one.end())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// take has a test wait until a cluster is free, beside the others that do, and gives it one until it has ended.
+func (p *pool) take(t *testing.T) *shared {
+	t.Helper()
+	mine := p.enter(t.Name())
+	t.Parallel() // it goes on once all tests have come here
+	p.serve(nil)
+	one := <-mine.got
+	t.Cleanup(func() { p.serve(one) })
+	return one
+}
+
+// enter puts a test in line.
+func (p *pool) enter(name string) *request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mine := &request{of: name, got: make(chan *shared, 1)}
+	p.line = append(p.line, mine)
+	slices.SortStableFunc(p.line, func(a, b *request) int { return rank(a.of) - rank(b.of) })
+	return mine
+}
+
+// rank is a test's place among the longest.
+func rank(name string) int {
+	name, _, _ = strings.Cut(name, "/")
+	if at := slices.Index(longest, name); at >= 0 {
+		return at
+	}
+	return len(longest)
+}
+
+// serve gives what is free to who is first in line. A cluster that is given back is free.
+func (p *pool) serve(back *shared) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if back != nil {
+		p.free = append(p.free, back)
+	}
+	for len(p.free) > 0 && len(p.line) > 0 {
+		p.line[0].got <- p.free[0]
+		p.line, p.free = p.line[1:], p.free[1:]
+	}
+}
