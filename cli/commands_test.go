@@ -143,6 +143,26 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// Work on several devices is told what its busiest needs, and that it may do without those that did nothing.
+func TestAdviseOnSeveralDevices(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	done := f.works[slices.IndexFunc(f.works, func(w *api.Workload) bool { return w.Spec.Name == "done" })]
+	ran := done.Status.Ended.Sub(*done.Status.Started)
+	done.Spec.Devices, done.Spec.Share.Compute = 3, api.Compute{Floor: 900, Ceiling: 1000}
+	grant := api.Grant{Device: "GPU-aaaa", ComputeFloor: 900, ComputeLimit: 1000}
+	done.Status.Usage = []api.Usage{{Grant: grant, Enforced: true}, {Grant: grant, DeviceTime: ran * 3 / 5, Enforced: true}, {Grant: grant, Enforced: true}}
+	got := f.command("advise")
+	for line := range strings.Lines(got.out) {
+		if strings.HasPrefix(line, "done") && (!strings.Contains(line, "20%    60%") || !strings.Contains(line, "--devices 1 --gpu 0.70..1")) {
+			t.Errorf("%q", line)
+		}
+	}
+	if !strings.Contains(got.out, "done") {
+		t.Errorf("%q %q", got.out, got.err)
+	}
+}
+
 // The reason of those that wait is in the wide list.
 func TestWideListSaysWhyOnesWait(t *testing.T) {
 	f := newFakeServer(t)
