@@ -447,7 +447,8 @@ type Start struct {
 	Unknown  string     `json:"unknown,omitempty"` // why Latest is not known, as half a sentence
 	InWay    []string   `json:"inWay,omitempty"`   // names of running work without a time limit that is in its way
 	// Expected is when it starts if all work takes the middle of what it is predicted to take by what was like it and has ended; From and
-	// To, if all takes the low and the high tenth of that. nil: nothing is predicted, or it would not start. None is a promise.
+	// To, if all takes the low and the high tenth of that. None is after Latest: one that is the same says no more than time limits do. nil: nothing is
+	// predicted, or it would not start. None is a promise.
 	Expected *time.Time `json:"expected,omitempty"`
 	From     *time.Time `json:"from,omitempty"`
 	To       *time.Time `json:"to,omitempty"`

@@ -143,6 +143,24 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// A start that predictions put no sooner than time limits do is not said to be known from what ran before.
+func TestExpectedByLimits(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	for _, c := range []struct {
+		expected time.Duration
+		want     string
+	}{
+		{40 * time.Minute, "by how long such work ran before\n"},
+		{90 * time.Minute, "by time limits: nothing that it waits for is predicted to end early enough for it to start sooner\n"},
+	} {
+		f.why.Start.Expected = ptr(now.Add(c.expected))
+		if got := f.command("why", "night"); !strings.Contains(got.out, c.want) {
+			t.Errorf("expected in %s, at the latest in 1h30m:\n%s", c.expected, got.out)
+		}
+	}
+}
+
 // Work on several devices is told what its busiest needs, and that it may do without those that did nothing.
 func TestAdviseOnSeveralDevices(t *testing.T) {
 	f := newFakeServer(t)

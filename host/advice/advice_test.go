@@ -45,7 +45,7 @@ func TestOf(t *testing.T) {
 	want := []advice.Advice{{
 		Name: "night", User: "ann", Queue: "default", Share: whole, Devices: 1, Runs: 2, Ran: api.Duration(3 * time.Hour),
 		Use: 333, MostUse: 500, MostMemory: 20 * gib, Idle: api.Duration(2 * time.Hour), IdleMemory: 2*48 + 40,
-		Ask:  api.Share{Compute: api.Compute{Floor: 550, Ceiling: 1000}, Memory: api.Memory{Floor: api.Amount{Bytes: 22 * gib}, Ceiling: api.Amount{Bytes: 60 * gib}}},
+		Ask:        api.Share{Compute: api.Compute{Floor: 550, Ceiling: 1000}, Memory: api.Memory{Floor: api.Amount{Bytes: 22 * gib}, Ceiling: api.Amount{Bytes: 60 * gib}}},
 		AskDevices: 1, Fits: []string{"A10", "A100"},
 	}}
 	if !reflect.DeepEqual(got, want) {
