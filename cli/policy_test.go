@@ -68,7 +68,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", half}, 0, "what queues used counts half after 72h, where they hold the same part of their fair shares"},
 		{[]string{"policy", "explain", moves}, 0, "defragment moves-per-hour=6 free=1: at most 6 moves in any hour, of work that may be preempted and comes again, for the first in line or so that a device is free as a whole while fewer than 1 are; a plan loses 1h of a device at the most"},
 		{[]string{"policy", "explain", early}, 0, "work starts before the first in line where its time limit is over before that starts, or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"},
-		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
+		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product, quota=3: it is guaranteed floors of 3 devices of compute: `},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--start", "soon"}, ExitUsage, `--start: "soon" is no time`},
