@@ -351,6 +351,15 @@ func TestStopResizeQueue(t *testing.T) {
 	if got := f.command("queue", "set", "vision", "--quota", "none@H200"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"}}`) {
 		t.Errorf("of a model that nothing is said of any more: %q %q", got.err, f.calls)
 	}
+	weights := f.command("queue", "set", "vision", "--weight", "2", "--weight", "3@h200", "--weight-mem", "5@H200", "--weight-gpu", "none@A10")
+	if !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"},"weight":{"all":2},"models":[{"model":"H200","quota":{"compute":"0.5"},"weight":{"all":3,"memory":5}}]}`) {
+		t.Errorf("weights on models: %q %q", weights.err, f.calls)
+	}
+	for _, line := range []string{"weight 2 2 2", "weight on H200 3 5 3"} {
+		if !slices.ContainsFunc(strings.Split(weights.out, "\n"), func(got string) bool { return strings.Join(strings.Fields(got), " ") == line }) {
+			t.Errorf("what is set is shown without %q:\n%s", line, weights.out)
+		}
+	}
 	for quota, note := range map[string]string{
 		"1": "", "none": "", "0": "",
 		"100": "aliquot: the quota of queue vision comes to 100.00 devices and this server has 2.00: not all of it can be had at once\n",

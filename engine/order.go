@@ -57,7 +57,7 @@ func (e *Engine) newOrder(groups []*group) *branch {
 	}
 	keyed := len(lanes) > 1
 	if keyed {
-		e.queues.Divide(e.size())
+		e.divide()
 	}
 	root.build(keyed, e.policy.OneLine)
 	return root
@@ -95,7 +95,7 @@ func (b *branch) refresh() {
 	switch {
 	case b.first == nil || !b.keyed || b.aside || b.node == nil:
 	case b.own:
-		b.key = b.node.OwnKey()
+		b.key = b.node.OwnKey(b.first.demand())
 	default:
 		b.key = b.node.Key(b.first.demand())
 	}

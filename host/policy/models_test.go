@@ -54,3 +54,24 @@ queue a limit@"nvidia h200"=3
 		t.Errorf("two names of one model: %v", err)
 	}
 }
+
+// A weight on a model that the policy says stays the policy's, and what a queue has there by itself stays its own.
+func TestOwnWeightOnModel(t *testing.T) {
+	p := parsed(t, FormatLine+"\nqueue a weight@H200=3\n")
+	if _, err := p.Own(nil, api.QueueSpec{Name: "a"}, api.QueueSpec{Name: "a", Quota: api.Unlimited}, monday); err == nil || !strings.HasPrefix(err.Error(), "weight@H200 of queue a is what the policy says, 3 (a.policy:2)") {
+		t.Errorf("another weight: %v", err)
+	}
+	asked := api.QueueSpec{Name: "a", Quota: api.Unlimited, Models: []api.QueueModel{{Model: "H200", Weight: api.QueueWeight{All: 3, Memory: 2}}}}
+	own, err := p.Own(nil, api.QueueSpec{Name: "a", Models: []api.QueueModel{{Model: "H200", Weight: api.QueueWeight{All: 7}}}}, asked, monday)
+	if err != nil || len(own.Models) != 1 || own.Models[0].Weight != (api.QueueWeight{All: 7, Memory: 2}) {
+		t.Errorf("%+v, %v", own, err)
+	}
+	if asked.Models[0].Weight.All != 3 {
+		t.Errorf("what was asked is changed: %+v", asked)
+	}
+	for _, text := range []string{"weight@H200=0", "weight@=3", "weight=none", "weight-cpu@H200=3"} {
+		if _, err := Read("a.policy", FormatLine+"\nqueue a "+text+"\n"); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,6 @@ func queueMeans(key string, said *api.QueueSpec, zone *time.Location, now time.T
 			return "it is under no other queue"
 		}
 		return "it is under " + said.Parent + ": what it holds counts against the quota and limits of that too, and what that is due is divided among the queues under it"
-	case "weight", "weight-gpu", "weight-mem", "weight-shares":
-		return weightMeans(key, *weightOf(said, key))
 	case "order":
 		return orderMeans(said.Order, said.ShortestFirst)
 	case "hours":
@@ -42,6 +41,9 @@ func queueMeans(key string, said *api.QueueSpec, zone *time.Location, now time.T
 		return fmt.Sprintf("users may give their work in it a priority of at most %d", said.MaxPriority)
 	case "priority":
 		return priorityMeans(said, zone, now)
+	}
+	if word, model, _ := strings.Cut(key, "@"); slices.Contains(weightWords, word) {
+		return weightMeans(word, model, weightOf(said, word, model))
 	}
 	return boundMeans(key, said)
 }
@@ -88,16 +90,22 @@ func boundMeans(key string, said *api.QueueSpec) string {
 	return "it is guaranteed floors of " + text + on + ": what it leaves of that others may borrow until it wants it, and work that is not preemptible must fit in it"
 }
 
-// weightMeans is what a weight says.
-func weightMeans(key string, weight int32) string {
-	of := map[string]string{
-		"weight": "each resource that has no weight of its own", "weight-gpu": "compute", "weight-mem": "memory", "weight-shares": "the number of shares",
-	}[key]
+// weightMeans is what a weight says, overall or on one model; 0: on that it has none.
+func weightMeans(word, model string, weight int32) string {
+	of := map[string]string{"weight": "each resource that has no weight of its own", "weight-gpu": "compute", "weight-mem": "memory", "weight-shares": "the number of shares"}[word]
 	as := "as much"
-	if weight > 1 {
+	switch {
+	case weight == 0 && model == "":
+		return "it has no weight of its own in " + of
+	case weight == 0:
+		return "on " + model + " it has its overall weight, in " + of
+	case weight > 1:
 		as = times(int(weight)) + " as much"
 	}
-	return fmt.Sprintf("of what is over all quotas it is due %s as a queue beside it of weight 1, in %s", as, of)
+	if model == "" {
+		return fmt.Sprintf("of what is over all quotas it is due %s as a queue beside it of weight 1, in %s", as, of)
+	}
+	return fmt.Sprintf("of the devices of model %s that are over all quotas there it is due %s as a queue beside it of weight 1, in %s, and work that asks for that model goes by this", model, as, of)
 }
 
 // times is how often, in a sentence.
