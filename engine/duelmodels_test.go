@@ -68,7 +68,9 @@ func (d *duel) weighed(name string) api.QueueSpec {
 		}
 		q.Models = append(q.Models, m)
 	}
-	q.Models = slices.DeleteFunc(q.Models, func(m api.QueueModel) bool { return m.Weight == api.QueueWeight{} && m.Limit == api.QueueAmounts{} && m.Quota == api.QueueAmounts{} })
+	q.Models = slices.DeleteFunc(q.Models, func(m api.QueueModel) bool {
+		return m.Weight == api.QueueWeight{} && m.Limit == api.QueueAmounts{} && m.Quota == api.QueueAmounts{}
+	})
 	return q
 }
 
