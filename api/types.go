@@ -367,11 +367,14 @@ type QueueWeight struct {
 	Devices int32 `json:"devices,omitempty"`
 }
 
-// QueueModel is the quota and limit of a queue on devices of one model. They count beside those overall.
+// QueueModel is the quota and limit of a queue on devices of one model, which count beside those overall, and its weight there. Where it, or one of the
+// queues beside it, has a weight on a model, work that may go on that alone goes by what these hold and are due of the devices of that model, and of them by
+// their weights there; what a queue says no weight of there goes by its overall one.
 type QueueModel struct {
-	Model string       `json:"model"`
-	Quota QueueAmounts `json:"quota,omitzero"`
-	Limit QueueAmounts `json:"limit,omitzero"`
+	Model  string       `json:"model"`
+	Quota  QueueAmounts `json:"quota,omitzero"`
+	Limit  QueueAmounts `json:"limit,omitzero"`
+	Weight QueueWeight  `json:"weight,omitzero"` // of which All has no default
 }
 
 // Policy is a policy file (docs/policy.md), and what holds of it now.
@@ -411,6 +414,8 @@ type Queue struct {
 	Burst    QueueUse `json:"burst,omitzero"` // of Borrowed, by replicas above those that their workloads are sure of: whoever waits may have it
 	AtRisk   QueueUse `json:"atRisk"`         // of Borrowed, by preemptible work: the owners of quotas may take it back
 	Lent     QueueUse `json:"lent"`           // left of its quota and borrowed by the queues beside it
+	// OnModels is what it holds and is due of each model on which it, or a queue beside it, has a weight.
+	OnModels []QueueOnModel `json:"onModels,omitempty"`
 	// HoursUsed is what was used of Hours; nil: these are no bound.
 	HoursUsed *HoursUsed `json:"hoursUsed,omitempty"`
 }
@@ -420,6 +425,13 @@ type QueueUse struct {
 	Compute Milli `json:"compute"`
 	Memory  Bytes `json:"memory"`
 	Devices int64 `json:"devices"` // shares, each on one device
+}
+
+// QueueOnModel is an amount of each resource of a queue on devices of one model.
+type QueueOnModel struct {
+	Model string   `json:"model"`
+	Use   QueueUse `json:"use"`  // held
+	Fair  QueueUse `json:"fair"` // its fair share of them now, of what it holds there and of what waits for this model alone
 }
 
 // DefaultQueue is where a workload goes that names none. It always exists.
@@ -450,7 +462,8 @@ type Start struct {
 	Unknown  string     `json:"unknown,omitempty"` // why Latest is not known, as half a sentence
 	InWay    []string   `json:"inWay,omitempty"`   // names of running work without a time limit that is in its way
 	// Expected is when it starts if all work takes the middle of what it is predicted to take by what was like it and has ended; From and
-	// To, if all takes the low and the high tenth of that. nil: nothing is predicted, or it would not start. None is a promise.
+	// To, if all takes the low and the high tenth of that. None is after Latest: one that is the same says no more than time limits do. nil: nothing is
+	// predicted, or it would not start. None is a promise.
 	Expected *time.Time `json:"expected,omitempty"`
 	From     *time.Time `json:"from,omitempty"`
 	To       *time.Time `json:"to,omitempty"`

@@ -21,9 +21,10 @@ func (c *invocation) adviseCommand() *cobra.Command {
 Work of one user and queue that asked for the same and has the same name, but for the number at its end, is told of together, once it
 has run for a minute in all. What its floors kept from others without need comes first.
 
-USE is the mean of a device over all runs, MOST that of the run that used most. PEAK is the most memory held at once. IDLE is device time
-that its floors kept from being granted to others and that it did not use; others used it only as long as it lent it.
-ASK FOR has floors that would have done for each run, with a tenth to spare. Ceilings stay: above its floor work uses what is idle.
+USE is the mean of a device over all devices and runs, MOST that of the device that one run used most. PEAK is the most memory held at once
+on one device. IDLE is device time that its floors kept from being granted to others and that it did not use; others used it only as long
+as it lent it. ASK FOR has floors that would have done for each run on each of its devices, with a tenth to spare, and fewer devices where no
+run did anything on all of them: used one for 5 % of the time, or held 1Gi there. Ceilings stay: above its floor work uses what is idle.
 FITS TOO are smaller devices here in whose memory it would have had room; how fast they are it does not say.`,
 		Args: none,
 	}
@@ -76,6 +77,9 @@ func adviceTable(all []advice.Advice) table {
 // askText are the flags that ask for what would have done; what stays as it is is left out.
 func askText(a *advice.Advice) string {
 	var flags []string
+	if a.AskDevices < a.Devices {
+		flags = append(flags, fmt.Sprintf("--devices %d", a.AskDevices))
+	}
 	if a.Ask.Compute != a.Share.Compute {
 		flags = append(flags, fmt.Sprintf("--gpu %s", a.Ask.Compute))
 	}

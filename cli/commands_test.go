@@ -143,6 +143,44 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// A start that predictions put no sooner than time limits do is not said to be known from what ran before.
+func TestExpectedByLimits(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	for _, c := range []struct {
+		expected time.Duration
+		want     string
+	}{
+		{40 * time.Minute, "by how long such work ran before\n"},
+		{90 * time.Minute, "by time limits: nothing that it waits for is predicted to end early enough for it to start sooner\n"},
+	} {
+		f.why.Start.Expected = ptr(now.Add(c.expected))
+		if got := f.command("why", "night"); !strings.Contains(got.out, c.want) {
+			t.Errorf("expected in %s, at the latest in 1h30m:\n%s", c.expected, got.out)
+		}
+	}
+}
+
+// Work on several devices is told what its busiest needs, and that it may do without those that did nothing.
+func TestAdviseOnSeveralDevices(t *testing.T) {
+	f := newFakeServer(t)
+	furnish(f)
+	done := f.works[slices.IndexFunc(f.works, func(w *api.Workload) bool { return w.Spec.Name == "done" })]
+	ran := done.Status.Ended.Sub(*done.Status.Started)
+	done.Spec.Devices, done.Spec.Share.Compute = 3, api.Compute{Floor: 900, Ceiling: 1000}
+	grant := api.Grant{Device: "GPU-aaaa", ComputeFloor: 900, ComputeLimit: 1000}
+	done.Status.Usage = []api.Usage{{Grant: grant, Enforced: true}, {Grant: grant, DeviceTime: ran * 3 / 5, Enforced: true}, {Grant: grant, Enforced: true}}
+	got := f.command("advise")
+	for line := range strings.Lines(got.out) {
+		if strings.HasPrefix(line, "done") && (!strings.Contains(line, "20%    60%") || !strings.Contains(line, "--devices 1 --gpu 0.70..1")) {
+			t.Errorf("%q", line)
+		}
+	}
+	if !strings.Contains(got.out, "done") {
+		t.Errorf("%q %q", got.out, got.err)
+	}
+}
+
 // The reason of those that wait is in the wide list.
 func TestWideListSaysWhyOnesWait(t *testing.T) {
 	f := newFakeServer(t)
@@ -312,6 +350,15 @@ func TestStopResizeQueue(t *testing.T) {
 	f.queues[slices.IndexFunc(f.queues, func(q api.Queue) bool { return q.Name == "vision" })].Models = []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: ptr(api.Quota(500))}}}
 	if got := f.command("queue", "set", "vision", "--quota", "none@H200"); got.exit != (Exit{}) || !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"}}`) {
 		t.Errorf("of a model that nothing is said of any more: %q %q", got.err, f.calls)
+	}
+	weights := f.command("queue", "set", "vision", "--weight", "2", "--weight", "3@h200", "--weight-mem", "5@H200", "--weight-gpu", "none@A10")
+	if !f.called(`PUT /v1/queues/vision {"name":"vision","parent":"default","quota":"2","limit":{"compute":"3"},"weight":{"all":2},"models":[{"model":"H200","quota":{"compute":"0.5"},"weight":{"all":3,"memory":5}}]}`) {
+		t.Errorf("weights on models: %q %q", weights.err, f.calls)
+	}
+	for _, line := range []string{"weight 2 2 2", "weight on H200 3 5 3"} {
+		if !slices.ContainsFunc(strings.Split(weights.out, "\n"), func(got string) bool { return strings.Join(strings.Fields(got), " ") == line }) {
+			t.Errorf("what is set is shown without %q:\n%s", line, weights.out)
+		}
 	}
 	for quota, note := range map[string]string{
 		"1": "", "none": "", "0": "",

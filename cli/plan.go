@@ -154,6 +154,9 @@ func (c *invocation) expected(start *api.Start) string {
 	case from != nil && to == nil:
 		text += "; not before " + clock(*from)
 	}
+	if start.Latest != nil && !start.Expected.Before(*start.Latest) {
+		return text + ", by time limits: nothing that it waits for is predicted to end early enough for it to start sooner"
+	}
 	return text + ", by how long such work ran before"
 }
 

@@ -120,54 +120,11 @@ type policyPart struct {
 // explained is a policy in words. What is wanted of times is reckoned from a moment.
 func explained(p *policy.Policy, now time.Time) []policyPart {
 	holds := p.At(now)
-	all := []policyPart{{Says: said(&p.Settings), Now: true}}
+	all := []policyPart{{Says: p.Always(now), Now: true}}
 	for _, w := range p.Windows {
-		part := policyPart{Window: w.Name, When: w.When(), Zone: w.Zone(), Now: w == holds, Says: said(&w.Settings)}
+		part := policyPart{Window: w.Name, When: w.When(), Zone: w.Zone(), Now: w == holds, Says: p.In(w, now)}
 		part.Begins, part.Ends = p.Coming(w, now)
 		all = append(all, part)
-	}
-	return all
-}
-
-// said are settings, one a line.
-func said(s *policy.Settings) []string {
-	var all []string
-	if s.OneLine != nil {
-		text := "queues under none go by their fair shares"
-		if *s.OneLine {
-			text = "queues under none stand in one line"
-		}
-		all = append(all, text)
-	}
-	if s.Predicted != nil {
-		text := "work starts before the first in line where its time limit is over before that starts"
-		if *s.Predicted {
-			text += ", or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"
-		}
-		all = append(all, text)
-	}
-	if s.HalfLife != 0 {
-		all = append(all, fmt.Sprintf("what queues used counts half after %s, where they hold the same part of their fair shares", s.HalfLife))
-	}
-	if s.Placement != nil {
-		var weights []string
-		for f, weight := range s.Placement.Named() {
-			weights = append(weights, fmt.Sprintf("%s=%d", f, weight))
-		}
-		all = append(all, "places by "+strings.Join(weights, " "))
-	}
-	if s.Defragment != nil {
-		all = append(all, "defragment "+strings.Join(s.Defragment.Says(), " ")+": "+s.Defragment.Means())
-	}
-	for _, p := range s.Pools {
-		all = append(all, "pool "+p.Name+": "+strings.Join(p.Says(), " "))
-	}
-	for _, q := range s.Queues {
-		text := "queue " + q.Name
-		if words := q.Says(); len(words) > 0 {
-			text += ": " + strings.Join(words, " ")
-		}
-		all = append(all, text)
 	}
 	return all
 }
@@ -176,8 +133,8 @@ func (c *invocation) policyExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [FILE]",
 		Short: "Say what a policy file means: what holds always, in which window what, and when each comes next",
-		Long: `Says what a policy file means, without one that of the server: what holds always, what each window changes, whether it holds now and when it
-next begins and ends, in the zone of the window.`,
+		Long: `Says what a policy file means, without one that of the server: what holds always and what each window changes, a sentence for each word that is
+said of a queue or a pool, with dates in the zone of the policy; whether a window holds now and when it next begins and ends, in its own zone.`,
 		Example: "  aliquot policy explain office.policy",
 		Args: func(cmd *cobra.Command, given []string) error {
 			if len(given) == 0 {

@@ -71,7 +71,7 @@ func TestPolicyFiles(t *testing.T) {
 		{[]string{"policy", "explain", half}, 0, "what queues used counts half after 72h, where they hold the same part of their fair shares"},
 		{[]string{"policy", "explain", moves}, 0, "defragment moves-per-hour=6 free=1: at most 6 moves in any hour, of work that may be preempted and comes again, for the first in line or so that a device is free as a whole while fewer than 1 are; a plan loses 1h of a device at the most"},
 		{[]string{"policy", "explain", early}, 0, "work starts before the first in line where its time limit is over before that starts, or where it is preemptible and predicted to be; it is evicted for the first in line if it then runs on"},
-		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product: order=fair+priority:1h parent=research quota=3"`},
+		{[]string{"policy", "explain", office, "-o", "json"}, 0, `"queue product, quota=3: it is guaranteed floors of 3 devices of compute: `},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", wrong}, ExitFailed, "wrong.policy:7:"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--order", "fair"}, ExitUsage, "leave --order out"},
 		{[]string{"sim", "run", "--trace", "generated-jobs:1", "--policy", office, "--start", "soon"}, ExitUsage, `--start: "soon" is no time`},
@@ -109,8 +109,8 @@ func TestPolicyOfServer(t *testing.T) {
 		{[]string{"policy", "explain"}, ExitFailed, "no policy is set on the server"},
 		{[]string{"policy", "show"}, 0, "no policy is set: `aliquot policy set FILE` sets one"},
 		{[]string{"policy", "set", path + "x"}, ExitFailed, "read the policy: open"},
-		{[]string{"policy", "set", path}, 0, "office.policy is set: its window night holds now, until Sat 21 Nov 05:00 UTC."},
-		{[]string{"policy", "show"}, 0, officePolicy + "aliquot: this is " + path + ": its window night holds now"},
+		{[]string{"policy", "set", path}, 0, "office.policy is set: its window night holds now, until Sat 21 Nov 06:00 CET (Europe/Berlin)."},
+		{[]string{"policy", "show"}, 0, officePolicy + "aliquot: this is " + path + ": its window night holds now, until Sat 21 Nov 06:00 CET (Europe/Berlin)."},
 		{[]string{"policy", "show", "-o", "json"}, 0, `"window": "night"`},
 		{[]string{"policy", "explain"}, 0, "now, until Sat 21 Nov 06:00 CET"},
 		{[]string{"policy", "remove"}, 0, "The policy is removed."},
@@ -125,11 +125,21 @@ func TestPolicyOfServer(t *testing.T) {
 	if got := invoke(t, Program{Now: night}, "policy", "set", path, "--run", f.run); got.exit.Status != 0 || got.err != "aliquot: a pool has no device\n" {
 		t.Errorf("with a warning it says %q, %q", got.out, got.err)
 	}
-	f.policy = api.Policy{Name: "moves", Text: "aliquot policy 1\n", Moved: []api.Moved{
+	for text, want := range map[string]string{
+		officePolicy: "window night holds now, until Sat 21 Nov 06:00 CET (Europe/Berlin).",
+		strings.Replace(officePolicy, "to=06:00", "to=06:00 zone=Asia/Tokyo", 1): "window night holds now, until Sat 21 Nov 14:00 JST (Asia/Tokyo).",
+		strings.Replace(officePolicy, "zone Europe/Berlin\n", "", 1):             "window night holds now, until Sat 21 Nov 05:00 UTC.",
+	} {
+		set := api.Policy{Name: "office", Text: text, Window: "night", Until: ptr(time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC))}
+		if got := holding(set); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: want %s", got, want)
+		}
+	}
+	f.policy = api.Policy{Name: "moves", Text: "aliquot policy 1\nzone Europe/Berlin\nhalf-life 3d\n", Moved: []api.Moved{
 		{At: now, Workload: "w1", Frees: "device 0 is free as a whole", Plan: 4}, {At: now.Add(time.Minute), Workload: "w2", Frees: "big, which waits first, fits where it is", Plan: 7},
 	}}
 	got := invoke(t, Program{}, "policy", "show", "--run", f.run)
-	if want := "It had 2 workloads moved in the last hour, the last one " + clock(now.Add(time.Minute)) + ", so that big, which waits first, fits where it is."; !strings.Contains(got.err, want) {
+	if want := "It had 2 workloads moved in the last hour, the last one Fri 20 Nov 15:01 CET (Europe/Berlin), so that big, which waits first, fits where it is."; !strings.Contains(got.err, want) {
 		t.Errorf("it says %q, want %q", got.err, want)
 	}
 	if got := invoke(t, Program{}, "policy", "show", "-o", "json", "--run", f.run); !strings.Contains(got.out, `"frees": "device 0 is free as a whole"`) {

@@ -3,12 +3,15 @@ package cli
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/cli/safe"
+	"github.com/aliquot-dev/aliquot/host/policy"
 )
 
 func (c *invocation) policySetCommand() *cobra.Command {
@@ -37,13 +40,13 @@ rest can, with aliquot queue set. Only root may, and the user that the server ru
 		if set.Warning != "" {
 			_, _ = fmt.Fprintf(c.Err, "aliquot: %s\n", safe.Line(set.Warning))
 		}
-		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set: "+c.holding(set))
+		return c.say(*format, set, "The policy "+safe.Line(set.Name)+" is set: "+holding(set))
 	}
 	return cmd
 }
 
-// holding says what of a policy holds, and until when.
-func (c *invocation) holding(set api.Policy) string {
+// holding says what of a policy holds, and until when, in its own zone.
+func holding(set api.Policy) string {
 	text := "no window of it holds now"
 	if set.Window != "" {
 		text = "its window " + safe.Line(set.Window) + " holds now"
@@ -51,14 +54,40 @@ func (c *invocation) holding(set api.Policy) string {
 	if set.Until == nil {
 		return text + "."
 	}
-	return text + ", until " + set.Until.In(c.Now().Location()).Format("Mon 2 Jan 15:04 MST") + "."
+	return text + ", until " + inZone(*set.Until, zoneOf(set)) + "."
+}
+
+// zoneOf is the zone of the window of a policy that holds, or of the policy where none does.
+func zoneOf(set api.Policy) *time.Location {
+	p, err := policy.Read(set.Name, set.Text)
+	if err != nil {
+		return time.UTC
+	}
+	name := p.Zone
+	if i := slices.IndexFunc(p.Windows, func(w *policy.Window) bool { return w.Name == set.Window }); i >= 0 {
+		name = p.Windows[i].Zone()
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
+}
+
+// inZone is a time as clocks of a zone show it, with the zone.
+func inZone(at time.Time, zone *time.Location) string {
+	text := at.In(zone).Format("Mon 2 Jan 15:04 MST")
+	if zone.String() != "UTC" {
+		text += " (" + zone.String() + ")"
+	}
+	return text
 }
 
 func (c *invocation) policyShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "The policy file that holds on the server, as it was set",
-		Long:  "Prints the policy file that holds on the server, as it was set, so that it can be changed and set again. On standard error it says what of it holds now, and how much it had moved in the last hour; -o json lists that.",
+		Long:  "Prints the policy file that holds on the server, as it was set, so that it can be changed and set again. On standard error it says what of it holds now, until when in its own zone, and how much it had moved in the last hour; -o json lists that.",
 		Args:  none,
 	}
 	format := outputFlag(cmd)
@@ -74,7 +103,7 @@ func (c *invocation) policyShowCommand() *cobra.Command {
 		}
 		note := "no policy is set: `aliquot policy set FILE` sets one"
 		if set.Name != "" {
-			note = "this is " + safe.Line(set.Name) + ": " + c.holding(set)
+			note = "this is " + safe.Line(set.Name) + ": " + holding(set)
 			if _, err := fmt.Fprint(c.Out, safe.Lines(set.Text)); err != nil {
 				return err
 			}
@@ -84,7 +113,7 @@ func (c *invocation) policyShowCommand() *cobra.Command {
 		}
 		if n := len(set.Moved); n > 0 {
 			last := set.Moved[n-1]
-			note += fmt.Sprintf(" It had %s in the last hour, the last one %s, so that %s.", moved(n), clock(last.At), safe.Line(last.Frees))
+			note += fmt.Sprintf(" It had %s in the last hour, the last one %s, so that %s.", moved(n), inZone(last.At, zoneOf(set)), safe.Line(last.Frees))
 		}
 		_, err = fmt.Fprintf(c.Err, "aliquot: %s\n", note)
 		return err

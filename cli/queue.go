@@ -125,14 +125,13 @@ type queueFlags struct {
 	shortest, order     string
 	longest, hours      string
 	minRun, disruptions string
-	weight, maxPriority int32
+	maxPriority         int32
 	dateFlags
 }
 
 // define defines them.
 func (f *queueFlags) define(flags *pflag.FlagSet) {
 	f.boundFlags.define(flags)
-	flags.Int32Var(&f.weight, "weight", 0, "its part of what is over all quotas, beside that of its neighbours (default: 1)")
 	flags.Int32Var(&f.maxPriority, "max-priority", 0, "the highest priority that users may give their work in it (default: 0)")
 	flags.Int32Var(&f.priority, "priority", 0, "added to the priority of all work in it and in the queues under it (default: 0)")
 	f.dateFlags.define(flags, "what is added")
@@ -147,14 +146,8 @@ func (f *queueFlags) define(flags *pflag.FlagSet) {
 
 // apply changes what was given in a queue's specification; the rest stays.
 func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool, models []string) error {
-	if err := f.boundFlags.apply(spec, given, models); err != nil {
+	if err := f.boundFlags.apply(spec, models); err != nil {
 		return err
-	}
-	if given("weight") {
-		if f.weight <= 0 {
-			return usagef("--weight %d: give 1 to %d, or leave it out for 1", f.weight, api.MaxWeight)
-		}
-		spec.Weight.All = f.weight
 	}
 	if given("max-priority") {
 		spec.MaxPriority = f.maxPriority
@@ -208,9 +201,10 @@ func (f queueFlags) apply(spec *api.QueueSpec, given func(flag string) bool, mod
 
 const queueSetLong = `Make a queue, or change one; what is not named stays as it is. Quota and limit count the floors that a queue's workloads hold
 together: the quota is guaranteed, only preemptible work goes over it, and nothing over the limit. Each is of devices, of their memory
-and of how many shares there are, overall and on single models; all of them hold. What is over all quotas goes by weight. A priority
-above --max-priority only root may give, and the user that the server runs as. What --priority adds to the priority of all its work
-counts for whose turn it is, beside other queues that have what they are guaranteed; it ends nothing that runs.`
+and of how many shares there are, overall and on single models; all of them hold. What is over all quotas goes by weight; where queues have weights on a model, work that asks for that model goes by
+what they hold and are due of its devices. A priority above --max-priority only root may give, and the user that the server runs as. What
+--priority adds to the priority of all its work counts for whose turn it is, beside other queues that have what they are guaranteed; it
+ends nothing that runs.`
 
 func (c *invocation) queueSetCommand() *cobra.Command {
 	var flags queueFlags
@@ -218,7 +212,7 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		Use:               "set NAME [flags]",
 		Short:             "Make a queue, or change one",
 		Long:              queueSetLong,
-		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none\n  aliquot queue set vision --quota 4 --quota 2@H200 --limit-mem 320Gi --weight-mem 3",
+		Example:           "  aliquot queue set vision --quota 2\n  aliquot queue set vision --quota none\n  aliquot queue set vision --quota 4 --quota 2@H200 --limit-mem 320Gi --weight-mem 3 --weight 2@H200",
 		Args:              args(1, "the name of a queue"),
 		ValidArgsFunction: c.completion(queueNames),
 	}
@@ -237,6 +231,11 @@ func (c *invocation) queueSetCommand() *cobra.Command {
 		for i, word := range boundWords {
 			if slices.Contains(flags.amounts[i], "") {
 				return emptyFlag(word, "2 or none, or 2@H200 for one model, or leave it out to keep what it has")
+			}
+		}
+		for i, word := range weightWords {
+			if slices.Contains(flags.weights[i], "") {
+				return emptyFlag(word, "3, or 3@H200 for one model, or leave it out to keep what it has")
 			}
 		}
 		server := c.client()

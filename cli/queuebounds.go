@@ -15,14 +15,14 @@ import (
 // boundWords are the flags for amounts of a queue. Policy files have the same words.
 var boundWords = []string{"quota", "quota-mem", "quota-shares", "limit", "limit-mem", "limit-shares"}
 
-// boundFlags are the flags of `queue set` for amounts, overall and on models of device, and for the weights of resources.
+// boundFlags are the flags of `queue set` for amounts and weights, overall and on models of device.
 type boundFlags struct {
 	amounts [6][]string // as boundWords
-	weights [3]int32    // as weightWords
+	weights [4][]string // as weightWords
 }
 
-// weightWords are the flags for the weights of single resources, as policy files have them.
-var weightWords = []string{"weight-gpu", "weight-mem", "weight-shares"}
+// weightWords are the flags for weights, of all resources and of single ones, as policy files have them.
+var weightWords = []string{"weight", "weight-gpu", "weight-mem", "weight-shares"}
 
 // define defines them.
 func (f *boundFlags) define(flags *pflag.FlagSet) {
@@ -36,13 +36,14 @@ func (f *boundFlags) define(flags *pflag.FlagSet) {
 	} {
 		flags.StringArrayVar(&f.amounts[i], boundWords[i], nil, usage)
 	}
+	flags.StringArrayVar(&f.weights[0], "weight", nil, "its part of what is over all quotas, beside that of its neighbours, a `number` such as 3 (default: 1); on devices of one model 3@H200 or none@H200 (default: as overall)")
 	for i, of := range []string{"compute", "device memory", "shares"} {
-		flags.Int32Var(&f.weights[i], weightWords[i], 0, "its weight for "+of+" alone; 0 is that of --weight (default)")
+		flags.StringArrayVar(&f.weights[i+1], weightWords[i+1], nil, "its weight for "+of+" alone, a `number` such as 3, 3@H200 or none@H200; 0 is that of --weight (default)")
 	}
 }
 
 // apply changes what was given in a queue's specification; the rest stays. models are those of all devices that there are.
-func (f *boundFlags) apply(spec *api.QueueSpec, given func(flag string) bool, models []string) error {
+func (f *boundFlags) apply(spec *api.QueueSpec, models []string) error {
 	for i, word := range boundWords {
 		for _, text := range f.amounts[i] {
 			value, model, ofModel := strings.Cut(text, "@")
@@ -59,14 +60,19 @@ func (f *boundFlags) apply(spec *api.QueueSpec, given func(flag string) bool, mo
 			}
 		}
 	}
-	for i, to := range []*int32{&spec.Weight.Compute, &spec.Weight.Memory, &spec.Weight.Devices} {
-		if !given(weightWords[i]) {
-			continue
+	for i, word := range weightWords {
+		for _, text := range f.weights[i] {
+			value, model, ofModel := strings.Cut(text, "@")
+			switch {
+			case value == "" || ofModel && model == "":
+				return usagef("--%s %s: write a weight, 3, or one on a model, 3@H200", word, text)
+			case i > 0 && !ofModel && value == "0":
+				value = "none"
+			}
+			if err := policy.SetBound(spec, word, wholeModel(model, models), value); err != nil {
+				return usagef("--%s %s: %w", word, text, err)
+			}
 		}
-		if f.weights[i] < 0 || f.weights[i] > api.MaxWeight {
-			return usagef("--%s %d: give 1 to %d, or 0 for that of --weight", weightWords[i], f.weights[i], api.MaxWeight)
-		}
-		*to = f.weights[i]
 	}
 	return nil
 }
@@ -82,7 +88,7 @@ func wholeModel(asked string, known []string) string {
 // modelsKnown are the models that bounds may be about: those of all devices, and those of which the queue has bounds. Nobody is asked where no
 // model is given.
 func (f *boundFlags) modelsKnown(ctx context.Context, server *client.Client, spec *api.QueueSpec) ([]string, error) {
-	if !slices.ContainsFunc(slices.Concat(f.amounts[:]...), func(text string) bool { return strings.Contains(text, "@") }) {
+	if !f.ofModels() {
 		return nil, nil
 	}
 	devices, err := server.Devices(ctx)
@@ -103,5 +109,10 @@ func (f *boundFlags) modelsKnown(ctx context.Context, server *client.Client, spe
 func beyondTable(given func(flag string) bool, f *boundFlags) bool {
 	return slices.ContainsFunc(slices.Concat(boundWords, weightWords), func(word string) bool {
 		return strings.Contains(word, "-") && given(word)
-	}) || slices.ContainsFunc(slices.Concat(f.amounts[:]...), func(text string) bool { return strings.Contains(text, "@") })
+	}) || f.ofModels()
+}
+
+// ofModels says that something was given that is of a model.
+func (f *boundFlags) ofModels() bool {
+	return slices.ContainsFunc(slices.Concat(append(f.amounts[:], f.weights[:]...)...), func(text string) bool { return strings.Contains(text, "@") })
 }

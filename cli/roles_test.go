@@ -64,6 +64,22 @@ func TestSubmitRoles(t *testing.T) {
 	}
 }
 
+// A plan needs no program, neither of the workload nor of a role.
+func TestPlanRolesWithoutProgram(t *testing.T) {
+	f := newFakeServer(t)
+	f.plan = api.Plan{Phase: api.Starting, Message: "on device 0"}
+	got := f.command("plan", "--gpu", "0.5", "--role", "worker --replicas 2 --gpu 0.5")
+	if got.exit != (Exit{}) || !strings.HasPrefix(got.out, "It would start at once on device 0") {
+		t.Fatalf("%v %q %q", got.exit, got.out, got.err)
+	}
+	if last := f.calls[len(f.calls)-1]; !strings.Contains(last, `"name":"worker"`) || strings.Contains(last, "none") {
+		t.Errorf("asked for was %s", last)
+	}
+	if got := f.command("submit", "--gpu", "0.5", "--role", "worker --gpu 0.5"); got.exit.Status != ExitUsage {
+		t.Errorf("a submission without a program: %v %q", got.exit, got.out)
+	}
+}
+
 // A command that is printed for a shell is read back word for word.
 func TestShellWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -117,11 +117,11 @@ func (f *workloadFlags) spec(c *invocation, command []string) (api.WorkloadSpec,
 		return out, err
 	}
 	// What the server would refuse whatever its state is as little understood as what does not parse.
-	checked := out.Default()
-	if len(command) == 0 { // of a plan
+	checked := out
+	if len(command) == 0 { // of a plan; roles that have no program of their own run it, too
 		checked.Command = []string{"none"}
 	}
-	if err := checked.Validate(); err != nil {
+	if err := checked.Default().Validate(); err != nil {
 		return out, &usageError{err}
 	}
 	return out, nil

@@ -68,16 +68,17 @@ type Engine struct {
 	plans   map[ActionID]*plan // of reclaim, preemption and moves, under way
 	planned map[*workload]bool // that wait for a plan, under way or carried out
 	moving  moving
-	lowest  int32          // no preemptible work was ever of a lower priority
-	rise    Time           // no sooner does any work that runs come to another level of service; Never: none does
-	looked  Time           // until when it was looked whether work came to another level
-	ending  map[*task]bool // that are being ended, and some that were: see someEnd
-	endings int            // of these, when they were looked through last
-	settled bool           // the last pass left nothing that would start by time alone
-	moves   uint64         // counts what may make a plan possible that was not
-	guarded Time           // when the first workload may be evicted that a plan is missing that is guarded; Never: none is missing
-	sized   queue.Amounts  // of the fleet, as of sizedAt
-	sizedAt uint64         // Changes, plus 1
+	lowest  int32                    // no preemptible work was ever of a lower priority
+	rise    Time                     // no sooner does any work that runs come to another level of service; Never: none does
+	looked  Time                     // until when it was looked whether work came to another level
+	ending  map[*task]bool           // that are being ended, and some that were: see someEnd
+	endings int                      // of these, when they were looked through last
+	settled bool                     // the last pass left nothing that would start by time alone
+	moves   uint64                   // counts what may make a plan possible that was not
+	guarded Time                     // when the first workload may be evicted that a plan is missing that is guarded; Never: none is missing
+	sized   queue.Amounts            // of the fleet, as of sizedAt
+	sizedOf map[string]queue.Amounts // of its devices of each model, likewise
+	sizedAt uint64                   // Changes, plus 1
 
 	onNode nodeRoom // room for lookAt
 

@@ -136,6 +136,7 @@ func (e *Engine) checkQueues() error {
 		model string
 	}
 	held, firm, burst, all := map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[row]queue.Amounts{}, map[*queue.Node]*sums{}
+	wants, parts := map[row]queue.Amounts{}, map[row]int64{} // of what may go on one model alone
 	for _, q := range e.queues.All() {
 		all[q] = &sums{}
 	}
@@ -153,6 +154,9 @@ func (e *Engine) checkQueues() error {
 			if w.waiting() {
 				all[q].wants = all[q].wants.Plus(d.Amounts, 1)
 				all[q].parts += d.Parts()
+				if r := (row{q, d.Model}); d.Model != "" {
+					wants[r], parts[r] = wants[r].Plus(d.Amounts, 1), parts[r]+d.Parts()
+				}
 			}
 			for _, u := range w.uses(nil) {
 				for _, r := range slices.Compact([]row{{q, ""}, {q, u.model}}) {
@@ -168,10 +172,9 @@ func (e *Engine) checkQueues() error {
 		}
 	}
 	for q, want := range all {
-		wants, parts := q.Wants()
-		if q.Holds != want.holds || q.Waiting != want.waiting || q.Own.Held != want.own || wants != want.wants || parts != want.parts {
+		if has, more := q.Wants(); q.Holds != want.holds || q.Waiting != want.waiting || q.Own.Held != want.own || has != want.wants || more != want.parts {
 			return fmt.Errorf("queue %s counts %d workloads and %d waiting, holds %v itself and wants %v and %d; its workloads say %+v",
-				q.Name, q.Holds, q.Waiting, q.Own.Held, wants, parts, *want)
+				q.Name, q.Holds, q.Waiting, q.Own.Held, has, more, *want)
 		}
 		for _, model := range append(q.Models(), "") {
 			gotHeld, gotFirm := q.Count(model)
@@ -179,10 +182,17 @@ func (e *Engine) checkQueues() error {
 				return fmt.Errorf("queue %s counts %v and %v of it firm on model %q; its workloads say %v and %v", q.Name, gotHeld, gotFirm, model, held[r], firm[r])
 			}
 			delete(held, row{q, model})
+			if model == "" {
+				continue
+			}
+			if has, more := q.WantsOn(model); has != wants[row{q, model}] || more != parts[row{q, model}] {
+				return fmt.Errorf("queue %s counts %v and %d that waits for model %q; its workloads say %v and %d", q.Name, has, more, model, wants[row{q, model}], parts[row{q, model}])
+			}
+			delete(wants, row{q, model})
 		}
 	}
-	if len(held) > 0 {
-		return fmt.Errorf("%d queues do not count what they hold on a model", len(held))
+	if len(held) > 0 || len(wants) > 0 {
+		return fmt.Errorf("%d queues do not count what they hold on a model, and %d what waits for it", len(held), len(wants))
 	}
 	return nil
 }

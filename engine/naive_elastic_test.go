@@ -132,7 +132,7 @@ func (p *naivePass) growOne() bool {
 			n.wishes = append(n.wishes, x)
 		}
 	}
-	n.fair("", n.size(), fair)
+	n.allFair(fair)
 	n.wishes = nil
 	for len(line) > 0 {
 		x := n.next("", line, fair)

@@ -74,7 +74,7 @@ func (p *naivePass) walkAll() (again bool) {
 // walk tries one after the other, and says whether what started may change whose turn it is.
 func (p *naivePass) walk(line []*naiveWork) (again bool) {
 	n, fair := p.naive, map[string]naiveAmounts{}
-	n.fair("", n.size(), fair)
+	n.allFair(fair)
 	several := slices.ContainsFunc(line, func(w *naiveWork) bool { return w.Queue != line[0].Queue })
 	for len(line) > 0 {
 		w := n.next("", line, fair)
@@ -111,7 +111,7 @@ func (n *naive) part(class api.Class) int {
 func (p *naivePass) lend() bool {
 	n := p.naive
 	fair := map[string]naiveAmounts{}
-	n.fair("", n.size(), fair)
+	n.allFair(fair)
 	var line []*naiveWork
 	for _, w := range n.work {
 		if w.tasks == nil && w.retryAt <= n.now {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/divide"
@@ -219,11 +220,11 @@ func (n *naive) wrong() bool {
 	return false
 }
 
-// size is what the fleet has.
-func (n *naive) size() (sum naiveAmounts) {
+// size is what the fleet has, of one model where that is named.
+func (n *naive) size(model string) (sum naiveAmounts) {
 	for _, node := range n.nodes {
 		for _, d := range node.devices {
-			if !node.gone && d.Health != api.Down {
+			if !node.gone && d.Health != api.Down && (model == "" || d.Model == model) {
 				sum[0] += 1000
 				sum[1] += int64(d.Memory)
 				sum[2]++
@@ -233,11 +234,11 @@ func (n *naive) size() (sum naiveAmounts) {
 	return sum
 }
 
-// wanted is what a queue holds and what waits in it, with those under it where below is set.
-func (n *naive) wanted(queue string, below bool) naiveAmounts {
-	sum, parts, size := n.held(queue, "", false, below), int64(0), n.size()
+// wanted is what a queue holds and what waits in it, with those under it where below is set; of a model what it holds there and what waits for that alone.
+func (n *naive) wanted(queue, model string, below bool) naiveAmounts {
+	sum, parts, size := n.held(queue, model, false, below), int64(0), n.size(model)
 	for _, w := range append(slices.Clone(n.work), n.wishes...) {
-		if w.tasks == nil && (w.Queue == queue || below && slices.Contains(n.above(w.Queue), queue)) {
+		if w.tasks == nil && (w.Queue == queue || below && slices.Contains(n.above(w.Queue), queue)) && (model == "" || w.onModel() == model) {
 			for r, a := range naiveDemand(&w.Workload, "", 0) {
 				sum[r] += a
 			}
@@ -252,8 +253,30 @@ func (n *naive) wanted(queue string, below bool) naiveAmounts {
 	return sum
 }
 
+// allFair finds all fair shares, of the fleet and of each model of it, which stand behind an @.
+func (n *naive) allFair(to map[string]naiveAmounts) {
+	for _, model := range []string{"", "big", "small"} {
+		n.fair("", model, n.size(model), to)
+	}
+}
+
+// weights are those of a queue for each resource, on a model where that is named; own says that it has one there.
+func (n *naive) weights(queue, model string) (all naiveAmounts, own bool) {
+	spec := n.queues[queue]
+	of := func(w api.QueueWeight) [3]int32 { return [3]int32{w.Compute, w.Memory, w.Devices} }
+	for r := range all {
+		all[r] = max(1, int64(cmp.Or(of(spec.Weight)[r], spec.Weight.All)))
+		for _, m := range spec.Models {
+			if w := cmp.Or(of(m.Weight)[r], m.Weight.All); w > 0 && m.Model == model {
+				all[r], own = int64(w), true
+			}
+		}
+	}
+	return all, own
+}
+
 // fair finds the fair share of each queue under one that is due so much, and of its own work, as NAME/.
-func (n *naive) fair(queue string, due naiveAmounts, to map[string]naiveAmounts) {
+func (n *naive) fair(queue, model string, due naiveAmounts, to map[string]naiveAmounts) {
 	names := n.children(queue)
 	for r := range due {
 		var claims []divide.Share
@@ -262,30 +285,45 @@ func (n *naive) fair(queue string, due naiveAmounts, to map[string]naiveAmounts)
 			if l := naiveLimit(spec)[r]; l >= 0 {
 				limit = l
 			}
-			weight := max(1, int64(cmp.Or([]int32{spec.Weight.Compute, spec.Weight.Memory, spec.Weight.Devices}[r], spec.Weight.All)))
-			claims = append(claims, divide.Share{Floor: min(n.guaranteed(c, "", r), limit), Ceiling: limit, Weight: weight, Demand: n.wanted(c, true)[r]})
+			for _, m := range spec.Models {
+				if l := naiveSet(m.Limit)[r]; l >= 0 && m.Model == model {
+					limit = min(limit, l)
+				}
+			}
+			weights, _ := n.weights(c, model)
+			claims = append(claims, divide.Share{Floor: min(n.guaranteed(c, model, r), limit), Ceiling: limit, Weight: weights[r], Demand: n.wanted(c, model, true)[r]})
 		}
 		if queue != "" {
-			claims = append(claims, divide.Share{Ceiling: 1 << 61, Weight: 1, Demand: n.wanted(queue, false)[r]})
+			claims = append(claims, divide.Share{Ceiling: 1 << 61, Weight: 1, Demand: n.wanted(queue, model, false)[r]})
 		}
 		for i, fair := range divide.Divide(due[r], claims) {
 			name := queue + "/"
 			if i < len(names) {
 				name = names[i]
 			}
-			share := to[name]
+			share := to[name+"@"+model]
 			share[r] = fair
-			to[name] = share
+			to[name+"@"+model] = share
 		}
 	}
 	for _, c := range names {
-		n.fair(c, to[c], to)
+		n.fair(c, model, to[c+"@"+model], to)
 	}
 }
 
-// dominant is the largest part of the fleet, in units of 2^-32.
-func (n *naive) dominant(a naiveAmounts) *big.Int {
-	most, size := new(big.Int), n.size()
+// stands is what a queue under one, or the work of that itself, holds and is due as parts of the fleet, or of the only model that its first may go on where a
+// queue beside it has a weight there.
+func (n *naive) stands(under, name string, first *naiveWork, fair map[string]naiveAmounts) (held, due *big.Int) {
+	model, own := first.onModel(), strings.HasSuffix(name, "/")
+	if !slices.ContainsFunc(n.children(under), func(c string) bool { _, has := n.weights(c, model); return has && model != "" }) {
+		model = ""
+	}
+	return n.dominant(n.held(strings.TrimSuffix(name, "/"), model, false, !own), model), n.dominant(fair[name+"@"+model], model)
+}
+
+// dominant is the largest part of the fleet, or of a model of it, in units of 2^-32.
+func (n *naive) dominant(a naiveAmounts, model string) *big.Int {
+	most, size := new(big.Int), n.size(model)
 	for r := range a {
 		if size[r] > 0 {
 			part := new(big.Int).Lsh(big.NewInt(a[r]), 32)
@@ -346,27 +384,29 @@ func (n *naive) nextIn(queue string, of []*naiveWork, fair map[string]naiveAmoun
 	goes := func(w, o *naiveWork) bool {
 		return cmp.Or(cmp.Compare(n.rank(w), n.rank(o)), cmp.Compare(n.level(o), n.level(w)), -cmp.Compare(n.turn(w.ID), n.turn(o.ID)), -cmp.Compare(w.coming, o.coming)) > 0
 	}
+	var own rival
 	for _, w := range of {
 		if w.Queue != queue {
 			continue
 		}
-		if len(rivals) == 0 {
-			name := queue + "/"
-			rivals = []rival{{name, w, w, true, n.dominant(n.held(queue, "", false, false)), n.dominant(fair[name]), n.used(name), 1}}
-			continue
+		if own.first == nil || goes(w, own.first) {
+			own.first = w
 		}
-		r := &rivals[0]
-		if goes(w, r.first) {
-			r.first = w
+		if own.lead == nil || (w.plan != nil) == (own.lead.plan != nil) && goes(w, own.lead) || w.plan != nil && own.lead.plan == nil {
+			own.lead = w
 		}
-		if (w.plan != nil) == (r.lead.plan != nil) && goes(w, r.lead) || w.plan != nil && r.lead.plan == nil {
-			r.lead = w
-		}
+	}
+	if own.first != nil {
+		own.name, own.over, own.weight = queue+"/", true, 1
+		own.held, own.fair = n.stands(queue, own.name, own.lead, fair)
+		own.used = n.used(own.name)
+		rivals = append(rivals, own)
 	}
 	for _, c := range n.children(queue) {
 		if in := n.nextIn(c, of, fair); in != nil {
 			weight := max(1, int64(cmp.Or(n.queues[c].Weight.Compute, n.queues[c].Weight.All)))
-			rivals = append(rivals, rival{c, in.first, in.lead, n.overAt(c, in.lead), n.dominant(n.held(c, "", false, true)), n.dominant(fair[c]), n.used(c), weight})
+			held, due := n.stands(queue, c, in.lead, fair)
+			rivals = append(rivals, rival{c, in.first, in.lead, n.overAt(c, in.lead), held, due, n.used(c), weight})
 		}
 	}
 	if len(rivals) == 0 {

@@ -200,17 +200,59 @@ func (r room) one(w *Workload, avoid func(string, Device, left) bool) (naiveSpot
 				return cmp.Or(cmp.Compare(r.untouched(a), r.untouched(b)), cmp.Compare(a, b))
 			})
 			slices.SortFunc(byNode[best], func(a, b candidate) int { return cmp.Compare(a.device.Index, b.device.Index) })
-			return spotOf(byNode[best][:w.Devices]), true
+			return spotOf(nearest(byNode[best][:w.Devices], all)), true
 		}
 		clear(byNode)
 	}
 	for _, c := range all {
 		byNode[c.node] = append(byNode[c.node], c)
 		if len(byNode[c.node]) == w.Devices {
-			return spotOf(byNode[c.node]), true
+			return spotOf(nearest(byNode[c.node], all)), true
 		}
 	}
 	return naiveSpot{}, false
+}
+
+// nearest is the best choice of as many devices as were chosen among those on their node that are as good, if all chosen are alike: that with the most pairs
+// that are linked, then with the fewest linked pairs of which one is left, then the first by index.
+func nearest(chosen, all []candidate) []candidate {
+	alike := func(a, b candidate) bool {
+		x, y := a.device, b.device
+		return a.node == b.node && x.Model == y.Model && x.Memory == y.Memory && x.Traits == y.Traits &&
+			a.left.compute == b.left.compute && a.left.memory == b.left.memory && (a.left.grants == 0) == (b.left.grants == 0)
+	}
+	of := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !alike(c, chosen[0]) })
+	if len(chosen) < 2 || slices.ContainsFunc(chosen, func(c candidate) bool { return !alike(c, chosen[0]) }) {
+		return chosen
+	}
+	slices.SortFunc(of, func(a, b candidate) int { return cmp.Compare(a.device.Index, b.device.Index) })
+	best, most, least := chosen, -1, 0
+	var choose func(from int, taken []candidate)
+	choose = func(from int, taken []candidate) {
+		if len(taken) == len(chosen) {
+			linked, broken := 0, 0
+			for _, a := range taken {
+				for _, b := range of {
+					switch in := slices.ContainsFunc(taken, func(c candidate) bool { return c.device.UUID == b.device.UUID }); {
+					case a.device.Link == "" || a.device.Link != b.device.Link || a.device.UUID == b.device.UUID:
+					case in:
+						linked++
+					default:
+						broken++
+					}
+				}
+			}
+			if linked > most || linked == most && broken < least {
+				best, most, least = slices.Clone(taken), linked, broken
+			}
+			return
+		}
+		for i := from; i < len(of); i++ {
+			choose(i+1, append(slices.Clip(taken), of[i]))
+		}
+	}
+	choose(0, nil)
+	return best
 }
 
 func spotOf(chosen []candidate) naiveSpot {

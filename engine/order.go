@@ -80,7 +80,7 @@ func (e *Engine) newOrder(groups []*group) *branch {
 	}
 	keyed := len(lanes) > 1
 	if keyed {
-		e.queues.Divide(e.size())
+		e.divide()
 		for w := range e.planned {
 			for _, g := range groups {
 				if g.queue == w.queue && slices.Contains(g.members, w) {
@@ -131,7 +131,7 @@ func (b *branch) refresh() {
 	switch {
 	case b.first == nil || !b.keyed || b.aside || b.node == nil:
 	case b.own:
-		b.key = b.node.OwnKey()
+		b.key = b.node.OwnKey(b.lead.demand())
 	default:
 		b.key = b.node.Key(b.lead.demand())
 		if b.led != nil {

@@ -185,6 +185,16 @@ func (g *generator) spec(name string) api.QueueSpec {
 		}
 		q.Models = []api.QueueModel{m}
 	}
+	if g.int("weighs models", 0, 1) == 0 {
+		for _, model := range []string{"big", "small"} {
+			weight := api.QueueWeight{All: int32(g.int("weight of model", 0, 4)), Compute: int32(g.int("compute weight of model", 0, 8) / 4)}
+			if i := slices.IndexFunc(q.Models, func(m api.QueueModel) bool { return m.Model == model }); i >= 0 {
+				q.Models[i].Weight = weight
+			} else if weight != (api.QueueWeight{}) {
+				q.Models = append(q.Models, api.QueueModel{Model: model, Weight: weight})
+			}
+		}
+	}
 	q.Order = g.order()
 	q.MinRun = g.minRun()
 	if g.int("budget", 0, 3) == 0 {

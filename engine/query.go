@@ -57,7 +57,7 @@ func (e *Engine) Waits() bool { return e.line.Len() > 0 }
 // Queues are all queues by name, with what they hold, are due, borrow and lend.
 func (e *Engine) Queues() []api.Queue {
 	all := e.queues.All()
-	e.queues.Divide(e.size()) // changes no decision: fair shares follow from the rest of the state
+	e.divide() // changes no decision: fair shares follow from the rest of the state
 	queues := make([]api.Queue, len(all))
 	for i, n := range all {
 		queues[i] = api.Queue{QueueSpec: n.Spec(), Held: api.Milli(n.All.Held[queue.Compute])}
@@ -70,6 +70,10 @@ func (e *Engine) Queues() []api.Queue {
 		queues[i].Use, queues[i].Fair = queueUse(n.All.Held), queueUse(n.All.Fair)
 		queues[i].Borrowed, queues[i].AtRisk = queueUse(n.Borrowed()), queueUse(n.AtRisk())
 		queues[i].Lent, queues[i].Burst = queueUse(n.Lent()), queueUse(n.Burst(""))
+		for _, model := range n.WeighedBeside() {
+			held, fair := n.On(model)
+			queues[i].OnModels = append(queues[i].OnModels, api.QueueOnModel{Model: model, Use: queueUse(held), Fair: queueUse(fair)})
+		}
 	}
 	return queues
 }

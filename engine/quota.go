@@ -171,13 +171,19 @@ func (e *Engine) size() queue.Amounts {
 	if e.sizedAt == e.fleet.Changes()+1 {
 		return e.sized
 	}
-	e.sized, e.sizedAt = queue.Amounts{}, e.fleet.Changes()+1
+	e.sized, e.sizedOf, e.sizedAt = queue.Amounts{}, map[string]queue.Amounts{}, e.fleet.Changes()+1
 	for n := range e.fleet.Nodes {
 		for _, d := range e.fleet.DevicesOf(n) {
 			if dev := e.fleet.Device(d); !e.fleet.DeviceGone(d) && dev.Health != api.Down {
-				e.sized = e.sized.Plus(queue.Amounts{int64(api.WholeDevice), int64(dev.Memory), 1}, 1)
+				one := queue.Amounts{int64(api.WholeDevice), int64(dev.Memory), 1}
+				e.sized, e.sizedOf[dev.Model] = e.sized.Plus(one, 1), e.sizedOf[dev.Model].Plus(one, 1)
 			}
 		}
 	}
 	return e.sized
+}
+
+// divide finds what queues are due now.
+func (e *Engine) divide() {
+	e.queues.Divide(e.size(), func(model string) queue.Amounts { return e.sizedOf[model] })
 }

@@ -134,6 +134,9 @@ func (w *world) answer(a args) string {
 		var b strings.Builder
 		for _, q := range w.engine.Queues() {
 			fmt.Fprintf(&b, "%s: holds %s, due %s, borrowed %s, at risk %s, lent %s\n", q.Name, useText(q.Use), useText(q.Fair), useText(q.Borrowed), useText(q.AtRisk), useText(q.Lent))
+			for _, on := range q.OnModels {
+				fmt.Fprintf(&b, "  on %s: holds %s, due %s\n", on.Model, useText(on.Use), useText(on.Fair))
+			}
 		}
 		return b.String()
 	case "use":
@@ -398,11 +401,8 @@ func (a args) queue() api.QueueSpec {
 	quota := a.amounts("quota")
 	q := api.QueueSpec{
 		Name: a.word(0), Parent: a.text("parent", ""), Quota: api.Unlimited, QuotaMemory: quota.Memory, QuotaDevices: quota.Devices,
-		Limit: a.amounts("limit"),
-		Weight: api.QueueWeight{
-			All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")),
-			Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
-		},
+		Limit:         a.amounts("limit"),
+		Weight:        a.weight(),
 		ShortestFirst: parsed(a, api.ParseMilli, a.text("shortest", "0")), Priority: int32(a.number("prio", "0")), HoursSpent: a.text("spent", "") == "yes",
 		MinRun: api.Duration(1000 * a.duration(a.text("min-run", "0s"))), Disruptions: a.budget("disruptions"),
 	}
@@ -420,7 +420,7 @@ func (a args) queue() api.QueueSpec {
 			continue
 		}
 		of := a.line("queue " + line)
-		q.Models = append(q.Models, api.QueueModel{Model: of.word(0), Quota: of.amounts("quota"), Limit: of.amounts("limit")})
+		q.Models = append(q.Models, api.QueueModel{Model: of.word(0), Quota: of.amounts("quota"), Limit: of.amounts("limit"), Weight: of.weight()})
 		of.done()
 	}
 	return q
@@ -490,6 +490,12 @@ func (a args) pool() Pool {
 		p.Last = new(a.number("last", ""))
 	}
 	return p
+}
+
+func (a args) weight() api.QueueWeight {
+	return api.QueueWeight{
+		All: int32(a.number("weight", "0")), Compute: int32(a.number("weight-gpu", "0")), Memory: int32(a.number("weight-mem", "0")), Devices: int32(a.number("weight-shares", "0")),
+	}
 }
 
 func (a args) amounts(kind string) (all api.QueueAmounts) {

@@ -54,6 +54,12 @@ func (f *Fleet) Near(a, b DeviceID) (linked, local bool) {
 	return x.link != 0 && x.link == y.link, x.numa != 0 && x.numa == y.numa
 }
 
+// LinkOf is the same for all devices that are linked with each other, 0 for one that is with none.
+func (f *Fleet) LinkOf(d DeviceID) int32 { return f.devices[d].link }
+
+// NUMAOf is the same for all devices at one memory node, 0 where that is not known.
+func (f *Fleet) NUMAOf(d DeviceID) int32 { return f.devices[d].numa }
+
 // labelOf numbers a name of a link or memory node; the empty one is 0.
 func (f *Fleet) labelOf(name string) int32 {
 	if name == "" {

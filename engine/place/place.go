@@ -204,7 +204,16 @@ func (r *Request) of(class fleet.ClassID) *Request {
 }
 
 // anywhere finds the best spot for one task on the nodes that its class may use.
-func (p *Placer) anywhere(r *Request) (spot Spot, ok bool) {
+func (p *Placer) anywhere(r *Request) (Spot, bool) {
+	spot, ok := p.best(r)
+	if ok {
+		spot = p.nearer(r, spot)
+	}
+	return spot, ok
+}
+
+// best is anywhere, with the first of devices that are as good.
+func (p *Placer) best(r *Request) (spot Spot, ok bool) {
 	if p.scored != nil && r.Avoid == nil && r.Bound.IsZero() {
 		return p.scored.one(p, r)
 	}

@@ -118,6 +118,10 @@ type bound struct {
 	held         Amounts
 	firm         Amounts // of held, by work that is not preemptible
 	burst        Amounts // of held, by replicas that give way first
+
+	weight        Amounts // for a model, where the queue has one of its own; 0: it has the overall one
+	wish                  // for a model: of what may go on no other
+	fair, ownFair Amounts // for a model on which queues have weights, as of the last Divide: of the queue, and beside the queues under it of its own work
 }
 
 func (b *bound) set() bool { return b.quota != unbounded || b.limit != unbounded }
@@ -190,7 +194,7 @@ func boundsOf(spec api.QueueSpec) []bound {
 		limit: amountsOf(spec.Limit),
 	}}
 	for _, m := range spec.Models {
-		all = append(all, bound{model: m.Model, quota: amountsOf(m.Quota), limit: amountsOf(m.Limit)})
+		all = append(all, bound{model: m.Model, quota: amountsOf(m.Quota), limit: amountsOf(m.Limit), weight: weightsOf(m.Weight, 0)})
 	}
 	return all
 }
@@ -206,12 +210,12 @@ func value[T ~int64](p *T) int64 {
 	return int64(*p)
 }
 
-// weightsOf are the weights of a specification, each at least 1.
-func weightsOf(w api.QueueWeight) Amounts {
+// weightsOf are the weights of a specification, each at least so much.
+func weightsOf(w api.QueueWeight, least int64) Amounts {
 	all := Amounts{int64(w.Compute), int64(w.Memory), int64(w.Devices)}
 	for r := range all {
 		if all[r] <= 0 {
-			all[r] = max(1, int64(w.All))
+			all[r] = max(least, int64(w.All))
 		}
 	}
 	return all

@@ -22,16 +22,19 @@ func validate(spec api.QueueSpec) error {
 	if spec.Quota < api.Unlimited {
 		return fmt.Errorf("queue %s: a quota of %d thousandths is less than nothing: give a number of devices, or none", spec.Name, int64(spec.Quota))
 	}
-	seen := map[string]bool{}
+	seen, weights := map[string]bool{}, []api.QueueWeight{spec.Weight}
 	for _, m := range spec.Models {
 		if m.Model == "" || seen[m.Model] {
 			return fmt.Errorf("queue %s: model %q is without a name or comes twice: name each model once", spec.Name, m.Model)
 		}
 		seen[m.Model] = true
+		weights = append(weights, m.Weight)
 	}
-	for _, w := range []int32{spec.Weight.All, spec.Weight.Compute, spec.Weight.Memory, spec.Weight.Devices} {
-		if w < 0 || w > maxWeight {
-			return fmt.Errorf("queue %s: a weight of %d is out of range: give 1 to %d, or 0 for the default", spec.Name, w, maxWeight)
+	for _, of := range weights {
+		for _, w := range []int32{of.All, of.Compute, of.Memory, of.Devices} {
+			if w < 0 || w > maxWeight {
+				return fmt.Errorf("queue %s: a weight of %d is out of range: give 1 to %d, or 0 for the default", spec.Name, w, maxWeight)
+			}
 		}
 	}
 	if f := spec.ShortestFirst; f < 0 || f > api.MaxShortestFirst {

@@ -23,6 +23,8 @@ type Node struct {
 	parent   *Node
 	children []*Node // by name
 	dirty    bool    // what its children have to divide, or want of it, changed
+
+	weighedUnder []string // models on which queues right under it have weights, in order, as of the last Divide
 }
 
 // account is what a part of the tree holds, wants and is due.
@@ -30,11 +32,20 @@ type account struct {
 	Held Amounts
 	Fair Amounts // as of the last Divide
 
-	wants Amounts // of what waits, as far as it is known before a device is chosen
-	parts int64   // further memory of what waits, in thousandths of devices
+	wish
 
 	used   int64 // see Used
 	usedAt int64 // µs
+}
+
+// wish is what waits, as far as it is known before a device is chosen.
+type wish struct {
+	wants Amounts
+	parts int64 // further memory, in thousandths of devices
+}
+
+func (w wish) plus(more wish, times int64) wish {
+	return wish{w.wants.Plus(more.wants, times), w.parts + more.parts*times}
 }
 
 // Parent is the queue above, or nil.
@@ -153,16 +164,16 @@ func (n *Node) bound(model string) *bound {
 
 // Want books what waits, up to the root; times is negative when it no longer waits.
 func (n *Node) Want(d Demand, times int64) {
-	n.Own.want(d, times)
+	more := wish{d.Amounts, d.Parts()}
+	n.Own.wish = n.Own.plus(more, times)
 	for q := n; q != nil; q = q.parent {
-		q.All.want(d, times)
+		q.All.wish = q.All.plus(more, times)
+		if d.Model != "" {
+			b := q.bound(d.Model)
+			b.wish = b.plus(more, times)
+		}
 	}
 	n.touch()
-}
-
-func (a *account) want(d Demand, times int64) {
-	a.wants = a.wants.Plus(d.Amounts, times)
-	a.parts += d.Parts() * times
 }
 
 // touch has the fair shares on the way up found anew.
@@ -278,7 +289,13 @@ func (n *Node) Exceeds(model string, amounts Amounts) (Refusal, bool) {
 // thousandths of devices.
 func (n *Node) Wants() (Amounts, int64) { return n.All.wants, n.All.parts }
 
-// Models are the models for which the queue has quotas or limits or ever held anything, in order.
+// WantsOn is the same of what may go on devices of this model alone.
+func (n *Node) WantsOn(model string) (Amounts, int64) {
+	b := n.bound(model)
+	return b.wants, b.parts
+}
+
+// Models are the models for which the queue has quotas, limits or weights, or that work in it ever held or asked for, in order.
 func (n *Node) Models() []string {
 	models := make([]string, 0, len(n.bounds))
 	for _, b := range n.bounds[1:] {

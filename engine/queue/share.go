@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/aliquot-dev/aliquot/divide"
 )
@@ -9,15 +11,28 @@ import (
 // Divide finds the fair share of every queue in a fleet of this size: at each level what the parent is due is divided among its
 // children by the rule of package divide, for each resource by itself. The floor of a queue is its quota, the ceiling its limit,
 // its weight divides what is over the quotas, and no queue is due more than it holds and wants. Work that is in a queue with
-// others under it counts as one more of these, without a quota and with weight 1. It costs what changed since it was last
-// called, and nothing if nothing did.
-func (t *Tree) Divide(size Amounts) {
-	if !t.dirty && t.size == size {
+// others under it counts as one more of these, without a quota and with weight 1. Where queues have weights on models, so is what the
+// fleet has of each of these, which of says. It costs what changed since it was last called, and nothing if nothing did.
+func (t *Tree) Divide(size Amounts, of func(model string) Amounts) {
+	all := t.size != size
+	if t.reweighed {
+		t.weigh()
+		t.reweighed, t.sizes, all = false, map[string]Amounts{}, true
+	}
+	for _, model := range t.weighed {
+		if on := of(model); t.sizes[model] != on {
+			t.sizes, all = maps.Clone(t.sizes), true // what Save keeps stays
+			t.sizes[model] = on
+		}
+	}
+	if !t.dirty && !all {
 		return
 	}
-	resized := t.size != size
 	t.dirty, t.size = false, size
-	t.divide(size, t.roots, nil, resized)
+	for _, model := range t.weighed { // before what changed is forgotten
+		t.divideOn(model, t.sizes[model], t.roots, nil, all)
+	}
+	t.divide(size, t.roots, nil, all)
 }
 
 func (t *Tree) divide(due Amounts, nodes []*Node, own *account, all bool) {
@@ -27,11 +42,11 @@ func (t *Tree) divide(due Amounts, nodes []*Node, own *account, all bool) {
 		for _, n := range nodes {
 			claims = append(claims, divide.Share{
 				Floor: min(n.guarantee(r), ceiling(n.bounds[0].limit[r])), Ceiling: ceiling(n.bounds[0].limit[r]),
-				Weight: n.weight[r], Demand: n.All.demand(t.size, r),
+				Weight: n.weight[r], Demand: demand(n.All.Held, n.All.wish, t.size, r),
 			})
 		}
 		if own != nil {
-			claims = append(claims, divide.Share{Ceiling: ceiling(Unbounded), Weight: 1, Demand: own.demand(t.size, r)})
+			claims = append(claims, divide.Share{Ceiling: ceiling(Unbounded), Weight: 1, Demand: demand(own.Held, own.wish, t.size, r)})
 		}
 		for i, fair := range divide.Divide(due[r], claims) {
 			if i == len(nodes) {
@@ -67,11 +82,11 @@ func (n *Node) guarantee(r Resource) int64 {
 	return max(sum, modelSum(n.bounds, r))
 }
 
-// demand is what an account holds and wants; a part of a device's memory counts as that part of the mean device.
-func (a *account) demand(size Amounts, r Resource) int64 {
-	sum := a.Held[r] + a.wants[r]
-	if r == Memory && a.parts > 0 && size[Devices] > 0 {
-		sum += scale(size[Memory]/size[Devices], a.parts, 1000)
+// demand is what is held and wanted in a fleet of this size; a part of a device's memory counts as that part of the mean device.
+func demand(held Amounts, w wish, size Amounts, r Resource) int64 {
+	sum := held[r] + w.wants[r]
+	if r == Memory && w.parts > 0 && size[Devices] > 0 {
+		sum += scale(size[Memory]/size[Devices], w.parts, 1000)
 	}
 	if sum < 0 || sum > most {
 		return most // so much is wanted that no fleet has it
@@ -90,17 +105,26 @@ type Key struct {
 	Weight int64
 }
 
-// Key is where a queue stands with this demand first in it.
+// Key is where a queue stands with this demand first in it. Where it or a queue beside it has weights on the one model that the demand may go on, that is by
+// what it holds of that model and is due of it.
 func (n *Node) Key(d Demand) Key {
 	k := n.All.key(n.tree)
 	k.Over, k.Weight = !n.InQuota(d), n.weight[Compute]
+	if d.Model != "" && slices.Contains(n.WeighedBeside(), d.Model) {
+		b, size := n.bound(d.Model), n.tree.sizes[d.Model]
+		k.Held, k.Fair = dominant(b.held, size), dominant(b.fair, size)
+	}
 	return k
 }
 
-// OwnKey is where the work of a queue itself stands among the queues under it.
-func (n *Node) OwnKey() Key {
+// OwnKey is where the work of a queue itself stands among the queues under it, in the same way.
+func (n *Node) OwnKey(d Demand) Key {
 	k := n.Own.key(n.tree)
 	k.Over, k.Weight = true, 1
+	if d.Model != "" && slices.Contains(n.weighedUnder, d.Model) {
+		size := n.tree.sizes[d.Model]
+		k.Held, k.Fair = dominant(n.heldByItself(d.Model), size), dominant(n.bound(d.Model).ownFair, size)
+	}
 	return k
 }
 

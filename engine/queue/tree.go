@@ -22,6 +22,10 @@ type Tree struct {
 	dirty  bool    // something changed since the last Divide
 	size   Amounts // as of the last Divide
 
+	reweighed           bool               // weights on models may have changed since the last Divide
+	weighed, weighedTop []string           // models on which queues have weights, all and those under none, in order, as of the last Divide
+	sizes               map[string]Amounts // what the fleet has of these, as of the last Divide
+
 	halfLife int64 // µs, in which use counts half
 }
 
@@ -89,12 +93,12 @@ func (n *Node) carry(times int64) {
 	for q := n.parent; q != nil; q = q.parent {
 		q.All.settle(n.tree)
 		q.All.Held = q.All.Held.Plus(n.All.Held, times)
-		q.All.wants = q.All.wants.Plus(n.All.wants, times)
-		q.All.parts += n.All.parts * times
+		q.All.wish = q.All.plus(n.All.wish, times)
 		for i := range n.bounds {
 			b := &n.bounds[i]
 			to := q.bound(b.model)
 			to.held, to.firm, to.burst = to.held.Plus(b.held, times), to.firm.Plus(b.firm, times), to.burst.Plus(b.burst, times)
+			to.wish = to.plus(b.wish, times)
 		}
 	}
 }
@@ -102,14 +106,16 @@ func (n *Node) carry(times int64) {
 // setBounds enters quotas, limits and weights. What counts against them stays.
 func (n *Node) setBounds(spec api.QueueSpec) {
 	spec = cloned(spec)
-	n.spec, n.weight = spec, weightsOf(spec.Weight)
+	n.spec, n.weight = spec, weightsOf(spec.Weight, 1)
 	for i := range n.bounds {
-		n.bounds[i].quota, n.bounds[i].limit = unbounded, unbounded
+		b := &n.bounds[i]
+		b.quota, b.limit, b.weight = unbounded, unbounded, Amounts{}
 	}
 	for _, b := range boundsOf(spec) {
 		to := n.bound(b.model)
-		to.quota, to.limit = b.quota, b.limit
+		to.quota, to.limit, to.weight = b.quota, b.limit, b.weight
 	}
+	n.tree.reweighed = true
 	if spec.HoursSpent {
 		n.bounds[0].limit[Compute] = 0 // what holds more already keeps it
 	}
@@ -158,7 +164,7 @@ func (t *Tree) Remove(name string) error {
 	}
 	t.disown(n)
 	delete(t.byName, name)
-	t.dirty = true
+	t.dirty, t.reweighed = true, true
 	return nil
 }
 

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,28 +131,39 @@ func TestDivideIsIncremental(t *testing.T) {
 			d     Demand
 		}
 		var held, waiting []booked
-		size := Amounts{8000, 64, 8}
+		onM, onO := Amounts{8000, 64, 8}, Amounts{4000, 32, 4}
+		of := func(model string) Amounts { return map[string]Amounts{"m": onM, "o": onO}[model] }
+		model := func(t *rapid.T) string { return rapid.SampledFrom([]string{"m", "o"}).Draw(t, "model") }
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			n := rapid.SampledFrom(names).Draw(t, "queue")
 			q, _ := tree.Get(n)
-			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0: // what does not add up is refused and changes nothing
-				_ = tree.Set(api.QueueSpec{
+				spec := api.QueueSpec{
 					Name: n, Parent: parents[n], Quota: *draw(t, "quota"), Limit: api.QueueAmounts{Compute: draw(t, "limit")},
 					Weight: api.QueueWeight{All: int32(rapid.IntRange(0, 3).Draw(t, "weight"))},
-				})
+				}
+				if rapid.Bool().Draw(t, "of a model") {
+					spec.Models = []api.QueueModel{{
+						Model: model(t), Limit: api.QueueAmounts{Compute: draw(t, "limit of it")}, Weight: api.QueueWeight{Compute: int32(rapid.IntRange(0, 3).Draw(t, "weight of it"))},
+					}}
+				}
+				_ = tree.Set(spec)
 			case 1:
-				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), int64(rapid.IntRange(0, 20).Draw(t, "memory")), 1}}
-				q.Hold("m", d.Amounts, Firm, 1)
+				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), int64(rapid.IntRange(0, 20).Draw(t, "memory")), 1}, Model: model(t)}
+				q.Hold(d.Model, d.Amounts, Firm, 1)
 				held = append(held, booked{n, d})
 			case 2:
-				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), 0, 2}, Part: 500, Shares: 2}
+				d := Demand{Amounts: Amounts{int64(rapid.IntRange(0, 5000).Draw(t, "compute")), 0, 2}, Part: 500, Shares: 2, Model: rapid.SampledFrom([]string{"", "m", "o"}).Draw(t, "on")}
 				q.Want(d, 1)
 				waiting = append(waiting, booked{n, d})
 			case 3:
-				size = size.Plus(Amounts{1000, 8, 1}, 1)
+				onM = onM.Plus(Amounts{1000, 8, 1}, 1)
+			case 4:
+				onO = onO.Plus(Amounts{1000, 8, 1}, 1)
 			}
-			tree.Divide(size)
+			size := onM.Plus(onO, 1)
+			tree.Divide(size, of)
 			fresh := New()
 			for _, spec := range tree.Specs() {
 				if err := fresh.Set(spec); err != nil {
@@ -160,17 +172,25 @@ func TestDivideIsIncremental(t *testing.T) {
 			}
 			for _, b := range held {
 				q, _ := fresh.Get(b.queue)
-				q.Hold("m", b.d.Amounts, Firm, 1)
+				q.Hold(b.d.Model, b.d.Amounts, Firm, 1)
 			}
 			for _, b := range waiting {
 				q, _ := fresh.Get(b.queue)
 				q.Want(b.d, 1)
 			}
-			fresh.Divide(size)
+			fresh.Divide(size, of)
 			for _, q := range tree.All() {
 				f, _ := fresh.Get(q.Name)
 				if f.All.Fair != q.All.Fair || f.Own.Fair != q.Own.Fair {
 					t.Fatalf("%s is due %v and %v itself, found anew %v and %v", q.Name, q.All.Fair, q.Own.Fair, f.All.Fair, f.Own.Fair)
+				}
+				if got, want := q.WeighedBeside(), f.WeighedBeside(); !slices.Equal(got, want) {
+					t.Fatalf("beside %s there are weights on %v, found anew on %v", q.Name, got, want)
+				}
+				for _, model := range tree.weighed {
+					if got, want := q.bound(model), f.bound(model); got.fair != want.fair || len(q.children) > 0 && got.ownFair != want.ownFair || got.wish != want.wish {
+						t.Fatalf("%s is due %v and %v itself on %s, found anew %v and %v", q.Name, got.fair, got.ownFair, model, want.fair, want.ownFair)
+					}
 				}
 			}
 		}
@@ -251,7 +271,7 @@ func TestErrors(t *testing.T) {
 		"queue x: a weight of -1 is out of range":                                               {Name: "x", Weight: api.QueueWeight{Memory: -1}},
 		"queue org cannot be under low, which is under it or is itself":                         {Name: "org", Parent: "low"},
 		"queue x: there is no queue nowhere to be its parent":                                   {Name: "x", Parent: "nowhere"},
-		"more than any fleet has":                                                               {Name: "x", Quota: math.MaxInt64},
+		"more than any fleet has": {Name: "x", Quota: math.MaxInt64},
 	} {
 		before := fmt.Sprint(tree.Specs())
 		if err := set(spec); err == nil || !strings.Contains(err.Error(), want) {

@@ -18,6 +18,10 @@ const (
 	spare      = 10                 // percent above what was used most, as what comes next may want a little more
 	fine       = api.Milli(50)      // compute is advised in multiples of this
 	fineMemory = api.Bytes(1) << 28 // and memory of this: 256Mi
+
+	// A device of a run did hardly anything that was used for less of the time than the least floor that is advised, and held less memory than this: a
+	// program that merely looks at a device takes some for its context.
+	hardlyMemory = api.Bytes(1) << 30
 )
 
 // Advice is what is known of the runs of one kind: work of one user, queue and kind of name (see Kind) that asked for the same.
@@ -31,8 +35,8 @@ type Advice struct {
 	Runs int          `json:"runs"`
 	Ran  api.Duration `json:"ran"` // all runs together
 
-	Use        api.Milli `json:"use"`        // of a device: the mean over all the time that they ran
-	MostUse    api.Milli `json:"mostUse"`    // the same of the run that used most
+	Use        api.Milli `json:"use"`        // of a device: the mean over all devices and all the time that they ran
+	MostUse    api.Milli `json:"mostUse"`    // of the device that was used most: its mean over that run
 	MostMemory api.Bytes `json:"mostMemory"` // held at once on one device by the run that held most
 
 	// What their floors kept from being granted to others, and they did not use: compute as time of a whole device, memory (above what the run held at
@@ -40,9 +44,11 @@ type Advice struct {
 	Idle       api.Duration `json:"idle"`
 	IdleMemory float64      `json:"idleMemoryGiBHours"`
 
-	// Ask is a share whose floors would have been enough for every run, with a tenth to spare; its ceilings are those that were asked for. It never asks
-	// for more than Share, and is the same where that is right.
+	// Ask is a share whose floors would have been enough for every run, on the device that it used most, with a tenth to spare; its ceilings are those
+	// that were asked for. It never asks for more than Share, and is the same where that is right.
 	Ask api.Share `json:"ask"`
+	// AskDevices is on how many of its devices a run did something, of all runs the most; from 1 to Devices. On the others it did hardly anything.
+	AskDevices int `json:"askDevices"`
 	// Fits are the models here with less memory than those that it ran on, in which it would have had room, the smallest first. What is said of compute is
 	// of the devices that it ran on.
 	Fits []string `json:"fits,omitempty"`
@@ -110,9 +116,14 @@ func ranFor(w *api.Workload, now time.Time) (time.Duration, bool) {
 func (a *runs) add(w *api.Workload, ran time.Duration, devices map[string]api.Device) {
 	a.Runs++
 	a.Ran += api.Duration(ran)
-	var used time.Duration
+	busy := 0
 	for _, u := range w.Status.Usage {
-		used += u.DeviceTime
+		use := rate(u.DeviceTime, ran)
+		a.MostUse = max(a.MostUse, use)
+		if use >= fine || u.MemoryPeak >= hardlyMemory {
+			busy++
+		}
+		a.used += u.DeviceTime
 		floor := time.Duration(u.Grant.ComputeFloor) * (ran / time.Duration(api.WholeDevice))
 		a.Idle += api.Duration(max(0, floor-u.DeviceTime))
 		a.IdleMemory += float64(max(0, u.Grant.MemoryFloor-u.MemoryPeak)) / (1 << 30) * ran.Hours()
@@ -120,9 +131,8 @@ func (a *runs) add(w *api.Workload, ran time.Duration, devices map[string]api.De
 		a.memoryFloor = max(a.memoryFloor, u.Grant.MemoryFloor)
 		a.ranOn = max(a.ranOn, devices[u.Grant.Device].Memory)
 	}
-	held := ran * time.Duration(len(w.Status.Usage))
-	a.used, a.held = a.used+used, a.held+held
-	a.MostUse = max(a.MostUse, rate(used, held))
+	a.held += ran * time.Duration(len(w.Status.Usage))
+	a.AskDevices = max(a.AskDevices, busy, 1)
 }
 
 // conclude finds what to ask for.

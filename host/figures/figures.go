@@ -28,6 +28,9 @@ func Bounds(queue *api.QueueSpec) []Line {
 		amounts("limit", queue.Limit),
 	}
 	for _, m := range queue.Models {
+		if (m.Quota == api.QueueAmounts{}) && (m.Limit == api.QueueAmounts{}) {
+			continue
+		}
 		all = append(all, amounts("quota on "+m.Model, m.Quota), amounts("limit on "+m.Model, m.Limit))
 	}
 	return all
@@ -40,6 +43,9 @@ func Uses(queue *api.Queue) []Line {
 		all = append(all, use("of that burst", queue.Burst))
 	}
 	all = append(all, use("could be taken back", queue.AtRisk), use("lent", queue.Lent))
+	for _, on := range queue.OnModels {
+		all = append(all, use("held on "+on.Model, on.Use), use("due now on "+on.Model, on.Fair))
+	}
 	if used := queue.HoursUsed; used != nil {
 		hours := queue.Hours
 		all = append(all, Line{"device-hours", [3]string{fmt.Sprintf("%s of %s this %s", used.Amount, hours.Amount, hours.Per), "until " + Date(used.End), ""}})
@@ -49,9 +55,20 @@ func Uses(queue *api.Queue) []Line {
 
 // Rules are what else is said of a queue, where something is: by what weights it has a part of what is over all quotas, how long its work may run, and does before it is evicted for others, and what is added to its priority.
 func Rules(queue *api.QueueSpec) (all []Line) {
-	if w := queue.Weight; w != (api.QueueWeight{}) {
-		of := func(own int32) string { return strconv.Itoa(int(cmp.Or(own, w.All, 1))) }
-		all = append(all, Line{"weight", [3]string{of(w.Compute), of(w.Memory), of(w.Devices)}})
+	w := queue.Weight
+	weight := [3]int32{cmp.Or(w.Compute, w.All, 1), cmp.Or(w.Memory, w.All, 1), cmp.Or(w.Devices, w.All, 1)}
+	weights := func(name string, of api.QueueWeight) {
+		line := Line{Name: name}
+		for r, own := range [3]int32{of.Compute, of.Memory, of.Devices} {
+			line.Amount[r] = strconv.Itoa(int(cmp.Or(own, of.All, weight[r])))
+		}
+		if of != (api.QueueWeight{}) {
+			all = append(all, line)
+		}
+	}
+	weights("weight", w)
+	for _, m := range queue.Models {
+		weights("weight on "+m.Model, m.Weight)
 	}
 	if queue.LongestRun != 0 {
 		all = append(all, Line{"longest run", [3]string{queue.LongestRun.String(), "", ""}})

@@ -94,6 +94,16 @@ func TestPlanIsRefusedAsSubmitIs(t *testing.T) {
 	}
 }
 
+// A plan of roles needs no program.
+func TestPlanWithoutProgram(t *testing.T) {
+	s := newSite(t, nil)
+	asked := spec("0.25", "")
+	asked.Command, asked.Roles = nil, []api.Role{{Name: "worker", Share: asked.Share}}
+	if out, err := s.Plan(context.Background(), me, asked); err != nil || out.Phase != api.Starting || len(out.Grants) != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
 func (s *site) journalSize() (size int64) {
 	s.Helper()
 	files, err := filepath.Glob(filepath.Join(s.State, "events", "*"))

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -36,8 +37,11 @@ queue a limit@"nvidia h200"=3
 		}
 	}
 	// What it says is as one would write it.
-	if got := fmt.Sprint(of.Queues[0].Says(), of.Pools[0].Says()); got != `[limit@"NVIDIA H200"=2 quota@"NVIDIA A10"=1] [classes=training models="NVIDIA A10","NVIDIA H200"]` {
-		t.Errorf("it says %s", got)
+	got := strings.Join(of.Always(monday), "\n")
+	for _, want := range []string{`queue a, limit@"NVIDIA H200"=2: `, `queue a, quota@"NVIDIA A10"=1: `, `pool p, models="NVIDIA A10","NVIDIA H200": `} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it says\n%s\nwithout %s", got, want)
+		}
 	}
 	if _, wrong, _ := p.For(nil); len(wrong) != 6 || wrong[0].Error() != "a.policy:3: no device is of model h200, there are none: leave the word out until there are" {
 		t.Errorf("without devices %v", wrong)
@@ -48,5 +52,26 @@ queue a limit@"nvidia h200"=3
 	twice := parsed(t, FormatLine+"\nqueue a limit@H200=2 limit@h200=1\n")
 	if _, _, err := twice.For([]string{"NVIDIA H200"}); err == nil || err.Error() != "a.policy:2: limit@NVIDIA H200 of queue a is said twice, by two names of one model: say it once" {
 		t.Errorf("two names of one model: %v", err)
+	}
+}
+
+// A weight on a model that the policy says stays the policy's, and what a queue has there by itself stays its own.
+func TestOwnWeightOnModel(t *testing.T) {
+	p := parsed(t, FormatLine+"\nqueue a weight@H200=3\n")
+	if _, err := p.Own(nil, api.QueueSpec{Name: "a"}, api.QueueSpec{Name: "a", Quota: api.Unlimited}, monday); err == nil || !strings.HasPrefix(err.Error(), "weight@H200 of queue a is what the policy says, 3 (a.policy:2)") {
+		t.Errorf("another weight: %v", err)
+	}
+	asked := api.QueueSpec{Name: "a", Quota: api.Unlimited, Models: []api.QueueModel{{Model: "H200", Weight: api.QueueWeight{All: 3, Memory: 2}}}}
+	own, err := p.Own(nil, api.QueueSpec{Name: "a", Models: []api.QueueModel{{Model: "H200", Weight: api.QueueWeight{All: 7}}}}, asked, monday)
+	if err != nil || len(own.Models) != 1 || own.Models[0].Weight != (api.QueueWeight{All: 7, Memory: 2}) {
+		t.Errorf("%+v, %v", own, err)
+	}
+	if asked.Models[0].Weight.All != 3 {
+		t.Errorf("what was asked is changed: %+v", asked)
+	}
+	for _, text := range []string{"weight@H200=0", "weight@=3", "weight=none", "weight-cpu@H200=3"} {
+		if _, err := Read("a.policy", FormatLine+"\nqueue a "+text+"\n"); err == nil {
+			t.Errorf("%s is taken", text)
+		}
 	}
 }

@@ -47,8 +47,6 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 	switch key {
 	case "parent":
 		to.Parent = from.Parent
-	case "weight", "weight-gpu", "weight-mem", "weight-shares":
-		*weightOf(to, key) = *weightOf(&from, key)
 	case "max-priority":
 		to.MaxPriority = from.MaxPriority
 	case "priority":
@@ -65,6 +63,10 @@ func keep(key string, from api.QueueSpec, to *api.QueueSpec) {
 		to.Order, to.ShortestFirst = from.Order, from.ShortestFirst
 	default:
 		bound, model, _ := strings.Cut(key, "@")
+		if slices.Contains(weightWords, bound) {
+			setWeight(to, bound, model, weightOf(&from, bound, model))
+			return
+		}
 		kind, resource, _ := strings.Cut(bound, "-")
 		was := boundsOf(from, kind == "limit", model)
 		withBounds(to, kind == "limit", model, func(a *api.QueueAmounts) {

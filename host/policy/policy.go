@@ -63,15 +63,6 @@ type Window struct {
 	when  string // as it was written
 }
 
-// Says are the words that are said of a queue, as they are written.
-func (q *Queue) Says() []string {
-	var all []string
-	for _, c := range q.changes {
-		all = append(append(all, written(c.key, c.value)), c.more...)
-	}
-	return all
-}
-
 // Zone is the name of the zone whose local time the window is given in.
 func (w *Window) Zone() string { return w.zone.String() }
 

@@ -19,9 +19,6 @@ type Pool struct {
 	changes []func(*engine.Pool)
 }
 
-// Says are the words that are said of a pool, as they are written.
-func (p *Pool) Says() []string { return p.words }
-
 // maxPools is how many pools there may be: a device is looked for in one after the other.
 const maxPools = 64
 

@@ -64,9 +64,6 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	switch key {
 	case "parent":
 		return p.parent(queue, value)
-	case "weight", "weight-gpu", "weight-mem", "weight-shares":
-		n, err := number(value, 1, api.MaxWeight)
-		return func(q *api.QueueSpec) { *weightOf(q, key) = int32(n) }, err
 	case "max-priority":
 		n, err := number(value, 0, api.MaxPriority)
 		return func(q *api.QueueSpec) { q.MaxPriority = int32(n) }, err
@@ -99,9 +96,13 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	if ofModel && model == "" {
 		return nil, fmt.Errorf("the model is missing: write for example %s@H200", bound)
 	}
+	if slices.Contains(weightWords, bound) {
+		n, err := weight(bound, model, value)
+		return func(q *api.QueueSpec) { setWeight(q, bound, model, n) }, err
+	}
 	kind, resource, _ := strings.Cut(bound, "-")
 	if kind != "quota" && kind != "limit" {
-		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares), order, hours, longest-run, min-run, disruptions, max-priority or priority (also -until, -after)")
+		return nil, fmt.Errorf("a queue has no such word: write parent, quota, limit (also -mem, -shares and @MODEL), weight (also -gpu, -mem, -shares and @MODEL), order, hours, longest-run, min-run, disruptions, max-priority or priority (also -until, -after)")
 	}
 	set, err := amount(resource, value)
 	if err != nil {
@@ -110,16 +111,41 @@ func (p *parser) change(queue, key, value string) (func(*api.QueueSpec), error) 
 	return func(q *api.QueueSpec) { withBounds(q, kind == "limit", model, set) }, nil
 }
 
-// SetBound sets an amount of a queue as a word of a policy file would, "quota-mem" to "80Gi", overall or on one model; "none" takes it away,
-// and a model of which nothing is bounded any more with it. It fails where the value is no such amount.
-func SetBound(q *api.QueueSpec, word, model, value string) error {
-	kind, resource, _ := strings.Cut(word, "-")
-	set, err := amount(resource, value)
-	if err != nil {
-		return err
+// weightWords are the words for weights: for all resources, and for single ones.
+var weightWords = []string{"weight", "weight-gpu", "weight-mem", "weight-shares"}
+
+// weight reads a weight; none, which only the one of a queue for all resources overall cannot be, is 0.
+func weight(word, model, value string) (int32, error) {
+	if value == "none" && (model != "" || word != "weight") {
+		return 0, nil
 	}
-	withBounds(q, kind == "limit", model, set)
-	q.Models = slices.DeleteFunc(slices.Clone(q.Models), func(m api.QueueModel) bool { return unbounded(m.Quota) && unbounded(m.Limit) })
+	n, err := number(value, 1, api.MaxWeight)
+	if err != nil && (model != "" || word != "weight") {
+		err = fmt.Errorf("%w, or none for that which it has without", err)
+	}
+	return int32(n), err
+}
+
+// SetBound sets an amount or a weight of a queue as a word of a policy file would, "quota-mem" to "80Gi", overall or on one model; "none" takes it away,
+// and a model of which nothing is said any more with it. It fails where the value is none such.
+func SetBound(q *api.QueueSpec, word, model, value string) error {
+	if slices.Contains(weightWords, word) {
+		n, err := weight(word, model, value)
+		if err != nil {
+			return err
+		}
+		setWeight(q, word, model, n)
+	} else {
+		kind, resource, _ := strings.Cut(word, "-")
+		set, err := amount(resource, value)
+		if err != nil {
+			return err
+		}
+		withBounds(q, kind == "limit", model, set)
+	}
+	q.Models = slices.DeleteFunc(slices.Clone(q.Models), func(m api.QueueModel) bool {
+		return unbounded(m.Quota) && unbounded(m.Limit) && m.Weight == api.QueueWeight{}
+	})
 	return nil
 }
 
@@ -139,16 +165,37 @@ func (p *parser) parent(queue, value string) (func(*api.QueueSpec), error) {
 	return func(q *api.QueueSpec) { q.Parent = value }, nil
 }
 
-func weightOf(q *api.QueueSpec, key string) *int32 {
-	switch key {
-	case "weight-gpu":
-		return &q.Weight.Compute
-	case "weight-mem":
-		return &q.Weight.Memory
-	case "weight-shares":
-		return &q.Weight.Devices
+// setWeight sets a weight of a queue, overall or on one model; 0: there it has none of its own. It shares nothing with what it changes.
+func setWeight(q *api.QueueSpec, word, model string, n int32) {
+	if model == "" {
+		*weightIn(&q.Weight, word) = n
+		return
 	}
-	return &q.Weight.All
+	*weightIn(&onModel(q, model).Weight, word) = n
+}
+
+// weightOf is a weight of a queue, overall or on one model.
+func weightOf(q *api.QueueSpec, word, model string) int32 {
+	if model == "" {
+		return *weightIn(&q.Weight, word)
+	}
+	if i := slices.IndexFunc(q.Models, func(m api.QueueModel) bool { return m.Model == model }); i >= 0 {
+		return *weightIn(&q.Models[i].Weight, word)
+	}
+	return 0
+}
+
+// weightIn is the weight that a word is about.
+func weightIn(w *api.QueueWeight, word string) *int32 {
+	switch word {
+	case "weight-gpu":
+		return &w.Compute
+	case "weight-mem":
+		return &w.Memory
+	case "weight-shares":
+		return &w.Devices
+	}
+	return &w.All
 }
 
 // amount reads a quota or limit of a resource; none: not set.
@@ -185,17 +232,23 @@ func withBounds(q *api.QueueSpec, limit bool, model string, set func(*api.QueueA
 		q.Quota, q.QuotaMemory, q.QuotaDevices = *quota.Compute, quota.Memory, quota.Devices
 		return
 	}
+	of := onModel(q, model)
+	if limit {
+		set(&of.Limit)
+	} else {
+		set(&of.Quota)
+	}
+}
+
+// onModel is what is said of a queue on a model, which it shares with no other queue from here on.
+func onModel(q *api.QueueSpec, model string) *api.QueueModel {
 	q.Models = slices.Clone(q.Models)
 	i := slices.IndexFunc(q.Models, func(m api.QueueModel) bool { return m.Model == model })
 	if i < 0 {
 		i = len(q.Models)
 		q.Models = append(q.Models, api.QueueModel{Model: model})
 	}
-	if limit {
-		set(&q.Models[i].Limit)
-	} else {
-		set(&q.Models[i].Quota)
-	}
+	return &q.Models[i]
 }
 
 func number(text string, low, high int64) (int64, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -111,7 +112,7 @@ func sameUses(a, b v1alpha1.QueueUses, recently bool) bool {
 		now.Used = was.Used
 		is = &now
 	}
-	return a == b && was.Equal(is)
+	return reflect.DeepEqual(a, b) && was.Equal(is)
 }
 
 // sayUse writes what a queue uses into its status. What else that says stays.

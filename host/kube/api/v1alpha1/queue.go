@@ -50,16 +50,17 @@ type QueueStatus struct {
 
 // QueueUses is what the work of a queue and of those under it has, as api.Queue says it.
 type QueueUses struct {
-	At       metav1.MicroTime `json:"at"`      // when that was so
-	Running  int64            `json:"running"` // workloads: a pod, or a gang
-	Waiting  int64            `json:"waiting"`
-	Held     api.QueueUse     `json:"held"`
-	Fair     api.QueueUse     `json:"fair"`
-	Borrowed api.QueueUse     `json:"borrowed"`
-	AtRisk   api.QueueUse     `json:"atRisk"`
-	Lent     api.QueueUse     `json:"lent"`
-	Hours    *QueueHours      `json:"hours"` // nil: they are no bound
-	Used     *QueueUsed       `json:"used"`  // nil: nothing
+	At       metav1.MicroTime   `json:"at"`      // when that was so
+	Running  int64              `json:"running"` // workloads: a pod, or a gang
+	Waiting  int64              `json:"waiting"`
+	Held     api.QueueUse       `json:"held"`
+	Fair     api.QueueUse       `json:"fair"`
+	Borrowed api.QueueUse       `json:"borrowed"`
+	AtRisk   api.QueueUse       `json:"atRisk"`
+	Lent     api.QueueUse       `json:"lent"`
+	OnModels []api.QueueOnModel `json:"onModels"` // nil: neither it nor a queue beside it has weights on models
+	Hours    *QueueHours        `json:"hours"`    // nil: they are no bound
+	Used     *QueueUsed         `json:"used"`     // nil: nothing
 }
 
 // QueueUsed is what was used of compute, each moment of it halved with each half-life since, in device-hours: those that used least of their fair shares go
@@ -89,6 +90,7 @@ func (h *QueueHours) Equal(o *QueueHours) bool {
 func UsesOf(q *api.Queue, now time.Time) QueueUses {
 	out := QueueUses{
 		At: metav1.NewMicroTime(now), Running: int64(q.Running), Waiting: int64(q.Waiting), Held: q.Use, Fair: q.Fair, Borrowed: q.Borrowed, AtRisk: q.AtRisk, Lent: q.Lent,
+		OnModels: q.OnModels,
 	}
 	if used := q.HoursUsed; used != nil {
 		out.Hours = &QueueHours{used.Amount, q.Hours.Per, metav1.NewTime(used.Begin), metav1.NewTime(used.End)}
@@ -100,6 +102,7 @@ func UsesOf(q *api.Queue, now time.Time) QueueUses {
 func (u *QueueUses) Queue(spec api.QueueSpec) api.Queue {
 	out := api.Queue{
 		QueueSpec: spec, Held: u.Held.Compute, Running: int(u.Running), Waiting: int(u.Waiting), Use: u.Held, Fair: u.Fair, Borrowed: u.Borrowed, AtRisk: u.AtRisk, Lent: u.Lent,
+		OnModels: u.OnModels,
 	}
 	if h := u.Hours; h != nil && h.Per == spec.Hours.Per {
 		out.HoursUsed = &api.HoursUsed{Amount: h.Used, Begin: h.Begin.Time, End: h.End.Time}

@@ -14,7 +14,7 @@ import (
 // whole is a queue of which everything is said.
 const whole = `{"apiVersion":"aliquot.dev/v1alpha1","kind":"Queue","metadata":{"name":"vision"},"spec":{
 	"parent":"org","quota":{"compute":"4.5","memory":"320Gi","devices":8},"limit":{"compute":"8","memory":"640Gi","devices":16},
-	"weight":{"all":2,"compute":3,"memory":4,"devices":5},"models":[{"model":"H200","quota":{"compute":"2"},"limit":{"memory":"1Ti"}}],
+	"weight":{"all":2,"compute":3,"memory":4,"devices":5},"models":[{"model":"H200","quota":{"compute":"2"},"limit":{"memory":"1Ti"},"weight":{"all":6,"memory":7}}],
 	"hours":"100/week","order":"priority:1h+shortest:2.5","longestRun":"8h","minRun":"10m","maxPriority":100000,"priority":-5,"priorityUntil":"2026-12-01T18:00:00+01:00","priorityAfter":7}}`
 
 func queue(t *testing.T, text string) *v1alpha1.Queue {
@@ -37,7 +37,7 @@ func TestQueueEngine(t *testing.T) {
 		Name: "vision", Parent: "org", Quota: 4500, QuotaMemory: new(api.Bytes(320 << 30)), QuotaDevices: new(int64(8)),
 		Limit:  api.QueueAmounts{Compute: new(api.Quota(8000)), Memory: new(api.Bytes(640 << 30)), Devices: new(int64(16))},
 		Weight: api.QueueWeight{All: 2, Compute: 3, Memory: 4, Devices: 5},
-		Models: []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: new(api.Quota(2000))}, Limit: api.QueueAmounts{Memory: new(api.Bytes(1 << 40))}}},
+		Models: []api.QueueModel{{Model: "H200", Quota: api.QueueAmounts{Compute: new(api.Quota(2000))}, Limit: api.QueueAmounts{Memory: new(api.Bytes(1 << 40))}, Weight: api.QueueWeight{All: 6, Memory: 7}}},
 		Hours:  api.HoursQuota{Amount: 100_000, Per: api.Week}, Order: api.QueueOrder{OneLine: true, PriorityWorth: api.Duration(time.Hour)}, ShortestFirst: 2500,
 		LongestRun: api.Duration(8 * time.Hour), MinRun: api.Duration(10 * time.Minute), MaxPriority: 100_000, Priority: -5, PriorityUntil: &until, PriorityAfter: 7,
 	}
