@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -126,31 +125,6 @@ func (r *rounds) count(k *killer) {
 		r.hits[point] += n
 	}
 	r.lives += k.lives
-}
-
-// pointsIn are the named points in a package's source whose names begin so.
-func pointsIn(t *testing.T, folder, prefix string) (found []string) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := regexp.MustCompile(`point\.Here\("([^"]+)"\)`)
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range call.FindAllStringSubmatch(string(source), -1) {
-			if strings.HasPrefix(match[1], prefix) {
-				found = append(found, match[1])
-			}
-		}
-	}
-	if len(found) == 0 {
-		t.Fatalf("no point is in %v: is the test where the sources are?", files)
-	}
-	return found
 }
 
 // killer kills parts of a world.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -185,4 +187,29 @@ func (k *killer) endedAt(who string, p *testcluster.Process, point string) {
 		k.Fatalf("it has ended, and not at %s: it reached %q, %v\n%s", point, reached, err, p.Log())
 	}
 	k.no(os.Remove(k.file(who)))
+}
+
+// pointsIn are the named points in a package's source whose names begin so.
+func pointsIn(t *testing.T, folder, prefix string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := regexp.MustCompile(`point\.Here\("([^"]+)"\)`)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range call.FindAllStringSubmatch(string(source), -1) {
+			if strings.HasPrefix(match[1], prefix) {
+				found = append(found, match[1])
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no point is in %v: is the test where the sources are?", files)
+	}
+	return found
 }
