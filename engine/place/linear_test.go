@@ -181,6 +181,10 @@ func plainly(p *Placer, r *Request, v *view, at []int) int64 {
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
 	}
+	if t.memoryWanted > 0 && t.gpuWanted > 0 {
+		holds, held := after.memory*t.gpuWanted/t.memoryWanted, v.memory*t.gpuWanted/t.memoryWanted
+		score += int64(w[StrandedMemory]) * (max(0, held-v.total) - max(0, holds-left))
+	}
 	return s.quantised(score + chosen(p, v, at))
 }
 
@@ -324,6 +328,9 @@ func TestFastIsLinear(t *testing.T) {
 					Fence: r.Fence, Busy: r.Busy, Avoid: r.Avoid,
 				}
 				want, _ := linear(f, &policy, one.seen, &bare)
+				if want.Devices != nil {
+					want = p.nearer(&bare, want) // which decides between what scores the same: TestLinkedOfEqualOnes
+				}
 				if want.Node != one.s.Node || !slices.Equal(want.Devices, one.s.Devices) {
 					t.Fatalf("%+v: placed at %v, by the linear search at %v", bare, one.s, want)
 				}

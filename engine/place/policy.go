@@ -72,6 +72,8 @@ const (
 	// Latency is how quickly they answer by their latency classes, in thousandths of class 1, where the slowest class there is counts one class: negated.
 	// So work leaves fast devices to whom they serve. Of an unknown class it is 0.
 	Latency
+	// StrandedMemory is the decrease of the node's memory that lacks devices, at the ratio of the workload seen lately, in milli of devices.
+	StrandedMemory
 
 	featureCount
 )

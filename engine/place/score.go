@@ -80,6 +80,9 @@ func (s *scored) ofNode(r *want, v *view) int64 {
 		score += int64(w[StrandedDevice]) * (max(0, v.total-fed) - max(0, left-feeds))
 		score += int64(w[StrandedCPU]) * (max(0, fed-v.total) - max(0, feeds-left))
 	}
+	if w[StrandedMemory] != 0 && t.memoryWanted > 0 && t.gpuWanted > 0 {
+		score += int64(w[StrandedMemory]) * (max(0, v.heldIn.whole-v.total) - max(0, v.heldIn.less(r.holdIn)-left))
+	}
 	if v.asleep {
 		score -= int64(w[Wake]) * 1000
 	}
@@ -112,4 +115,12 @@ func (t *terrain) ratios(total, cpu, memory int64) (totalIn, cpuIn, memoryIn, fe
 		feeds = ratioOf(cpu, t.gpuWanted, t.cpuWanted)
 	}
 	return ratioOf(total, 1000, t.maxDevices), ratioOf(cpu, 1000, t.maxCPU), ratioOf(memory, 1, max(1, t.maxMemory/1000)), feeds
+}
+
+// feedsOf is what so much memory of a node could feed, in milli of devices, at the ratio of the popular kinds.
+func (t *terrain) feedsOf(memory int64) (feeds ratio) {
+	if t.memoryWanted > 0 {
+		feeds = ratioOf(memory>>t.memoryShift, t.gpuWanted, t.memoryWanted)
+	}
+	return feeds
 }

@@ -2,6 +2,7 @@ package place
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -15,6 +16,7 @@ const (
 
 	maxRanked = 3       // named resources that fragmentation looks at
 	maxTables = 1 << 22 // situations of nodes that are told apart
+	mostBits  = 36      // of memory where it is multiplied by compute
 )
 
 // terrain is what the popular kinds make of a fleet: everything about them that scores need, worked out once a look.
@@ -36,6 +38,8 @@ type terrain struct {
 	maxCPU, maxMemory    int64 // of any node
 	maxDevices           int64 // compute of the node with most
 	cpuWanted, gpuWanted int64 // of the popular kinds together: the ratio for stranded
+	memoryWanted         int64 // the same of the node's memory
+	memoryShift          int   // by so many bits memory is made smaller for that, so that its products stay in an integer
 
 	prices []price // by group of devices; nil: what they are does not count
 }
@@ -102,6 +106,8 @@ func (s *scored) survey() *terrain {
 		t.profile[n] = t.profileOf(f, n, first)
 		t.profiles[t.profile[n]].size += compute
 	}
+	t.memoryShift = max(0, bits.Len64(uint64(t.maxMemory))-mostBits)
+	t.memoryWanted >>= t.memoryShift
 	t.layTables()
 	t.pull()
 	t.price(f, &s.policy.Weights)
@@ -126,6 +132,9 @@ func (t *terrain) weigh() {
 		for _, a := range k.Resources {
 			if a.Resource == t.cpu {
 				t.cpuWanted += a.Amount * t.share[i] / 64
+			}
+			if a.Resource == t.memory {
+				t.memoryWanted += a.Amount * t.share[i] / 64
 			}
 		}
 		t.gpuWanted += int64(k.Compute) * int64(k.Devices) * t.share[i] / 64

@@ -47,6 +47,7 @@ type view struct {
 	spare       [maxRanked]int64 // how much of that may be taken without another table
 
 	totalIn, cpuIn, memoryIn, fedIn ratio // what is free, in the units of features; fedIn: what the CPU could feed, in milli of devices
+	heldIn                          ratio // the same of the memory, where that counts
 }
 
 // keeps says that the table of a node stays the same when a request comes on it.
@@ -120,6 +121,9 @@ func (s *scored) renew(v *view) {
 	v.cpu = f.Capacity(n, t.cpu) - f.Taken(n, t.cpu)
 	v.memory = f.Capacity(n, t.memory) - f.Taken(n, t.memory)
 	v.totalIn, v.cpuIn, v.memoryIn, v.fedIn = t.ratios(v.total, v.cpu, v.memory)
+	if s.policy.Weights[StrandedMemory] != 0 {
+		v.heldIn = t.feedsOf(v.memory)
+	}
 	v.table, v.spare = t.situation(v.profile, &v.ranked)
 	v.frag = v.total*one - kept(v.units, t.tableAt(v.profile, v.table), v.whole)
 }

@@ -19,6 +19,7 @@ type want struct {
 	others                           []fleet.Amount   // of the node, beside CPU and memory
 	class                            fleet.ClassID
 	totalIn, cpuIn, memoryIn, feedIn ratio // what it takes, in the units of features
+	holdIn                           ratio
 }
 
 func (s *scored) wantOf(r *Request) want {
@@ -44,6 +45,7 @@ func (s *scored) wantOf(r *Request) want {
 	}
 	w.alone = w.devices == 1 && w.fence == nil && s.policy.Device == ByScore && s.policy.Quantum <= 1
 	w.totalIn, w.cpuIn, w.memoryIn, w.feedIn = s.terrain.ratios(w.total, cpu, memory)
+	w.holdIn = s.terrain.feedsOf(memory)
 	return w
 }
 

@@ -119,7 +119,7 @@ func (t *Tuning) told(i int, score float64, w place.Weights) {
 var scale = map[place.Feature]float64{
 	place.FragmentationStep: 3000, place.Fragmentation: 10, place.Remainder: 30, place.Exact: 100, place.Untouched: 100, place.Outlook: 50,
 	place.PatientOutlook: 50, place.NodeDevices: 30, place.NodeCPU: 30, place.NodeMemory: 30, place.StrandedDevice: 100,
-	place.StrandedCPU: 100, place.Fitness: 100, place.Whole: 1000, place.HastyOutlook: 50, place.DistantOutlook: 200,
+	place.StrandedCPU: 100, place.Fitness: 100, place.Whole: 1000, place.HastyOutlook: 50, place.DistantOutlook: 200, place.StrandedMemory: 100,
 }
 
 // mutate changes about three weights.
