@@ -55,6 +55,9 @@ func drawRequest(t *rapid.T, f *fleet.Fleet) *Request {
 	if c := rapid.IntRange(0, 4).Draw(t, "cpu"); c > 0 {
 		r.Resources = []fleet.Amount{{Resource: f.Resource("cpu"), Amount: int64(c)}}
 	}
+	if m := rapid.IntRange(-6, 30).Draw(t, "memory of the node"); m > 0 {
+		r.Resources = append(r.Resources, fleet.Amount{Resource: f.Resource("memory"), Amount: int64(m)})
+	}
 	return r
 }
 
