@@ -75,9 +75,12 @@ func TestTrimLosesNoLineOfConcurrentWriters(t *testing.T) {
 		}
 		next[writer] = line + 1
 	}
-	for i := range writers {
-		if next[i] != lines {
-			t.Errorf("writer %d: the last line is %d of %d", i, next[i], lines)
+	if len(next) == 0 {
+		t.Error("no line is left")
+	}
+	for i, line := range next { // of one that ended long before the others all may be trimmed
+		if line != lines {
+			t.Errorf("writer %d: the last line is %d of %d", i, line, lines)
 		}
 	}
 	info, err := file.Stat()
