@@ -271,7 +271,7 @@ func TestErrors(t *testing.T) {
 		"queue x: a weight of -1 is out of range":                                               {Name: "x", Weight: api.QueueWeight{Memory: -1}},
 		"queue org cannot be under low, which is under it or is itself":                         {Name: "org", Parent: "low"},
 		"queue x: there is no queue nowhere to be its parent":                                   {Name: "x", Parent: "nowhere"},
-		"more than any fleet has": {Name: "x", Quota: math.MaxInt64},
+		"more than any fleet has":                                                               {Name: "x", Quota: math.MaxInt64},
 	} {
 		before := fmt.Sprint(tree.Specs())
 		if err := set(spec); err == nil || !strings.Contains(err.Error(), want) {
