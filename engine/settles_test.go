@@ -42,7 +42,7 @@ func TestEvictionsSettle(t *testing.T) {
 		for _, ev := range events {
 			w.step(ev)
 		}
-		host := stubbornHost{g: g, stays: map[string]bool{}}
+		host := hostAtOnce{g: g, stays: map[string]bool{}}
 		for range g.int("submissions", 3, 14) {
 			host.carryOut(w.step(Submit{At: w.at(), Workload: host.work()}))
 			if ids := running(w.engine); len(ids) > 0 && g.int("ends", 0, 4) == 0 {
@@ -66,14 +66,14 @@ func running(e *Engine) (ids []string) {
 	return ids
 }
 
-// stubbornHost carries out what an engine decides at once, has what is evicted for others come again, and leaves what was cancelled and stays as it is.
-type stubbornHost struct {
+// hostAtOnce carries out what an engine decides at once, has what is evicted for others come again, and leaves what was cancelled and stays as it is.
+type hostAtOnce struct {
 	g     *generator
 	stays map[string]bool
 }
 
 // work is of whole devices, most of it such that gives way and comes again, with time limits far apart.
-func (h *stubbornHost) work() Workload {
+func (h *hostAtOnce) work() Workload {
 	g := h.g
 	g.next++
 	one := Workload{
@@ -91,7 +91,7 @@ func (h *stubbornHost) work() Workload {
 }
 
 // carryOut is over when the engine decides nothing more.
-func (h *stubbornHost) carryOut(actions []Action) {
+func (h *hostAtOnce) carryOut(actions []Action) {
 	w, evictions := h.g.world, 0
 	most := 20 * (1 + len(running(w.engine)) + len(w.engine.Waiting()))
 	for len(actions) > 0 {
