@@ -42,6 +42,7 @@ type bench struct {
 	only    *regexp.Regexp
 	taken   float64 // percent of the machine's CPU time that may be taken from it in a run of shares that counts
 	before  string  // a command of the shell, run before each measurement; empty: none
+	kept    *kept   // what is measured already; nil: it is not kept
 
 	outcomes []outcome // of the scenarios measured so far
 }
@@ -118,6 +119,7 @@ func run(ctx context.Context) (missed int, err error) {
 
 // parse reads the command line; out is where the report goes.
 func (b *bench) parse() (out string, err error) {
+	keep := flag.String("keep", "", "keep each measurement in this file as soon as it is taken, and take those that the same programs came to with the same flags from there: a run that was cut short goes on")
 	build := flag.String("build", "build", "folder of what make built")
 	flag.StringVar(&out, "out", "build/bench/share.json", "where the report of a whole run goes; that of a part goes beside it, as share-part.json")
 	flag.StringVar(&b.before, "before", "", "a command of the shell, run before each measurement: one that waits until the machine has nothing else to do, say")
@@ -150,7 +152,14 @@ func (b *bench) parse() (out string, err error) {
 			return "", fmt.Errorf("a program is missing: %w; make bench-share builds it", err)
 		}
 	}
-	return out, nil
+	if *keep == "" {
+		return out, nil
+	}
+	of, err := b.identity()
+	if err == nil {
+		b.kept, err = readKept(*keep, of)
+	}
+	return out, err
 }
 
 // step is one measurement, on a server with one device.
@@ -198,7 +207,7 @@ func (b *bench) wanted(s step) bool {
 func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	defer func() { err = errors.Join(err, b.stop()) }()
 	for _, s := range b.steps() {
-		if !b.wanted(s) {
+		if !b.wanted(s) || b.takeKept(s, r) {
 			continue
 		}
 		if b.daemon == nil || b.daemon.device != s.device {
@@ -215,12 +224,32 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 			}
 		}
 		b.say("%s", s.name)
+		before := len(r.Metrics)
 		if err := s.measure(ctx, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if s.name == "shares" {
+			continue
+		}
+		if err := b.kept.addStep(s.name, r.Metrics[before:]); err != nil {
+			return err
 		}
 	}
 	b.reportShares(r)
 	return nil
+}
+
+// takeKept reports what a measurement came to before; false: it is to be taken. Sets of shares are looked up one by one.
+func (b *bench) takeKept(s step, r *report.Report) bool {
+	metrics, ok := b.kept.step(s.name)
+	if !ok {
+		return false
+	}
+	b.say("%s: measured before", s.name)
+	for _, m := range metrics {
+		r.Add(m)
+	}
+	return true
 }
 
 // ready runs what is to be run before each measurement.
