@@ -19,13 +19,13 @@ const movesOver = 3_600_000_000
 // movesPace is how long after one look for moves the next may come, in µs.
 const movesPace = 60_000_000
 
-// Defragment has work moved so that whole devices come free, or the first in line fits: preemptible work of one task which its host submits
-// again, when the host has answered everything and no plan is under way.
+// Defragment has work moved so that whole devices come free, or the first in line fits: preemptible work of a fixed number of tasks, all of which run, which its host
+// submits again, when the host has answered everything and no plan is under way. A gang moves as a whole: it starts anew, with at least one task elsewhere.
 //
 // With a first in line that waits for room it is moved for that, and where others would be evicted for a workload and moves do as well, they are moved instead; else devices are emptied into others that hold something already, so that every
 // plan leaves fewer devices in use. A plan is made only when each that it moves has room elsewhere, all of them together, and none was moved in the hour before.
 type Defragment struct {
-	MovesPerHour int32 `json:"movesPerHour"`      // at the most, in any hour; 1 to MaxMoves
+	MovesPerHour int32 `json:"movesPerHour"`      // workloads at the most, in any hour; 1 to MaxMoves
 	MinRun       Time  `json:"minRun,omitempty"`  // µs for which work runs before it is moved
 	MaxLoss      Time  `json:"maxLoss,omitempty"` // most that a plan may cost, in µs of a device: what it moves has run for, and a minute each; 0: any
 	Free         int32 `json:"free,omitempty"`    // devices are emptied only while fewer are free; 0: always
@@ -190,18 +190,34 @@ func (e *Engine) comesBack(w *workload, was string) {
 
 // fitMoved places a workload that was moved where the plan has it, else beside others.
 func (p *pass) fitMoved(w *workload) ([]place.Spot, bool) {
-	for _, off := range []func(fleet.DeviceID) bool{
-		func(d fleet.DeviceID) bool { return !slices.Contains(w.rarely().to, p.fleet.Device(d).UUID) },
-		func(d fleet.DeviceID) bool { return p.fleet.BookOf(d).Grants == 0 },
-	} {
-		request := *p.request(w)
-		over := request.Avoid
-		request.Avoid = func(d fleet.DeviceID) bool { return off(d) || over != nil && over(d) }
-		if spots, ok := p.placer.Place(&request); ok {
-			return spots, true
-		}
+	request := *p.request(w)
+	if spots, ok := p.spotsOn(&request, w.rarely().to); ok && p.placer.At(&request, spots) {
+		return spots, true
 	}
-	return nil, false
+	over := request.Avoid
+	request.Avoid = func(d fleet.DeviceID) bool { return p.fleet.BookOf(d).Grants == 0 || over != nil && over(d) }
+	return p.placer.Place(&request)
+}
+
+// spotsOn are the spots of tasks on devices that are named, task by task; false: there are too few or too many, or one is gone.
+func (e *Engine) spotsOn(r *place.Request, names []string) ([]place.Spot, bool) {
+	spots := make([]place.Spot, 0, r.All())
+	for i := range r.All() {
+		n := r.Of(i).Devices
+		if len(names) < n {
+			return nil, false
+		}
+		s := place.Spot{}
+		for _, name := range names[:n] {
+			d, ok := e.fleet.DeviceOf(name)
+			if !ok {
+				return nil, false
+			}
+			s.Node, s.Devices = e.fleet.NodeOf(d), append(s.Devices, d)
+		}
+		spots, names = append(spots, s), names[n:]
+	}
+	return spots, len(names) == 0
 }
 
 // checkMoves holds what is known of moves to its order.

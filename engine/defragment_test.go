@@ -29,7 +29,7 @@ func scattered(t *testing.T, rt *rapid.T) *world {
 	}
 	for i := range rapid.IntRange(1, 14).Draw(rt, "workloads") {
 		one := Workload{
-			ID: fmt.Sprint("w", i), Class: api.Training, Tasks: 1, Devices: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "of"),
+			ID: fmt.Sprint("w", i), Class: api.Training, Tasks: rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(rt, "tasks of it"), Devices: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "of"),
 			Preemptible: rapid.IntRange(0, 4).Draw(rt, "firm") > 0, Requeue: rapid.IntRange(0, 6).Draw(rt, "lost") > 0,
 		}
 		one.Share.Compute = api.Compute{Floor: api.Milli(100 * rapid.IntRange(0, 10).Draw(rt, "floor")), Ceiling: api.WholeDevice}
@@ -71,6 +71,9 @@ func TestMovesLowerFragmentation(t *testing.T) {
 				evict, ok := a.(Evict)
 				if !ok || evict.Code != EvictMove {
 					rt.Fatalf("it decides %s", show(actions))
+				}
+				if slices.Contains(ids, evict.Workload) { // another task of a gang
+					continue
 				}
 				ids = append(ids, evict.Workload)
 				first := firstName(names, evict.Workload)
@@ -133,15 +136,19 @@ func TestMovesForTheFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := scattered(t, rt)
 		share := api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
-		w.step(Submit{At: w.at(), Workload: Workload{
-			ID: "first", Class: api.Training, Tasks: rapid.IntRange(1, 2).Draw(rt, "tasks"), Devices: rapid.IntRange(1, 3).Draw(rt, "of"), Share: share,
-		}})
-		if w.settle(); w.engine.Why("first").Code != WhyNoRoom {
-			return
+		for of := 1; w.engine.Why("first").Code != WhyNoRoom; of++ { // the least that does not fit
+			if of > 4 {
+				return
+			}
+			w.finish("first")
+			w.step(Submit{At: w.at(), Workload: Workload{ID: "first", Class: api.Training, Tasks: 1, Devices: of, Share: share}})
+			w.settle()
 		}
 		var ids []string
 		for _, a := range w.step(PolicySet{w.at(), Policy{Defragment: &Defragment{MovesPerHour: 100}}}) {
-			ids = append(ids, a.(Evict).Workload)
+			if id := a.(Evict).Workload; !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
 		}
 		if len(ids) == 0 {
 			return
@@ -179,8 +186,9 @@ func TestMovesBeforeEvictions(t *testing.T) {
 			ID: "owner", Class: api.Training, Tasks: rapid.IntRange(1, 2).Draw(rt, "tasks"), Devices: rapid.IntRange(1, 3).Draw(rt, "of"), Share: share, Queue: "owner",
 		}}) {
 			if evict, ok := a.(Evict); ok {
-				ids = append(ids, evict.Workload)
-				codes[evict.Code] = true
+				if codes[evict.Code] = true; !slices.Contains(ids, evict.Workload) {
+					ids = append(ids, evict.Workload)
+				}
 			}
 		}
 		switch {

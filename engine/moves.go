@@ -10,7 +10,7 @@ import (
 
 const (
 	maxSources = 64  // devices that one look tries to empty, those that cost least first
-	maxMovable = 512 // workloads that one look considers to make room for another, the cheapest first
+	maxMovable = 512 // tasks of workloads that one look considers to make room for another, the cheapest first
 )
 
 // look is one search for moves. The fleet and the queues are as they were when it is over.
@@ -19,19 +19,26 @@ type look struct {
 	rule  *Defragment
 	left  int                    // moves that may be made now
 	again Time                   // when what stands in the way now does no more, by the time alone; Never: nothing does
-	to    map[*workload][]string // the devices that each has room on, by the last question that was answered with yes
+	to    map[*workload][]string // the devices that each has room on, task by task, by the last question that was answered with yes
 }
 
 // wait notes that more may be possible from a time on.
 func (l *look) wait(until Time) { l.again = min(l.again, until) }
 
-// movableFrom is when a workload may be moved by the time: it has one task, and may have no more, that runs, gives way and comes again. From then on it has run
-// for long enough, and was not moved lately. Never: not as things are.
+// movableFrom is when a workload may be moved by the time: all its tasks run, and it may have no more, gives way and comes again. From then on each has run
+// for long enough, and it was not moved lately. Never: not as things are.
 func (l *look) movableFrom(v *workload) Time {
-	if v.Tasks != 1 || len(v.Roles) > 0 || v.elastic() || v.base != nil || !v.Requeue || !l.eligible(v) || !v.tasks[0].started {
+	if v.elastic() || v.base != nil || !v.Requeue || !l.eligible(v) {
 		return Never
 	}
-	return max(v.rarely().stays, after(v.tasks[0].since, l.rule.MinRun), v.guardedUntil())
+	from := max(v.rarely().stays, v.guardedUntil())
+	for _, t := range v.tasks {
+		if !t.started || !t.stays() {
+			return Never
+		}
+		from = max(from, after(t.since, l.rule.MinRun))
+	}
+	return from
 }
 
 // reached says that a time is no later than now. If it is, more may be possible then.
@@ -77,12 +84,29 @@ func (l *look) emptyOne() bool {
 		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(len(a.work), len(b.work)))
 	})
 	for i := range sources[:min(len(sources), maxSources)] {
-		if s := &sources[i]; l.allElsewhere(nil, s.work, func(d fleet.DeviceID) bool { return l.fleet.BookOf(d).Grants == 0 }) {
+		s := &sources[i]
+		held := devicesOf(s.work)
+		if l.allElsewhere(nil, s.work, func(_ *workload, d fleet.DeviceID) bool {
+			return d == s.device || l.fleet.BookOf(d).Grants == 0 && !held[d]
+		}) {
 			l.move(nil, s.work, l.to, l.deviceName(s.device)+" is free as a whole")
 			return true
 		}
 	}
 	return false
+}
+
+// devicesOf are the devices that workloads hold.
+func devicesOf(all []*workload) map[fleet.DeviceID]bool {
+	held := map[fleet.DeviceID]bool{}
+	for _, v := range all {
+		for _, t := range v.tasks {
+			for i := range t.grants {
+				held[t.grants[i].device] = true
+			}
+		}
+	}
+	return held
 }
 
 // sourceOf is a device with all that would have to go from it, if that may be.
@@ -93,10 +117,12 @@ func (l *look) sourceOf(d fleet.DeviceID) (source, bool) {
 	}
 	from := Time(0)
 	for _, t := range l.held.on(d) { // in no order: what is told of them must be the same in any
-		if from = max(from, l.movableFrom(t.w)); t.w.Devices != 1 {
+		if from = max(from, l.movableFrom(t.w)); len(t.grants) != 1 {
 			from = Never
 		}
-		s.work = append(s.work, t.w)
+		if !slices.Contains(s.work, t.w) {
+			s.work = append(s.work, t.w)
+		}
 	}
 	if !l.reached(from) {
 		return s, false
@@ -128,17 +154,73 @@ func (l *look) inTheWay() []*workload {
 		}
 	}
 	slices.SortFunc(all, func(a, b *workload) int { return cmp.Or(cmp.Compare(l.loss(a), l.loss(b)), cmp.Compare(b.seq, a.seq)) })
-	all = all[:min(len(all), maxMovable)]
-	all = slices.DeleteFunc(all, func(v *workload) bool { return !l.allElsewhere(nil, []*workload{v}, nil) })
+	all = firstTasks(all, maxMovable)
+	all = slices.DeleteFunc(all, func(v *workload) bool { return !l.hasElsewhere(v) })
 	chosen := l.cheapest(all)
 	loss := int64(0)
 	for _, v := range chosen {
 		loss += l.loss(v)
 	}
-	if len(chosen) == 0 || !l.affordable(len(chosen), loss) || !l.allElsewhere(l.w, chosen, nil) {
+	if len(chosen) == 0 || !l.affordable(len(chosen), loss) || !l.offOwn(l.w, chosen) {
 		return nil
 	}
 	return chosen
+}
+
+// firstTasks is the beginning of some workloads that has so many tasks at the most, and one workload at least.
+func firstTasks(all []*workload, tasks int) []*workload {
+	for i, v := range all {
+		if tasks -= len(v.tasks); tasks < 0 {
+			return all[:max(i, min(1, len(all)))]
+		}
+	}
+	return all
+}
+
+// offOwn is allElsewhere where none of the workloads comes back to a device that one of them holds; but tasks of a gang may come back to its own, as long as not
+// all of them do.
+func (l *look) offOwn(first *workload, all []*workload) bool {
+	held, own := devicesOf(all), map[*workload]map[fleet.DeviceID]bool{}
+	for _, v := range all {
+		if len(v.tasks) > 1 {
+			own[v] = devicesOf([]*workload{v})
+		}
+	}
+	if !l.allElsewhere(first, all, func(v *workload, d fleet.DeviceID) bool { return held[d] && !own[v][d] }) {
+		return false
+	}
+	return !slices.ContainsFunc(all, func(v *workload) bool { return len(v.tasks) > 1 && slices.Equal(sorted(l.to[v]), sorted(l.namesOf(v))) })
+}
+
+// namesOf are the devices of a workload, task by task.
+func (l *look) namesOf(v *workload) (names []string) {
+	for _, t := range v.tasks {
+		for i := range t.grants {
+			names = append(names, l.fleet.UUIDOf(t.grants[i].device))
+		}
+	}
+	return names
+}
+
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
+// hasElsewhere says that there is room for a workload, or for a task of a gang, off the devices that it holds.
+func (l *look) hasElsewhere(v *workload) (ok bool) {
+	held := devicesOf([]*workload{v})
+	one := *l.request(v)
+	over := one.Avoid
+	one.Avoid = func(d fleet.DeviceID) bool { return held[d] || over != nil && over(d) }
+	l.without([]*workload{v}, func() {
+		for task := range one.Each {
+			single := *task
+			single.Tasks, single.Same, single.Prefer, single.Avoid, single.Fence = 1, "", "", one.Avoid, one.Fence
+			_, ok = l.placer.Place(&single)
+			if ok {
+				break
+			}
+		}
+	})
+	return ok
 }
 
 // moves is what makes room for a trial's workload without that anybody is evicted who has none elsewhere: work to be moved, and the devices that each has room on. It is
@@ -152,14 +234,8 @@ func (t *trial) moves() ([]*workload, map[*workload][]string) {
 	return l.inTheWay(), l.to
 }
 
-// allElsewhere says whether workloads have room all together, off the devices that they hold and what is to be avoided, once the first in line, if one is named, has started.
-func (l *look) allElsewhere(first *workload, all []*workload, avoid func(fleet.DeviceID) bool) (ok bool) {
-	off := map[fleet.DeviceID]bool{}
-	for _, v := range all {
-		for i := range v.tasks[0].grants {
-			off[v.tasks[0].grants[i].device] = true
-		}
-	}
+// allElsewhere says whether workloads have room all together, each off what it is to avoid, once the first in line, if one is named, has started.
+func (l *look) allElsewhere(first *workload, all []*workload, avoid func(*workload, fleet.DeviceID) bool) (ok bool) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b *workload) int {
 		return cmp.Or(cmp.Compare(b.shape.Compute, a.shape.Compute), cmp.Compare(b.Devices, a.Devices), cmp.Compare(a.seq, b.seq))
@@ -173,10 +249,10 @@ func (l *look) allElsewhere(first *workload, all []*workload, avoid func(fleet.D
 		}
 		for i := 0; ok && i < len(all); i++ {
 			var spots []place.Spot
-			spots, ok = l.bookElsewhere(all[i], func(d fleet.DeviceID) bool { return off[d] || avoid != nil && avoid(d) })
+			spots, ok = l.bookElsewhere(all[i], func(d fleet.DeviceID) bool { return avoid(all[i], d) })
 			for _, spot := range spots {
 				for _, d := range spot.Devices {
-					l.to[all[i]] = append(l.to[all[i]], l.fleet.Device(d).UUID)
+					l.to[all[i]] = append(l.to[all[i]], l.fleet.UUIDOf(d))
 				}
 			}
 		}
