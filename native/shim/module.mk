@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test away_test memory_test pieces_test cost_test
+SHIM_UNIT := gate_test away_test memory_test pools_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 
 # With the named crash points in.
@@ -52,7 +52,7 @@ $(SHIM_TEST)/obj/%.o: $(SHIM)/%.c $(SHIM_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -DALQ_POINTS -c -o $@ $<
 
-$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory names) $(SHIM_TEST_HEADERS)
+$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory pool names) $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
 
@@ -90,7 +90,7 @@ $(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
 	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
 
-$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_shared paths_late paths_launch paths_change harness) $(SHIM_SIM_LIBS)
+$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_pools paths_shared paths_late paths_launch paths_change harness) $(SHIM_SIM_LIBS)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 \
 		-lpthread -ldl
 

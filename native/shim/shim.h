@@ -180,6 +180,8 @@ void meter_forget(void);
 /* Reserves bytes of a grant for this process, over all processes of the task at once. False: refused, and nothing is reserved. */
 bool memory_reserve(uint32_t grant, uint64_t bytes);
 void memory_return(uint32_t grant, uint64_t bytes);
+/* Charges what the driver has taken already, also where that is more than is granted: then nothing is reserved until as much has been returned. */
+void memory_charge(uint32_t grant, uint64_t bytes);
 /* The same for what the program did not ask for itself. */
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes);
 /* Reserves as overhead what a driver may need for something of unknown size, after it had no memory for it. False: that was not for memory lent

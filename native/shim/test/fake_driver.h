@@ -36,6 +36,9 @@ void fake_others(int64_t now, int64_t at_free);
 void fake_books(bool on);
 /* What it holds, or 0 where NVML does not say. */
 uint64_t fake_booked(void);
+/* From now on pools give nothing back when they are trimmed. */
+void fake_pools_stuck(bool on);
+#define FAKE_GROWTH (32ull << 20) /* what a pool takes from the device at once */
 /* The name of the last function called that does nothing. */
 const char *fake_called(void);
 /* The names of those that do something. */

@@ -96,66 +96,6 @@ static void test_handles(void)
 	ACCOUNTED(cuMemRelease, -8ll * (int64_t)MI, again);
 }
 
-static uint64_t reserved(CUmemoryPool pool)
-{
-	cuuint64_t bytes;
-	CHECK_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes), CUDA_SUCCESS);
-	return bytes;
-}
-
-/* What a pool keeps is charged until it lets go of it. */
-static void test_pools(void)
-{
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	cuuint64_t all = UINT64_MAX;
-	CUmemoryPool pool, other;
-	CUdeviceptr p;
-	CUstream s = tenant.stream[0];
-	CHECK_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
-	ACCOUNTED(cuMemAllocAsync, 4 * MI, &p, 3 * MI, s);
-	ACCOUNTED(cuMemFreeAsync, 0, p, s);
-	ACCOUNTED(cuMemAllocAsync_ptsz, 6 * MI, &p, 6 * MI, NULL);
-	ACCOUNTED(cuMemFreeAsync_ptsz, 0, p, NULL);
-	CHECK_EQ(bytes_used(), reserved(pool));
-	CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), 0);
-	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), CUDA_SUCCESS);
-	ACCOUNTED(cuMemAllocAsync, 64 * MI, &p, 64 * MI, s);
-	ACCOUNTED(cuMemFreeAsync, 0, p, s);
-	CHECK_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), 64 * MI);
-	ACCOUNTED(cuMemAllocAsync, 0, &p, 64 * MI, s); /* out of what was kept */
-	CHECK_EQ(cuMemFreeAsync(p, s), CUDA_SUCCESS);
-	CHECK_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
-	ACCOUNTED(cuMemPoolTrimTo, -64ll * (int64_t)MI, pool, 0);
-	ACCOUNTED(cuMemPoolCreate, 0, &other, &props);
-	ACCOUNTED(cuMemAllocFromPoolAsync, 10 * MI, &p, 10 * MI, other, s);
-	ACCOUNTED(cuMemAllocFromPoolAsync_ptsz, 2 * MI, &p, MI, other, NULL);
-	ACCOUNTED(cuMemPoolDestroy, -12ll * (int64_t)MI, other);
-}
-
-/* Near the limit pools are made to let go first, and the limit holds. */
-static void test_pool_limit(void)
-{
-	CUmemoryPool pool;
-	CUdeviceptr p, q;
-	CUstream s = tenant.stream[0];
-	cuuint64_t all = UINT64_MAX, none = 0;
-	uint64_t room = (LIMIT - bytes_charged()) / (2 * MI) * (2 * MI);
-	CHECK_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
-	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), CUDA_SUCCESS);
-	CHECK_EQ(cuMemAllocAsync(&p, room, s), CUDA_SUCCESS);
-	CHECK_EQ(cuMemAllocAsync(&q, 2 * MI, s), CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK_EQ(cuMemFreeAsync(p, s), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), room);
-	CHECK_EQ(cuMemAlloc_v2(&q, room), CUDA_SUCCESS);
-	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
-	CHECK(bytes_held(getpid()) <= LIMIT);
-	CHECK_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
-	CHECK_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &none), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), 0);
-}
-
 static CUgraph graph_with_memory(uint64_t bytes)
 {
 	CUgraph g;
@@ -320,7 +260,6 @@ void test_memory(void)
 	test_arrays();
 	test_handles();
 	test_pools();
-	test_pool_limit();
 	test_graphs();
 	test_captured();
 	test_external();

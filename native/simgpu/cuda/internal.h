@@ -219,6 +219,8 @@ struct CUevent_st {
 };
 
 CUresult context_current(CUcontext *out); /* CUDA_ERROR_INVALID_CONTEXT if there is none */
+/* A context by which memory of the device is held: the current one if it is of that device, else the primary one, else any; NULL: none. */
+CUcontext context_on(uint32_t device);
 CUresult context_check(CUcontext c);      /* that it exists, and its fault */
 void context_forget(CUcontext c);
 void context_unuse(CUcontext c); /* after users++ */

@@ -8,6 +8,7 @@
 struct CUmemPoolHandle_st {
 	uint32_t device;
 	bool is_default;
+	bool destroyed; /* by the program; it ends with its last chunk */
 	size_t max;
 	uint64_t threshold, reserved, reserved_high, used, used_high;
 	int reuse[3];
