@@ -203,9 +203,11 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	if (!task_on())
+		return REAL(cuMemRelease, handle);
+	uint64_t number = physical_leaving(handle);
 	CUresult r = REAL(cuMemRelease, handle);
-	if (r == CUDA_SUCCESS && task_on())
-		physical_release(handle);
+	physical_left(number, r);
 	return r;
 }
 
@@ -260,9 +262,10 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGener
 	if (task_on() && !physical_claim(handle, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult r = REAL(cuMemMap, ptr, size, offset, handle, flags);
-	if (r == CUDA_SUCCESS && task_on())
-		physical_map(handle, ptr, size);
-	return r;
+	if (r != CUDA_SUCCESS || !task_on() || physical_map(handle, ptr, size))
+		return r;
+	REAL(cuMemUnmap, ptr, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)

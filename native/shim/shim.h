@@ -262,12 +262,15 @@ void blocks_forget(void);
 bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant);
 /* False: the handle is not known. */
 bool physical_retain(uint64_t handle);
-void physical_release(uint64_t handle);
+/* Around the driver's release of a handle, which may be another's before the driver has answered: _leaving gives what _left is to be given. */
+uint64_t physical_leaving(uint64_t handle);
+void physical_left(uint64_t number, CUresult result);
 /* A descriptor was made by which others may get it. */
 void physical_export(uint64_t handle, int fd);
 /* Charges what is about to be mapped and is not charged yet: memory of which nothing told how much it is. False: there is no room. */
 bool physical_claim(uint64_t handle, uint64_t bytes);
-void physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
+/* False: there is no memory to book it in. */
+bool physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
 void physical_unmap(uint64_t address, uint64_t bytes);
 /* Returns what stayed charged because of descriptors that are gone by now. False: nothing. */
 bool physicals_settle(void);

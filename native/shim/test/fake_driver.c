@@ -342,5 +342,5 @@ EXPORT const char *fake_named(void)
 	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "
 	       "cuMemCreate cuArray3DCreate_v2 cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool "
 	       "cuMemPoolCreate cuMemPoolDestroy cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolTrimTo "
-	       "cuMemAllocFromPoolAsync cuMemAllocAsync cuMemFreeAsync ";
+	       "cuMemAllocFromPoolAsync cuMemAllocAsync cuMemFreeAsync cuMemRelease cuMemUnmap ";
 }

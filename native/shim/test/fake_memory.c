@@ -31,6 +31,9 @@ static struct fake_memory alone, *memory = &alone;
 static bool keeps, books;
 static int64_t own;            /* blocks of this process */
 static int64_t others_at_free; /* that another tenant takes with the next free */
+static uint64_t released;      /* the handle that the next cuMemCreate gives again; 0: a new one */
+static void (*at_release)(void);
+static bool refuses;
 
 void fake_memory_open(void)
 {
@@ -179,8 +182,38 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 {
 	static uint64_t next = 100;
 	(void)size, (void)prop, (void)flags;
-	*handle = __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
+	uint64_t again = __atomic_exchange_n(&released, 0, __ATOMIC_SEQ_CST);
+	*handle = again != 0 ? again : __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
 	return CUDA_SUCCESS;
+}
+
+/* What another thread of the program does right then. */
+static void interrupt(void)
+{
+	void (*call)(void) = at_release;
+	at_release = NULL;
+	if (call != NULL)
+		call();
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	__atomic_store_n(&released, handle, __ATOMIC_SEQ_CST);
+	interrupt();
+	return refuses ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t size)
+{
+	(void)at, (void)size;
+	interrupt();
+	return CUDA_SUCCESS;
+}
+
+EXPORT void fake_at_release(void (*call)(void), bool refuse)
+{
+	at_release = call;
+	refuses = refuse;
 }
 
 EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)

@@ -93,7 +93,13 @@ static void test_handles(void)
 	close(fd);
 	ACCOUNTED(cuMemRelease, 0, h);
 	ACCOUNTED(cuMemUnmap, 0, at, 8 * MI); /* the retained handle still holds it */
-	ACCOUNTED(cuMemRelease, -8ll * (int64_t)MI, again);
+	ACCOUNTED(cuMemMap, 0, at, 8 * MI, 0, again, 0);
+	ACCOUNTED(cuMemRelease, 0, again);
+	/* The mapping alone holds it, and can be turned into a handle again. */
+	ACCOUNTED(cuMemRetainAllocationHandle, 0, &h, (void *)(uintptr_t)(at + 4 * MI));
+	ACCOUNTED(cuMemUnmap, 0, at, 8 * MI);
+	ACCOUNTED(cuMemRelease, -8ll * (int64_t)MI, h);
+	CHECK_EQ(cuMemAddressFree(at, 8 * MI), CUDA_SUCCESS);
 }
 
 static CUgraph graph_with_memory(uint64_t bytes)
