@@ -9,6 +9,8 @@
 
 static struct lock limits_lock;
 
+_Static_assert(KEY_LIMITS + CU_LIMIT_MALLOC_HEAP_SIZE < KEYS_END, "the last limit that is charged has a key");
+
 /* Bytes on the device for each that the limit says; 0: it sets no memory aside that can be told. */
 static uint64_t limit_weight(CUlimit limit)
 {
@@ -39,7 +41,7 @@ static CUresult limit_set(CUlimit limit, size_t value, uint32_t grant, uint64_t 
 	struct block b = {.grant = grant, .kind = BLOCK_LIMIT};
 	size_t before = 0;
 	driver.cuCtxGetCurrent(&b.context);
-	b.key = (uint64_t)(uintptr_t)b.context + 1 + (uint64_t)limit; /* contexts lie at multiples of 8: no other's key */
+	b.key = context_key(b.context, KEY_LIMITS + (uint32_t)limit);
 	if (driver.cuCtxGetLimit == NULL || driver.cuCtxGetLimit(&before, limit) != CUDA_SUCCESS)
 		return REAL(cuCtxSetLimit, limit, value);
 	struct block had = b;

@@ -65,7 +65,7 @@ static CUresult unseen(CUresult r)
 /* Stands in the table for all that was put off in a context. */
 static uint64_t late_key(CUcontext context)
 {
-	return (uintptr_t)context + 1;
+	return context_key(context, KEY_LATE);
 }
 
 /* What the process holds beyond what it is charged for. 0 also where that cannot be told, since something comes or goes. */

@@ -233,6 +233,14 @@ struct block {
 	uint32_t kind;    /* enum block_kind */
 };
 
+/* Keys of what is charged for a context as such. Contexts lie at multiples of 8, so these are no other's. */
+enum context_key { KEY_LATE = 1, KEY_LIMITS, KEYS_END = 8 }; /* a limit's is KEY_LIMITS + its number */
+
+static inline uint64_t context_key(CUcontext context, uint32_t which)
+{
+	return (uint64_t)(uintptr_t)context + which;
+}
+
 bool blocks_add(const struct block *b);
 bool blocks_take(uint64_t key, struct block *out);
 /* The driver frees what blocks_take took out: _leaving before the call, _left after it, which puts it back if the driver did not free it. */
