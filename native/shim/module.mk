@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test away_test memory_test pools_test pieces_test cost_test
+SHIM_UNIT := gate_test away_test memory_test pools_test tables_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 
 # With the named crash points in.
@@ -66,7 +66,8 @@ $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) $(SHIM_WRAP) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
+$(SHIM_TEST)/tables_test: SHIM_WRAP := -Wl,--wrap=pages_take
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)

@@ -289,8 +289,9 @@ void ipc_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- pieces.c */
 
-/* A piece was allocated, for which a block was reserved; returns that where the block was charged before. */
-void pieces_made(const struct block *piece);
+/* A piece was allocated, for which a block was reserved; returns that where the block was charged before. False: there is no memory to remember
+ * the block in, and it stays reserved. */
+bool pieces_made(const struct block *piece);
 /* Around the driver's freeing of a piece, once it did. */
 void pieces_leaving(const struct block *piece, struct leaving *l);
 void pieces_left(const struct block *piece, const struct leaving *l);

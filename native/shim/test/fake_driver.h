@@ -38,6 +38,8 @@ void fake_books(bool on);
 uint64_t fake_booked(void);
 /* Calls that once, when the driver has just released a handle or unmapped its memory and not answered yet; refuse: from now on none is released. */
 void fake_at_release(void (*call)(void), bool refuse);
+/* From now on a graph has an allocation node of so many bytes (0: none), and a module takes so many blocks. */
+void fake_takes(uint64_t graph, int64_t module);
 /* From now on pools give nothing back when they are trimmed. */
 void fake_pools_stuck(bool on);
 #define FAKE_GROWTH (32ull << 20) /* what a pool takes from the device at once */
