@@ -210,6 +210,24 @@ static void test_limits(void)
 static const char large_ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 8 .b8 large[6291456];\n"
 				".visible .entry plain() { ret; }\n";
 
+/* The same as a fat binary: its header, that of its only entry, the text. */
+static const void *fat_binary(void)
+{
+	static struct {
+		uint32_t magic;
+		uint16_t version, header;
+		uint64_t bytes;
+		uint16_t kind, entry_version;
+		uint32_t entry_header;
+		uint64_t entry_bytes;
+		uint8_t rest[48];
+		char text[sizeof(large_ptx)];
+	} fat = {.magic = 0xba55ed50, .version = 1, .header = 16, .bytes = 64 + sizeof(large_ptx), .kind = 1, .entry_version = 0x101, .entry_header = 64,
+		 .entry_bytes = sizeof(large_ptx)};
+	memcpy(fat.text, large_ptx, sizeof(large_ptx));
+	return &fat;
+}
+
 static void test_modules(void)
 {
 	CUmodule m;
@@ -231,9 +249,10 @@ static void test_modules(void)
 	ACCOUNTED(cuLibraryUnload, -6ll * (int64_t)MI, l);
 	/* Simulated devices run no machine code: a module that does not load leaves nothing behind. */
 	uint64_t used = bytes_used();
-	name_called("cuModuleLoadFatBinary");
-	CHECK_EQ(cuModuleLoadFatBinary(&m, "\x50\xed"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+	CHECK_EQ(cuModuleLoadFatBinary(&m, "\x50\xed\x55\xba\x01\0\x10\0\0\0\0\0\0\0\0"), CUDA_ERROR_NO_BINARY_FOR_GPU);
 	CHECK_EQ(bytes_used(), used);
+	ACCOUNTED(cuModuleLoadFatBinary, 6 * MI, &m, fat_binary());
+	ACCOUNTED(cuModuleUnload, -6ll * (int64_t)MI, m);
 }
 
 /* How much one takes shows only once it is loaded: where there is no room it is unloaded again. */

@@ -4,14 +4,40 @@
 
 #include <stdio.h>
 
-CUresult module_load(CUcontext c, const void *image, CUmodule *out)
+/* A fat binary: this, then its entries one behind the other, each with a header of its own. */
+struct fat {
+	uint32_t magic;
+	uint16_t version, header; /* header: bytes of it */
+	uint64_t bytes;           /* of all entries */
+};
+struct fat_entry {
+	uint16_t kind, version;
+	uint32_t header;
+	uint64_t bytes;  /* behind its header */
+	uint32_t packed; /* of these, compressed; 0: they are not */
+};
+#define FAT_MAGIC 0xba55ed50u
+#define FAT_PTX 1
+
+/* The text in a fat binary, a copy with a NUL after it; NULL: there is none, but machine code or text that is compressed. */
+static char *fat_text(const char *image)
 {
-	const unsigned char *b = image;
-	if (!b[0])
-		return CUDA_ERROR_INVALID_IMAGE;
-	/* Machine code for a real GPU (ELF, fat binary): nothing here runs it. */
-	if ((b[0] == 0x7f && b[1] == 'E') || (b[0] == 0x50 && b[1] == 0xed))
-		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	struct fat head;
+	struct fat_entry e;
+	memcpy(&head, image, sizeof head);
+	for (uint64_t at = 0; at + sizeof e <= head.bytes; at += e.header + e.bytes) {
+		const char *entry = image + head.header + at;
+		memcpy(&e, entry, sizeof e);
+		if (e.header < sizeof e || e.bytes > head.bytes - at)
+			return NULL;
+		if (e.kind == FAT_PTX && !e.packed)
+			return strndup(entry + e.header, e.bytes);
+	}
+	return NULL;
+}
+
+static CUresult text_load(CUcontext c, const char *image, CUmodule *out)
+{
 	char *text = ptx_strip(image);
 	CUmodule m = calloc(1, sizeof *m);
 	if (!text || !m) {
@@ -33,6 +59,23 @@ CUresult module_load(CUcontext c, const void *image, CUmodule *out)
 		module_free(m);
 	else
 		*out = m;
+	return r;
+}
+
+CUresult module_load(CUcontext c, const void *image, CUmodule *out)
+{
+	const unsigned char *b = image;
+	uint32_t magic;
+	if (!b[0])
+		return CUDA_ERROR_INVALID_IMAGE;
+	if (b[0] == 0x7f && b[1] == 'E') /* machine code for a real GPU: nothing here runs it */
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	if (b[0] != (FAT_MAGIC & 0xff) || b[1] != (FAT_MAGIC >> 8 & 0xff))
+		return text_load(c, image, out);
+	memcpy(&magic, image, sizeof magic);
+	char *text = magic == FAT_MAGIC ? fat_text(image) : NULL;
+	CUresult r = text ? text_load(c, text, out) : CUDA_ERROR_NO_BINARY_FOR_GPU;
+	free(text);
 	return r;
 }
 
@@ -103,11 +146,7 @@ CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count
 
 CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
-	CUcontext c;
-	if (!out || !image)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_context(&c);
-	return r == CUDA_SUCCESS ? leave(CUDA_ERROR_NO_BINARY_FOR_GPU) : r;
+	return cuModuleLoadData(out, image);
 }
 
 /* The whole of a file, with a NUL after it. */

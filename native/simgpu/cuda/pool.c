@@ -9,7 +9,7 @@
 
 static CUmemoryPool pools, defaults[SIM_MAX_DEVICES], current[SIM_MAX_DEVICES];
 
-static CUmemoryPool pool_new(uint32_t device)
+CUmemoryPool pool_new(uint32_t device)
 {
 	CUmemoryPool p = calloc(1, sizeof *p);
 	if (!p)
@@ -177,6 +177,8 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
 		return leave(r);
 	if (!pool)
 		pool = current[s->context->device] ? current[s->context->device] : pool_default(s->context->device);
+	if (pool && handle_is(pool, H_POOL) && pool->imported)
+		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!pool || !handle_is(pool, H_POOL))
 		return leave(pool ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY);
 	CUcontext owner = s->context->device == pool->device ? s->context : context_on(pool->device);
@@ -228,13 +230,18 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream h)
 		graph_memory_give(range->owner);
 		return leave(CUDA_SUCCESS);
 	}
-	if (!range || range->start != (uintptr_t)p || range->kind != R_DEVICE)
+	bool imported = range && range->kind == R_SHARED && range->pool;
+	if (!range || range->start != (uintptr_t)p || (range->kind != R_DEVICE && !imported))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (!range->pool) { /* plain memory may be freed in stream order too; it goes when the stream has come that far */
+	if (!range->pool || imported) { /* plain memory may be freed in stream order too; it goes when the stream has come that far */
 		r = await_stream(s);
 		range = range_find((uintptr_t)p);
 		if (r != CUDA_SUCCESS || !range)
 			return leave(r);
+	}
+	if (imported) {
+		shared_unmap(range);
+		return leave(CUDA_SUCCESS);
 	}
 	return leave(memory_free(range, s));
 }
@@ -252,7 +259,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	TRY(enter());
 	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+	if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return leave(CUDA_ERROR_NOT_SUPPORTED);
 	if (props->location.id < 0 || (uint32_t)props->location.id >= api.devices)
 		return leave(CUDA_ERROR_INVALID_DEVICE);
@@ -260,6 +267,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	if (!*out)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	(*out)->max = props->maxSize;
+	(*out)->shareable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
 	return leave(CUDA_SUCCESS);
 }
 
@@ -315,7 +323,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
 CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool p)
 {
 	TRY(enter_device(d));
-	if (!handle_is(p, H_POOL) || p->device != (uint32_t)d)
+	if (!handle_is(p, H_POOL) || p->imported || p->device != (uint32_t)d)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	current[d] = p;
 	return leave(CUDA_SUCCESS);
