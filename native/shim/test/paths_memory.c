@@ -191,8 +191,8 @@ static void test_limits(void)
 	CHECK_EQ(bytes_used(), used + 64 * MI);
 	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * MI), CUDA_SUCCESS);
 	CHECK_EQ(bytes_used(), used);
-	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048), CUDA_SUCCESS); /* 1 KiB more for each of 132 times 2048 threads */
-	CHECK_EQ(bytes_used(), used + 264 * MI);
+	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048), CUDA_SUCCESS); /* 1 KiB more for each of 148 times 2048 threads */
+	CHECK_EQ(bytes_used(), used + 296 * MI);
 	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
 	CHECK_EQ(bytes_used(), used);

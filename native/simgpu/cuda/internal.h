@@ -83,6 +83,7 @@ bool handle_is(const void *p, enum handle kind);
 enum work_kind {
 	W_EMPTY, W_KERNEL, W_COPY, W_SET, W_HOST, W_CALLBACK, W_RECORD, W_WAIT, W_WRITE, W_AWAIT, W_GRAPH, W_BATCH,
 	W_ALLOC, W_FREE, /* only in graphs */
+	W_UNPACK,        /* never in graphs */
 };
 
 struct region { /* bytes to move: rows of width bytes, height rows, depth slices */
@@ -97,6 +98,13 @@ struct fill { /* bytes to set */
 	char *dst;
 	size_t pitch, width, height; /* width in elements */
 	uint32_t value, element;
+};
+
+struct unpack { /* bytes to decompress */
+	const uint8_t *src;
+	uint8_t *dst;
+	size_t bytes, room, expected; /* to be read; the most and those said to be written */
+	uint32_t *actual;
 };
 
 struct value { /* a word of memory to write or to wait for */
@@ -135,6 +143,7 @@ struct work {
 		} host;
 		CUevent event; /* RECORD, WAIT in a graph */
 		struct value value;
+		struct unpack unpack;
 		CUgraph graph;
 		struct graph_memory *memory; /* ALLOC, FREE */
 		struct {
@@ -145,6 +154,8 @@ struct work {
 	};
 };
 
+void unpack_bytes(const struct unpack *u);
+uint64_t unpack_ns(uint32_t device, const struct unpack *u);
 CUresult work_copy(struct work *to, const struct work *from);
 void work_free(struct work *w);
 
