@@ -97,11 +97,19 @@ $(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory pa
 
 .PHONY: shim-test
 shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
-	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(ALIQUOT_DRIVER)
+	$(SHIM)/test/names_check $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(SHIM_OUT)/libcuda.so.1
+	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(ALIQUOT_DRIVER)
 	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
 	$(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
 TESTS += shim-test
+
+# Writes the list of the driver's names anew: ALIQUOT_DRIVER names real drivers' libcuda.so.1, and headers (a toolkit's cuda.h), of which it is to
+# have the names too.
+.PHONY: shim-names
+shim-names: $(OUT)/sim/libcuda.so.1 $(SHIM_OUT)/libcuda.so.1
+	$(SHIM)/test/names $(SHIM)/names.txt $^ $(ALIQUOT_DRIVER) > $(SHIM_OUT)/names.txt
+	mv $(SHIM_OUT)/names.txt $(SHIM)/names.txt
 
 # Not a test: what a launch through the gate costs on this machine.
 .PHONY: shim-cost
