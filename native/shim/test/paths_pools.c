@@ -106,6 +106,26 @@ static void test_destroyed(void)
 	CHECK_EQ(cuMemPoolDestroy(first), CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Nothing that happens to a pool breaks a stream's capture. */
+static void test_captured_meanwhile(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr p;
+	CUgraph g;
+	CHECK_EQ(cuMemPoolCreate(&pool, &on_first), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAllocFromPoolAsync(&p, 8 * MI, pool, tenant.stream[0]), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamBeginCapture_v2(tenant.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+	CHECK_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFreeAsync(p, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
+	CHECK_EQ(cuStreamEndCapture(tenant.stream[0], &g), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+	CHECK_EQ(bytes_charged(), bytes_held(getpid()));
+}
+
 #define MANY 200
 
 /* However many pools there are, each is charged and the limit holds. */
@@ -164,6 +184,7 @@ void test_pools(void)
 	test_kept();
 	test_limit();
 	test_destroyed();
+	test_captured_meanwhile();
 	test_many();
 	test_devices();
 }
