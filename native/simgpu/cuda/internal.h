@@ -337,6 +337,8 @@ char *ptx_strip(const char *text);                      /* a copy without commen
 CUresult ptx_check(const char *text);                   /* that it is PTX at all */
 CUresult ptx_entries(CUmodule m, const char *text);     /* its kernels */
 CUresult ptx_globals(CUmodule m, const char *text);     /* its variables outside of functions */
+bool fat_is(const char *image); /* whatever it is, of which the first byte is not 0 */
+char *fat_text(const char *image); /* the text in it, owned by the caller; NULL: none, but machine code or text that is compressed */
 CUresult module_load(CUcontext c, const void *image, CUmodule *out);
 void module_free(CUmodule m);
 CUresult module_ready(CUmodule m);                      /* makes what was put off */

@@ -4,38 +4,6 @@
 
 #include <stdio.h>
 
-/* A fat binary: this, then its entries one behind the other, each with a header of its own. */
-struct fat {
-	uint32_t magic;
-	uint16_t version, header; /* header: bytes of it */
-	uint64_t bytes;           /* of all entries */
-};
-struct fat_entry {
-	uint16_t kind, version;
-	uint32_t header;
-	uint64_t bytes;  /* behind its header */
-	uint32_t packed; /* of these, compressed; 0: they are not */
-};
-#define FAT_MAGIC 0xba55ed50u
-#define FAT_PTX 1
-
-/* The text in a fat binary, a copy with a NUL after it; NULL: there is none, but machine code or text that is compressed. */
-static char *fat_text(const char *image)
-{
-	struct fat head;
-	struct fat_entry e;
-	memcpy(&head, image, sizeof head);
-	for (uint64_t at = 0; at + sizeof e <= head.bytes; at += e.header + e.bytes) {
-		const char *entry = image + head.header + at;
-		memcpy(&e, entry, sizeof e);
-		if (e.header < sizeof e || e.bytes > head.bytes - at)
-			return NULL;
-		if (e.kind == FAT_PTX && !e.packed)
-			return strndup(entry + e.header, e.bytes);
-	}
-	return NULL;
-}
-
 static CUresult text_load(CUcontext c, const char *image, CUmodule *out)
 {
 	char *text = ptx_strip(image);
@@ -65,15 +33,13 @@ static CUresult text_load(CUcontext c, const char *image, CUmodule *out)
 CUresult module_load(CUcontext c, const void *image, CUmodule *out)
 {
 	const unsigned char *b = image;
-	uint32_t magic;
 	if (!b[0])
 		return CUDA_ERROR_INVALID_IMAGE;
 	if (b[0] == 0x7f && b[1] == 'E') /* machine code for a real GPU: nothing here runs it */
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
-	if (b[0] != (FAT_MAGIC & 0xff) || b[1] != (FAT_MAGIC >> 8 & 0xff))
+	if (!fat_is(image))
 		return text_load(c, image, out);
-	memcpy(&magic, image, sizeof magic);
-	char *text = magic == FAT_MAGIC ? fat_text(image) : NULL;
+	char *text = fat_text(image);
 	CUresult r = text ? text_load(c, text, out) : CUDA_ERROR_NO_BINARY_FOR_GPU;
 	free(text);
 	return r;
