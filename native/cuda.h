@@ -261,6 +261,8 @@ typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132,
 	CU_DEVICE_ATTRIBUTE_MPS_ENABLED = 133,
 	CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
+	CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK = 136,
+	CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH = 137,
 } CUdevice_attribute;
 typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
@@ -853,12 +855,18 @@ typedef struct CUmemcpyAttributes_st {
 	CUmemLocation dstLocHint;
 	unsigned int flags;
 } CUmemcpyAttributes;
+typedef enum CUmemDecompressAlgorithm_enum {
+	CU_MEM_DECOMPRESS_UNSUPPORTED = 0,
+	CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE = 1 << 0,
+	CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY = 1 << 1,
+	CU_MEM_DECOMPRESS_ALGORITHM_LZ4 = 1 << 2,
+} CUmemDecompressAlgorithm;
 typedef struct CUmemDecompressParams_st { /* 64 bytes */
 	size_t srcNumBytes, dstNumBytes;
 	cuuint32_t *dstActBytes;
 	const void *src;
 	void *dst;
-	unsigned int algo;
+	CUmemDecompressAlgorithm algo;
 	unsigned char padding[20];
 } CUmemDecompressParams;
 typedef enum CUmemcpy3DOperandType_enum {

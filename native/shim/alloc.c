@@ -20,26 +20,27 @@ static int charge_grant(CUresult *error)
 
 #define PIECE (1u << 20) /* plain allocations under so many bytes share blocks */
 
-/* Books an allocation that was made, or gives its reservation back. */
-static CUresult settle(CUresult r, int grant, uint64_t size, uint64_t key, enum block_kind kind)
+/* Books an allocation that was made. False: there is no memory to remember it in. */
+static bool book(uint32_t grant, uint64_t size, uint64_t key, enum block_kind kind)
 {
 	ALQ_POINT("shim.memory.allocated");
 	uint64_t reserved = memory_round(size);
 	bool piece = size < PIECE && (kind == BLOCK_PLAIN || kind == BLOCK_MANAGED);
-	struct block b = {.key = key, .bytes = piece ? 0 : reserved, .grant = (uint32_t)grant, .kind = piece ? BLOCK_PIECE : (uint32_t)kind};
-	if (r == CUDA_SUCCESS)
-		driver.cuCtxGetCurrent(&b.context);
-	if (r != CUDA_SUCCESS || !blocks_add(&b))
-		memory_return((uint32_t)grant, reserved);
-	else if (piece)
-		pieces_made(&b);
-	else if (kind == BLOCK_PLAIN || kind == BLOCK_MANAGED)
+	struct block b = {.key = key, .bytes = piece ? 0 : reserved, .grant = grant, .kind = piece ? BLOCK_PIECE : (uint32_t)kind};
+	driver.cuCtxGetCurrent(&b.context);
+	if (!blocks_add(&b))
+		return false;
+	if (piece && !pieces_made(&b)) {
+		blocks_take(key, &b);
+		return false;
+	}
+	if (!piece && (kind == BLOCK_PLAIN || kind == BLOCK_MANAGED))
 		pieces_covered(key, reserved);
-	return r;
+	return true;
 }
 
-/* Reserves, calls, books. key is read after the call. */
-#define ALLOCATE(size, kind, key, name, ...)                                                                                       \
+/* Reserves, calls, books; what cannot be booked is undone. what is read after the call. */
+#define ALLOCATE(size, kind, what, undo, name, ...)                                                                                \
 	do {                                                                                                                       \
 		CUresult r;                                                                                                        \
 		int grant = charge_grant(&r);                                                                                      \
@@ -51,7 +52,14 @@ static CUresult settle(CUresult r, int grant, uint64_t size, uint64_t key, enum 
 		if (!pools_reserve((uint32_t)grant, memory_round(bytes)))                                                          \
 			return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
 		r = REAL(name, __VA_ARGS__);                                                                                       \
-		return settle(r, grant, bytes, r == CUDA_SUCCESS ? (uint64_t)(key) : 0, kind);                                     \
+		if (likely(r == CUDA_SUCCESS)) {                                                                                   \
+			if (likely(book((uint32_t)grant, bytes, (uint64_t)(uintptr_t)(what), kind)))                               \
+				return r;                                                                                          \
+			REAL(undo, what);                                                                                          \
+			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
+		}                                                                                                                  \
+		memory_return((uint32_t)grant, memory_round(bytes));                                                               \
+		return r;                                                                                                          \
 	} while (0)
 
 /* Taken out of the table before the driver may hand the same address out again; put back if it does not free. */
@@ -70,12 +78,12 @@ static CUresult settle(CUresult r, int grant, uint64_t size, uint64_t key, enum 
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t size)
 {
-	ALLOCATE(size, BLOCK_PLAIN, *dptr, cuMemAlloc_v2, dptr, size);
+	ALLOCATE(size, BLOCK_PLAIN, *dptr, cuMemFree_v2, cuMemAlloc_v2, dptr, size);
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t size, unsigned int flags)
 {
-	ALLOCATE(size, BLOCK_MANAGED, *dptr, cuMemAllocManaged, dptr, size, flags);
+	ALLOCATE(size, BLOCK_MANAGED, *dptr, cuMemFree_v2, cuMemAllocManaged, dptr, size, flags);
 }
 
 /* The driver chooses the pitch; no device aligns rows to more than this. */
@@ -90,7 +98,7 @@ static uint64_t times(uint64_t a, uint64_t b)
 EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element)
 {
 	uint64_t row = width > UINT64_MAX - PITCH ? UINT64_MAX : ((uint64_t)width + PITCH - 1) / PITCH * PITCH;
-	ALLOCATE(times(row, height), BLOCK_PLAIN, *dptr, cuMemAllocPitch_v2, dptr, pitch, width, height, element);
+	ALLOCATE(times(row, height), BLOCK_PLAIN, *dptr, cuMemFree_v2, cuMemAllocPitch_v2, dptr, pitch, width, height, element);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
@@ -145,13 +153,13 @@ static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, CUa
 EXPORT CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *d)
 {
 	uint64_t size = d == NULL ? 0 : array_bytes(d->Width, d->Height, 1, d->Format, d->NumChannels);
-	ALLOCATE(size, BLOCK_ARRAY, (uintptr_t)*handle, cuArrayCreate_v2, handle, d);
+	ALLOCATE(size, BLOCK_ARRAY, *handle, cuArrayDestroy, cuArrayCreate_v2, handle, d);
 }
 
 EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	uint64_t size = d == NULL ? 0 : array_bytes(d->Width, d->Height, d->Depth, d->Format, d->NumChannels);
-	ALLOCATE(size, BLOCK_ARRAY, (uintptr_t)*handle, cuArray3DCreate_v2, handle, d);
+	ALLOCATE(size, BLOCK_ARRAY, *handle, cuArrayDestroy, cuArray3DCreate_v2, handle, d);
 }
 
 EXPORT CUresult cuArrayDestroy(CUarray array)
@@ -172,7 +180,7 @@ EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRA
 	}
 	small = memory_round(small);
 	size = size > UINT64_MAX - small ? UINT64_MAX : size + small;
-	ALLOCATE(size, BLOCK_MIPMAP, (uintptr_t)*handle, cuMipmappedArrayCreate, handle, d, levels);
+	ALLOCATE(size, BLOCK_MIPMAP, *handle, cuMipmappedArrayDestroy, cuMipmappedArrayCreate, handle, d, levels);
 }
 
 EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -196,16 +204,22 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult r = REAL(cuMemCreate, handle, size, prop, flags);
 	ALQ_POINT("shim.memory.created");
-	if (r != CUDA_SUCCESS || !physical_add(*handle, bytes, (uint32_t)grant))
+	if (r == CUDA_SUCCESS && !physical_add(*handle, bytes, (uint32_t)grant)) {
+		REAL(cuMemRelease, *handle);
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (r != CUDA_SUCCESS)
 		memory_return((uint32_t)grant, bytes);
 	return r;
 }
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	if (!task_on())
+		return REAL(cuMemRelease, handle);
+	uint64_t number = physical_leaving(handle);
 	CUresult r = REAL(cuMemRelease, handle);
-	if (r == CUDA_SUCCESS && task_on())
-		physical_release(handle);
+	physical_left(number, r);
 	return r;
 }
 
@@ -246,13 +260,13 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
 	int grant = placed ? view_grant(prop.location.id) : meter_current_grant();
 	if (grant < 0)
 		return r;
-	if (!pools_reserve((uint32_t)grant, bytes)) {
-		REAL(cuMemRelease, *handle);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (!physical_add(*handle, bytes, (uint32_t)grant))
+	bool reserved = pools_reserve((uint32_t)grant, bytes);
+	if (reserved && physical_add(*handle, bytes, (uint32_t)grant))
+		return r;
+	REAL(cuMemRelease, *handle);
+	if (reserved)
 		memory_return((uint32_t)grant, bytes);
-	return r;
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
@@ -260,9 +274,10 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGener
 	if (task_on() && !physical_claim(handle, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult r = REAL(cuMemMap, ptr, size, offset, handle, flags);
-	if (r == CUDA_SUCCESS && task_on())
-		physical_map(handle, ptr, size);
-	return r;
+	if (r != CUDA_SUCCESS || !task_on() || physical_map(handle, ptr, size))
+		return r;
+	REAL(cuMemUnmap, ptr, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -279,7 +294,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc)
 {
 	uint64_t size = desc == NULL ? 0 : desc->size;
-	ALLOCATE(size, BLOCK_EXTERNAL, (uintptr_t)*memory, cuImportExternalMemory, memory, desc);
+	ALLOCATE(size, BLOCK_EXTERNAL, *memory, cuDestroyExternalMemory, cuImportExternalMemory, memory, desc);
 }
 
 EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)

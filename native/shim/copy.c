@@ -88,11 +88,14 @@ static uint64_t batch_3d_bytes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 	return bytes;
 }
 
+#define EXPANDS 1032 /* the most that a compressed byte becomes, in the format that can do so best */
+
+/* A program need not say how much it expects. */
 static uint64_t decompressed_bytes(const CUmemDecompressParams *params, size_t count)
 {
 	uint64_t bytes = 0;
 	for (size_t i = 0; params != NULL && i < count; i++)
-		bytes += params[i].dstNumBytes;
+		bytes += params[i].dstNumBytes != 0 ? params[i].dstNumBytes : EXPANDS * (uint64_t)params[i].srcNumBytes;
 	return bytes;
 }
 

@@ -21,12 +21,15 @@
 	X(cuEventQuery)                                                                                                            \
 	X(cuEventRecord)                                                                                                           \
 	X(cuDeviceGetGraphMemAttribute)                                                                                            \
+	X(cuDeviceGetDefaultMemPool)                                                                                               \
 	X(cuDeviceGetMemPool)                                                                                                      \
+	X(cuDeviceSetMemPool)                                                                                                      \
 	X(cuGraphChildGraphNodeGetGraph)                                                                                           \
 	X(cuGraphGetNodes)                                                                                                         \
 	X(cuGraphMemAllocNodeGetParams)                                                                                            \
 	X(cuGraphNodeGetType)                                                                                                      \
 	X(cuMemPoolGetAttribute)                                                                                                   \
+	X(cuMemPoolSetAttribute)                                                                                                   \
 	X(cuStreamGetCtx)                                                                                                          \
 	X(cuMemGetAllocationPropertiesFromHandle)                                                                                  \
 	X(cuMemGetAddressRange_v2)                                                                                                 \

@@ -85,20 +85,36 @@ static bool need_reserve(const uint64_t need[ALQ_MAX_GRANTS])
 	return true;
 }
 
-static void need_book(CUgraphExec exec, const uint64_t need[ALQ_MAX_GRANTS])
+/* Takes out of the table what a graph is charged, by grant. */
+static void need_take(CUgraphExec exec, struct block charged[ALQ_MAX_GRANTS], uint32_t grants)
 {
+	for (uint32_t g = 0; g < grants; g++) {
+		if (!blocks_take(exec_key(exec, g), &charged[g]))
+			charged[g].bytes = 0;
+	}
+}
+
+static void graphs_hold(uint32_t grant, uint64_t more, uint64_t less)
+{
+	lock_take(&graphs_lock);
+	held[grant].graphs += more - less;
+	lock_give(&graphs_lock);
+}
+
+/* Books a graph that was instantiated. False: there is no memory to remember it in. */
+static bool need_book(CUgraphExec exec, const uint64_t need[ALQ_MAX_GRANTS])
+{
+	struct block booked[ALQ_MAX_GRANTS];
 	for (uint32_t g = 0; g < task.grants; g++) {
 		struct block b = {.key = exec_key(exec, g), .bytes = need[g], .grant = g, .kind = BLOCK_GRAPH};
-		if (need[g] == 0)
-			continue;
-		if (!blocks_add(&b)) {
-			memory_return(g, need[g]);
-			continue;
+		if (need[g] != 0 && !blocks_add(&b)) {
+			need_take(exec, booked, g);
+			return false;
 		}
-		lock_take(&graphs_lock);
-		held[g].graphs += need[g];
-		lock_give(&graphs_lock);
 	}
+	for (uint32_t g = 0; g < task.grants; g++)
+		graphs_hold(g, need[g], 0);
+	return true;
 }
 
 #define INSTANTIATE(name, ...)                                                                                                     \
@@ -109,9 +125,11 @@ static void need_book(CUgraphExec exec, const uint64_t need[ALQ_MAX_GRANTS])
 		if (!need_reserve(need))                                                                                           \
 			return CUDA_ERROR_OUT_OF_MEMORY;                                                                           \
 		CUresult r = REAL(name, __VA_ARGS__);                                                                              \
-		if (r == CUDA_SUCCESS)                                                                                             \
-			need_book(*exec, need);                                                                                    \
-		else                                                                                                               \
+		if (r == CUDA_SUCCESS && !need_book(*exec, need)) {                                                                \
+			REAL(cuGraphExecDestroy, *exec);                                                                           \
+			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
+		}                                                                                                                  \
+		if (r != CUDA_SUCCESS)                                                                                             \
 			need_return(need, task.grants);                                                                            \
 		return r;                                                                                                          \
 	} while (0)
@@ -143,11 +161,10 @@ EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph gra
 
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-	struct block charged[ALQ_MAX_GRANTS] = {{0}};
+	struct block charged[ALQ_MAX_GRANTS];
 	uint32_t grants = task_on() ? task.grants : 0;
 	/* Taken out before the driver may give the same handle again. */
-	for (uint32_t g = 0; g < grants; g++)
-		blocks_take(exec_key(exec, g), &charged[g]);
+	need_take(exec, charged, grants);
 	meter_graph_changed(exec, true);
 	CUresult r = REAL(cuGraphExecDestroy, exec);
 	for (uint32_t g = 0; g < grants; g++) {
@@ -160,9 +177,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 		}
 		if (view_grant_device(g, &device))
 			REAL(cuDeviceGraphMemTrim, device);
-		lock_take(&graphs_lock);
-		held[g].graphs -= charged[g].bytes;
-		lock_give(&graphs_lock);
+		graphs_hold(g, 0, charged[g].bytes);
 		/* What stays in the pool is charged before what is gone is returned, so that nothing is free that is not. */
 		graph_settle(g);
 		memory_return(g, charged[g].bytes);

@@ -45,16 +45,16 @@ static CUresult ipc_opened(CUdeviceptr at)
 	struct block b;
 	if (opened_change(at, 1, &b))
 		return CUDA_SUCCESS; /* the driver counts too, and gives the same address */
-	if (!reserve_opened(at, &b)) {
-		REAL(cuIpcCloseMemHandle, at);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
+	bool reserved = reserve_opened(at, &b);
 	lock_take(&ipc_lock);
-	bool added = table_add(&opened, &b);
+	bool added = reserved && table_add(&opened, &b);
 	lock_give(&ipc_lock);
-	if (!added)
+	if (added)
+		return CUDA_SUCCESS;
+	REAL(cuIpcCloseMemHandle, at);
+	if (reserved)
 		memory_return(b.grant, b.bytes);
-	return CUDA_SUCCESS;
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 #define OPEN(name)                                                                                                                 \
@@ -90,14 +90,14 @@ EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool pool, CUm
 	CUresult r = REAL(cuMemPoolImportPointer, dptr, pool, data);
 	if (r != CUDA_SUCCESS || !task_on())
 		return r;
-	if (!reserve_opened(*dptr, &b)) {
-		REAL(cuMemFree_v2, *dptr);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
+	bool reserved = reserve_opened(*dptr, &b);
 	b.kind = BLOCK_EXTERNAL;
-	if (!blocks_add(&b))
+	if (reserved && blocks_add(&b))
+		return r;
+	REAL(cuMemFree_v2, *dptr);
+	if (reserved)
 		memory_return(b.grant, b.bytes);
-	return r;
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void ipc_drop_context(CUcontext context)

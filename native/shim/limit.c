@@ -9,6 +9,8 @@
 
 static struct lock limits_lock;
 
+_Static_assert(KEY_LIMITS + CU_LIMIT_MALLOC_HEAP_SIZE < KEYS_END, "the last limit that is charged has a key");
+
 /* Bytes on the device for each that the limit says; 0: it sets no memory aside that can be told. */
 static uint64_t limit_weight(CUlimit limit)
 {
@@ -39,24 +41,26 @@ static CUresult limit_set(CUlimit limit, size_t value, uint32_t grant, uint64_t 
 	struct block b = {.grant = grant, .kind = BLOCK_LIMIT};
 	size_t before = 0;
 	driver.cuCtxGetCurrent(&b.context);
-	b.key = (uint64_t)(uintptr_t)b.context + 1 + (uint64_t)limit; /* contexts lie at multiples of 8: no other's key */
+	b.key = context_key(b.context, KEY_LIMITS + (uint32_t)limit);
 	if (driver.cuCtxGetLimit == NULL || driver.cuCtxGetLimit(&before, limit) != CUDA_SUCCESS)
 		return REAL(cuCtxSetLimit, limit, value);
 	struct block had = b;
-	blocks_take(b.key, &had);
+	bool known = blocks_take(b.key, &had);
 	b.bytes = limit_bytes(had.bytes, before, value, weight);
 	bool more = b.bytes > had.bytes;
 	CUresult r = !more || pools_reserve(grant, b.bytes - had.bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	bool reserved = more && r == CUDA_SUCCESS;
-	if (r == CUDA_SUCCESS)
-		r = REAL(cuCtxSetLimit, limit, value);
+	/* Booked first, since a limit that is set is not always undone. */
+	if (r == CUDA_SUCCESS && b.bytes != 0 && !blocks_add(&b))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (r == CUDA_SUCCESS && (r = REAL(cuCtxSetLimit, limit, value)) != CUDA_SUCCESS)
+		blocks_take(b.key, &b);
 	if (r != CUDA_SUCCESS && reserved)
 		memory_return(grant, b.bytes - had.bytes);
 	if (r == CUDA_SUCCESS && !more)
 		memory_return(grant, had.bytes - b.bytes);
-	struct block *now = r == CUDA_SUCCESS ? &b : &had;
-	if (now->bytes != 0 && !blocks_add(now))
-		memory_return(grant, now->bytes);
+	if (r != CUDA_SUCCESS && known)
+		blocks_add(&had);
 	return r;
 }
 

@@ -162,6 +162,13 @@ void memory_return(uint32_t grant, uint64_t bytes)
 		give(grant, USED, bytes);
 }
 
+void memory_charge(uint32_t grant, uint64_t bytes)
+{
+	sums_lock();
+	put_seq(shown(grant, USED), sums[grant][USED] += bytes);
+	sums_unlock();
+}
+
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes)
 {
 	return reserve(grant, OVERHEAD, bytes);

@@ -36,8 +36,8 @@ static uint64_t books_grown(const struct books *k)
 	return cost < MODULE_MOST ? cost : MODULE_MOST;
 }
 
-/* Charges what was just loaded. False: there is no room for it. */
-static bool module_charge(uint64_t key, const struct books *k)
+/* Charges what was just loaded. False: there is no room for it, or no memory to remember it in; *over is to be returned once it is unloaded. */
+static bool module_charge(uint64_t key, const struct books *k, uint64_t *over)
 {
 	struct block b = {.key = key, .bytes = books_grown(k), .grant = k->grant, .kind = BLOCK_MODULE};
 	if (b.bytes == 0)
@@ -45,9 +45,10 @@ static bool module_charge(uint64_t key, const struct books *k)
 	if (!pools_reserve(b.grant, b.bytes))
 		return false;
 	driver.cuCtxGetCurrent(&b.context);
-	if (!blocks_add(&b))
-		memory_return(b.grant, b.bytes);
-	return true;
+	if (blocks_add(&b))
+		return true;
+	*over = b.bytes;
+	return false;
 }
 
 /* Loaded where no context of ours is current: charged to nobody, and counted, as its end will be. */
@@ -65,7 +66,7 @@ static CUresult unseen(CUresult r)
 /* Stands in the table for all that was put off in a context. */
 static uint64_t late_key(CUcontext context)
 {
-	return (uintptr_t)context + 1;
+	return context_key(context, KEY_LATE);
 }
 
 /* What the process holds beyond what it is charged for. 0 also where that cannot be told, since something comes or goes. */
@@ -85,9 +86,10 @@ static bool late_charge(uint32_t grant, CUcontext context, uint64_t bytes)
 		return false;
 	blocks_take(b.key, &b);
 	b.bytes += bytes;
-	if (!blocks_add(&b))
-		memory_return(grant, b.bytes);
-	return true;
+	if (blocks_add(&b))
+		return true;
+	memory_return(grant, b.bytes); /* found again, and charged, the next time */
+	return false;
 }
 
 enum settled modules_settle(uint32_t grant, CUcontext context)
@@ -147,9 +149,11 @@ static bool late_open(struct books *k, CUcontext *context)
 		books_open(&books, (uint32_t)grant);                                                                               \
 		pieces_module(1);                                                                                                  \
 		CUresult r;                                                                                                        \
+		uint64_t over = 0;                                                                                                 \
 		WITH_ROOM(r, (uint32_t)grant, REAL(name, __VA_ARGS__));                                                            \
-		if (r == CUDA_SUCCESS && !module_charge(key, &books)) {                                                            \
+		if (r == CUDA_SUCCESS && !module_charge(key, &books, &over)) {                                                     \
 			REAL(unload, *(loaded));                                                                                   \
+			memory_return((uint32_t)grant, over);                                                                      \
 			r = CUDA_ERROR_OUT_OF_MEMORY;                                                                              \
 		}                                                                                                                  \
 		pieces_module(r == CUDA_SUCCESS ? 0 : -1);                                                                         \

@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test away_test memory_test pieces_test cost_test
+SHIM_UNIT := gate_test away_test memory_test pools_test tables_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 
 # With the named crash points in.
@@ -52,7 +52,7 @@ $(SHIM_TEST)/obj/%.o: $(SHIM)/%.c $(SHIM_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -DALQ_POINTS -c -o $@ $<
 
-$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory names) $(SHIM_TEST_HEADERS)
+$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory pool names) $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
 
@@ -66,7 +66,8 @@ $(SHIM_TEST)/%.o: $(SHIM)/test/%.c $(SHIM_TEST_HEADERS)
 
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_CUDA:%=$(SHIM_TEST)/obj/%.o)
 $(SHIM_UNIT:%=$(SHIM_TEST)/%): $(SHIM_TEST)/%: $(SHIM_TEST)/%.o $(SHIM_TEST)/harness.o $(SHIM_FAKE)
-	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) $(SHIM_WRAP) -Wl,-rpath,'$$ORIGIN/driver' -Wl,--no-as-needed $(SHIM_FAKE) $(SHIM_LIBS)
+$(SHIM_TEST)/tables_test: SHIM_WRAP := -Wl,--wrap=pages_take
 
 $(SHIM_TEST)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
@@ -90,17 +91,25 @@ $(SHIM_SIM)/lib/%: $(SHIM_OUT)/% $(SHIM)/test/aim
 	@mkdir -p $(@D)
 	$(SHIM)/test/aim $< $(SHIM_SIM)/driver $@
 
-$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_shared paths_late paths_launch paths_change harness) $(SHIM_SIM_LIBS)
+$(SHIM_SIM)/paths_test: $(patsubst %,$(SHIM_TEST)/%.o,paths_test paths_memory paths_pools paths_shared paths_late paths_launch paths_change harness) $(SHIM_SIM_LIBS)
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -Wl,--no-as-needed $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 \
 		-lpthread -ldl
 
 .PHONY: shim-test
 shim-test: $(SHIM_UNIT:%=$(SHIM_TEST)/%) $(SHIM_WHOLE:%=$(SHIM_TEST)/%) $(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
-	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(ALIQUOT_DRIVER)
+	$(SHIM)/test/names_check $(SHIM)/names.txt $(OUT)/sim/libcuda.so.1 $(SHIM_OUT)/libcuda.so.1
+	$(SHIM)/test/listed $(SHIM)/paths.def $(SHIM)/names.txt $(ALIQUOT_DRIVER)
 	$(SHIM)/test/versions $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 	@for t in $(SHIM_UNIT) $(SHIM_WHOLE); do $(SHIM_TEST)/$$t || exit 1; done
 	$(SHIM_SIM)/paths_test $(OUT)/bin/aliquot-simgpu
 TESTS += shim-test
+
+# Writes the list of the driver's names anew: ALIQUOT_DRIVER names real drivers' libcuda.so.1, and headers (a toolkit's cuda.h), of which it is to
+# have the names too.
+.PHONY: shim-names
+shim-names: $(OUT)/sim/libcuda.so.1 $(SHIM_OUT)/libcuda.so.1
+	$(SHIM)/test/names $(SHIM)/names.txt $^ $(ALIQUOT_DRIVER) > $(SHIM_OUT)/names.txt
+	mv $(SHIM_OUT)/names.txt $(SHIM)/names.txt
 
 # Not a test: what a launch through the gate costs on this machine.
 .PHONY: shim-cost

@@ -12,12 +12,18 @@
 
 #define FIRST 1024
 
-/* Physical memory, by number; a handle's number is found in `handles`, a mapping's in `mappings`, both as block.context. */
+#define NONE UINT64_MAX
+
+/*
+ * Physical memory, by number; a handle's number is found in `handles`, a mapping's in `mappings`, both as block.context. A handle is found for as
+ * long as the driver does not give it to something else: a mapping keeps it, too, and can be turned into a handle again.
+ */
 struct physical {
+	uint64_t handle; /* 0: it has none any more */
 	uint64_t bytes;
+	uint64_t next;   /* of one that is free or kept: the next of these */
 	uint32_t grant, refs, maps;
-	bool live;
-	bool kept; /* let go of here, and charged because of a descriptor */
+	uint32_t leaving; /* of refs, that the driver is releasing */
 	struct mark mark;
 };
 
@@ -25,27 +31,28 @@ static struct lock physical_lock;
 static struct {
 	struct physical *at;
 	uint64_t size, used;
-} physicals;
+	uint64_t spare, kept; /* the first of those below `used` that are free, and of those let go of here, and charged because of a descriptor */
+} physicals = {.spare = NONE, .kept = NONE};
 static struct table handles, mappings;
-static uint32_t kept; /* how many are */
 
 static uint64_t number_of(const struct block *b)
 {
 	return (uint64_t)(uintptr_t)b->context;
 }
 
-/* A free number, or UINT64_MAX. */
+/* A free number, or NONE. */
 static uint64_t physical_new(void)
 {
-	for (uint64_t i = 0; i < physicals.used; i++) {
-		if (!physicals.at[i].live)
-			return i;
+	uint64_t number = physicals.spare;
+	if (number != NONE) {
+		physicals.spare = physicals.at[number].next;
+		return number;
 	}
 	if (physicals.used == physicals.size) {
 		uint64_t size = physicals.size == 0 ? FIRST : 2 * physicals.size;
 		struct physical *at = pages_take(size * sizeof(*at));
 		if (at == NULL)
-			return UINT64_MAX;
+			return NONE;
 		if (physicals.at != NULL) {
 			memcpy(at, physicals.at, physicals.size * sizeof(*at));
 			munmap(physicals.at, physicals.size * sizeof(*at));
@@ -56,28 +63,39 @@ static uint64_t physical_new(void)
 	return physicals.used++;
 }
 
-/* What is to be returned of one if nothing refers to it any more; called with the lock. */
-static uint64_t physical_end(struct physical *p)
+/* Gives a number back; what is to be returned of it. */
+static uint64_t physical_free(uint64_t number)
 {
-	if (!p->live || p->refs != 0 || p->maps != 0)
-		return 0;
-	bool stands = mark_stands(&p->mark);
-	if (stands != p->kept)
-		put_release(&kept, stands ? kept + 1 : kept - 1);
-	p->kept = stands;
-	if (stands)
-		return 0;
+	struct physical *p = &physicals.at[number];
+	uint64_t bytes = p->bytes;
 	mark_drop(&p->mark);
-	p->live = false;
-	return p->bytes;
+	*p = (struct physical){.next = physicals.spare};
+	physicals.spare = number;
+	return bytes;
+}
+
+/* What is to be returned of one if nothing refers to it any more; called with the lock. */
+static uint64_t physical_end(uint64_t number)
+{
+	struct physical *p = &physicals.at[number];
+	struct block name;
+	if (p->refs != 0 || p->maps != 0 || p->leaving != 0)
+		return 0;
+	if (p->handle != 0)
+		table_take(&handles, p->handle, &name);
+	p->handle = 0;
+	if (!mark_stands(&p->mark))
+		return physical_free(number);
+	p->next = physicals.kept;
+	put_release(&physicals.kept, number);
+	return 0;
 }
 
 /* Returns the memory of one that nothing refers to any more; called with the lock, which it gives. */
 static void physical_settle(uint64_t number)
 {
-	struct physical *p = &physicals.at[number];
-	uint32_t grant = p->grant;
-	uint64_t bytes = physical_end(p);
+	uint32_t grant = physicals.at[number].grant;
+	uint64_t bytes = physical_end(number);
 	lock_give(&physical_lock);
 	memory_return(grant, bytes);
 }
@@ -85,12 +103,19 @@ static void physical_settle(uint64_t number)
 bool physicals_settle(void)
 {
 	uint64_t bytes[ALQ_MAX_GRANTS] = {0}, all = 0;
-	if (get_acquire(&kept) == 0 || !task_on())
+	if (get_acquire(&physicals.kept) == NONE || !task_on())
 		return false;
 	lock_take(&physical_lock);
-	for (uint64_t i = 0; i < physicals.used; i++) {
-		if (physicals.at[i].kept)
-			bytes[physicals.at[i].grant] += physical_end(&physicals.at[i]);
+	for (uint64_t *at = &physicals.kept; *at != NONE;) {
+		struct physical *p = &physicals.at[*at];
+		uint64_t number = *at;
+		if (mark_stands(&p->mark)) {
+			at = &p->next;
+			continue;
+		}
+		put_release(at, p->next);
+		uint32_t grant = p->grant;
+		bytes[grant] += physical_free(number);
 	}
 	lock_give(&physical_lock);
 	for (uint32_t g = 0; g < ALQ_MAX_GRANTS; g++) {
@@ -100,15 +125,34 @@ bool physicals_settle(void)
 	return all != 0;
 }
 
+/* The driver has given a handle again, so what had it is gone, or is just being booked as gone by another thread. */
+static void name_lost(uint64_t handle, uint64_t owed[ALQ_MAX_GRANTS])
+{
+	struct block b;
+	if (!table_take(&handles, handle, &b))
+		return;
+	struct physical *p = &physicals.at[number_of(&b)];
+	uint32_t grant = p->grant;
+	p->handle = 0;
+	p->refs = p->leaving;
+	owed[grant] += physical_end(number_of(&b));
+}
+
 bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant)
 {
+	uint64_t owed[ALQ_MAX_GRANTS] = {0};
 	lock_take(&physical_lock);
+	name_lost(handle, owed);
 	uint64_t number = physical_new();
 	struct block b = {.key = handle, .context = (CUcontext)(uintptr_t)number};
-	bool added = number != UINT64_MAX && table_add(&handles, &b);
-	if (added)
-		physicals.at[number] = (struct physical){.bytes = bytes, .grant = grant, .refs = 1, .live = true};
+	bool added = number != NONE && table_add(&handles, &b);
+	if (number != NONE)
+		physicals.at[number] = (struct physical){.handle = handle, .bytes = bytes, .grant = grant, .refs = 1};
+	if (number != NONE && !added)
+		physical_free(number);
 	lock_give(&physical_lock);
+	for (uint32_t g = 0; g < task.grants; g++)
+		memory_return(g, owed[g]);
 	return added;
 }
 
@@ -122,18 +166,25 @@ bool physical_retain(uint64_t handle)
 	return b != NULL;
 }
 
-void physical_release(uint64_t handle)
+uint64_t physical_leaving(uint64_t handle)
 {
-	struct block b;
 	lock_take(&physical_lock);
-	struct block *found = table_find(&handles, handle);
-	if (found == NULL) {
-		lock_give(&physical_lock);
+	struct block *b = table_find(&handles, handle);
+	uint64_t number = b == NULL ? NONE : number_of(b);
+	if (b != NULL)
+		physicals.at[number].leaving++;
+	lock_give(&physical_lock);
+	return number;
+}
+
+void physical_left(uint64_t number, CUresult result)
+{
+	if (number == NONE)
 		return;
-	}
-	uint64_t number = number_of(found);
-	if (--physicals.at[number].refs == 0)
-		table_take(&handles, handle, &b);
+	lock_take(&physical_lock);
+	struct physical *p = &physicals.at[number];
+	p->leaving--;
+	p->refs -= result == CUDA_SUCCESS;
 	physical_settle(number);
 }
 
@@ -177,16 +228,16 @@ bool physical_claim(uint64_t handle, uint64_t bytes)
 	return true;
 }
 
-void physical_map(uint64_t handle, uint64_t address, uint64_t bytes)
+bool physical_map(uint64_t handle, uint64_t address, uint64_t bytes)
 {
 	lock_take(&physical_lock);
 	struct block *found = table_find(&handles, handle);
-	if (found != NULL) {
-		struct block b = {.key = address, .bytes = bytes, .context = found->context};
-		if (table_add(&mappings, &b))
-			physicals.at[number_of(found)].maps++;
-	}
+	struct block b = {.key = address, .bytes = bytes, .context = found == NULL ? NULL : found->context};
+	bool booked = found == NULL || table_add(&mappings, &b);
+	if (found != NULL && booked)
+		physicals.at[number_of(&b)].maps++;
 	lock_give(&physical_lock);
+	return booked;
 }
 
 /* A range covers whole mappings, one after the other; what is not in the table is looked over in steps of the least granularity that
@@ -215,6 +266,6 @@ void physical_forget(void)
 	handles = mappings = (struct table){0};
 	physicals.at = NULL;
 	physicals.size = physicals.used = 0;
-	kept = 0;
+	physicals.spare = physicals.kept = NONE;
 	marks_forget();
 }

@@ -78,8 +78,9 @@ static void pay(const uint64_t owed[ALQ_MAX_GRANTS])
 	}
 }
 
-void pieces_made(const struct block *piece)
+bool pieces_made(const struct block *piece)
 {
+	bool booked = true;
 	uint64_t owed[ALQ_MAX_GRANTS] = {0};
 	struct block made = {.key = block_of(piece->key), .bytes = 1, .context = piece->context, .grant = piece->grant};
 	lock_take(&pieces_lock);
@@ -97,11 +98,11 @@ void pieces_made(const struct block *piece)
 		if (nameless[made.grant] == 0)
 			drop_kept(made.grant, made.context, owed);
 		made.kind = loads;
-		if (!table_add(&open_blocks, &made))
-			owed[made.grant] += MEMORY_STEP;
+		booked = table_add(&open_blocks, &made);
 	}
 	lock_give(&pieces_lock);
 	pay(owed);
+	return booked;
 }
 
 void pieces_covered(uint64_t address, uint64_t bytes)

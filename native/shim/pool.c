@@ -5,33 +5,64 @@
  * allocation and wherever a pool lets go of something: a synchronisation, a trim, its end.
  *
  * An allocation is reserved in full before the driver is asked, since nobody can tell whether the pool will grow by it; what was too
- * much is returned right after. Where that does not fit, what the pools keep is given back to the device first.
+ * much is returned right after. Where that does not fit, what the pools keep is given back to the device first. What a pool has grown by is
+ * charged in any case: where it does not fit the share is over its limit, has nothing more, and the allocation is undone.
+ *
+ * The driver keeps the memory of a pool that is destroyed until all that was allocated from it has been freed, and says nothing of it any more.
+ * So such a pool is condemned here: for the program it is gone, and the driver is told once it holds nothing.
  */
 #include "meter.h"
 
-#define POOLS 64 /* of one process, that hold something; what further ones keep is not counted */
+#include <string.h>
+#include <sys/mman.h>
 
-static struct lock pools_lock;
-static struct pool {
-	CUmemoryPool handle; /* NULL: free */
-	uint32_t grant;
+#define FIRST 64
+#define NOBODY (-1)
+
+struct pool {
+	CUmemoryPool handle;
+	int grant;      /* NOBODY: memory of the host */
+	bool made;      /* by the program */
+	bool condemned; /* by the program too */
 	uint64_t charged;
 	uint64_t pending; /* of these, reserved by calls that the driver has not answered */
-} pools[POOLS];
+};
+
+static struct lock pools_lock;
+static struct {
+	struct pool *at;
+	uint64_t size, used;
+} pools;
 static uint32_t pools_held; /* a pool has been charged: synchronisations have to look */
 
-static struct pool *pool_find(CUmemoryPool handle, int grant)
+static struct pool *pool_find(CUmemoryPool handle)
 {
-	struct pool *spare = NULL;
-	for (int i = 0; i < POOLS; i++) {
-		if (pools[i].handle == handle)
-			return &pools[i];
-		if (pools[i].handle == NULL && spare == NULL)
-			spare = &pools[i];
+	for (uint64_t i = 0; i < pools.used; i++) {
+		if (pools.at[i].handle == handle)
+			return &pools.at[i];
 	}
-	if (spare != NULL && grant >= 0)
-		*spare = (struct pool){.handle = handle, .grant = (uint32_t)grant};
-	return grant < 0 ? NULL : spare;
+	return NULL;
+}
+
+/* In place of one that had the handle before. NULL: there is no memory for it. */
+static struct pool *pool_add(CUmemoryPool handle, int grant, bool made)
+{
+	struct pool *p = pool_find(handle);
+	if (p == NULL && pools.used == pools.size) {
+		uint64_t size = pools.size == 0 ? FIRST : 2 * pools.size;
+		struct pool *at = pages_take(size * sizeof(*at));
+		if (at == NULL)
+			return NULL;
+		if (pools.at != NULL) {
+			memcpy(at, pools.at, pools.used * sizeof(*at));
+			munmap(pools.at, pools.size * sizeof(*at));
+		}
+		pools.at = at;
+		pools.size = size;
+	}
+	p = p != NULL ? p : &pools.at[pools.used++];
+	*p = (struct pool){.handle = handle, .grant = grant, .made = made};
+	return p;
 }
 
 /* What the pool has taken from the device; false: the driver does not say. */
@@ -42,18 +73,53 @@ static bool pool_reserved(CUmemoryPool handle, uint64_t *bytes)
 	       driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
 }
 
-/* Makes the charge what the driver says; called with the lock. False: the pool took more than was reserved, and there is no room for it. */
+/*
+ * Makes the charge what the driver says; called with the lock. A call that is under way may have grown the pool already, or may yet, so the charge
+ * is between both. False: the pool has taken more than the share may have.
+ */
 static bool pool_settle(struct pool *p)
 {
 	uint64_t bytes;
-	if (!pool_reserved(p->handle, &bytes))
+	if (p->grant == NOBODY || !pool_reserved(p->handle, &bytes))
 		return true;
-	uint64_t want = bytes + p->pending;
-	if (want > p->charged && !memory_reserve(p->grant, want - p->charged))
+	uint32_t grant = (uint32_t)p->grant;
+	uint64_t most = bytes + p->pending;
+	if (p->charged > most) {
+		memory_return(grant, p->charged - most);
+		p->charged = most;
+	} else if (p->charged < most && memory_reserve(grant, most - p->charged)) {
+		p->charged = most;
+	}
+	if (p->charged >= bytes)
+		return true;
+	bool fits = memory_reserve(grant, bytes - p->charged);
+	if (!fits)
+		memory_charge(grant, bytes - p->charged);
+	p->charged = bytes;
+	return fits;
+}
+
+/* Has a pool give back what it keeps. Never while a stream is captured: that might break it. */
+static void pool_trim(struct pool *p)
+{
+	if (get(&captures) != 0 || driver.cuMemPoolTrimTo == NULL)
+		return;
+	driver.cuMemPoolTrimTo(p->handle, 0);
+	pool_settle(p);
+}
+
+/* Whether a condemned pool has come to its end, which it is given; what is at its place now is another. */
+static bool pool_ended(struct pool *p)
+{
+	uint64_t bytes;
+	if (!p->condemned || p->pending != 0 || get(&captures) != 0)
 		return false;
-	if (want < p->charged)
-		memory_return(p->grant, p->charged - want);
-	p->charged = want;
+	pool_trim(p);
+	if (!pool_reserved(p->handle, &bytes) || bytes != 0 || driver.cuMemPoolDestroy(p->handle) != CUDA_SUCCESS)
+		return false;
+	if (p->charged != 0)
+		memory_return((uint32_t)p->grant, p->charged);
+	*p = pools.at[--pools.used];
 	return true;
 }
 
@@ -63,9 +129,10 @@ void pools_settle(void)
 	if (get_acquire(&pools_held) == 0 || !task_on())
 		return;
 	lock_take(&pools_lock);
-	for (int i = 0; i < POOLS; i++) {
-		if (pools[i].handle != NULL)
-			pool_settle(&pools[i]);
+	for (uint64_t i = pools.used; i-- > 0;) {
+		struct pool *p = &pools.at[i];
+		if (!pool_ended(p) && p->charged != 0 && !pool_settle(p))
+			pool_trim(p);
 	}
 	lock_give(&pools_lock);
 }
@@ -73,16 +140,13 @@ void pools_settle(void)
 /* Has the pools of a device give back what they keep; with wait, also what becomes free once the device has come so far. */
 static void pools_trim(uint32_t grant, bool wait)
 {
-	/* Never while a stream is captured: that would break it. */
 	if (wait && get(&captures) == 0 && driver.cuCtxSynchronize != NULL)
 		driver.cuCtxSynchronize();
 	lock_take(&pools_lock);
-	for (int i = 0; i < POOLS; i++) {
-		struct pool *p = &pools[i];
-		if (p->handle != NULL && p->grant == grant && p->charged > p->pending && driver.cuMemPoolTrimTo != NULL) {
-			driver.cuMemPoolTrimTo(p->handle, 0);
-			pool_settle(p);
-		}
+	for (uint64_t i = pools.used; i-- > 0;) {
+		struct pool *p = &pools.at[i];
+		if (p->grant == (int)grant && p->charged > p->pending && !pool_ended(p))
+			pool_trim(p);
 	}
 	lock_give(&pools_lock);
 }
@@ -103,57 +167,93 @@ bool pools_reserve(uint32_t grant, uint64_t bytes)
 	return false;
 }
 
+/* The device of a stream, which need not be that of the current context; false: not known, and the driver refuses. */
+static bool stream_device(CUstream stream, CUdevice *device)
+{
+	CUcontext of = NULL, before = NULL;
+	bool own = stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD && driver.cuStreamGetCtx != NULL &&
+		   driver.cuStreamGetCtx(stream, &of) == CUDA_SUCCESS && driver.cuCtxGetCurrent(&before) == CUDA_SUCCESS && of != before;
+	if (!own)
+		return driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+	if (driver.cuCtxSetCurrent(of) != CUDA_SUCCESS)
+		return false;
+	bool known = driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+	driver.cuCtxSetCurrent(before);
+	return known;
+}
+
+/* Whose memory is in a pool that the program has not made. NULL: there is no memory to remember it in. */
+static struct pool *pool_meet(CUmemoryPool handle, CUdevice device)
+{
+	CUmemoryPool first;
+	CUdevice at;
+	for (uint32_t g = 0; g < task.grants; g++) {
+		if (driver.cuDeviceGetDefaultMemPool != NULL && view_grant_device(g, &at) &&
+		    driver.cuDeviceGetDefaultMemPool(&first, at) == CUDA_SUCCESS && first == handle)
+			return pool_add(handle, (int)g, false);
+	}
+	return pool_add(handle, view_grant(device), false);
+}
+
 /* One allocation between pool_enter and pool_leave. */
 struct request {
 	CUmemoryPool handle;
-	int grant; /* -1: not counted here */
+	int grant; /* NOBODY: not counted here */
 	uint64_t bytes;
 };
+
+/* Whose the pool of a request is; with the lock not taken. */
+static CUresult pool_known(struct request *q, CUdevice device)
+{
+	lock_take(&pools_lock);
+	struct pool *p = pool_find(q->handle);
+	if (p == NULL)
+		p = pool_meet(q->handle, device);
+	CUresult r = p == NULL ? CUDA_ERROR_OUT_OF_MEMORY : p->condemned ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	q->grant = r == CUDA_SUCCESS ? p->grant : NOBODY;
+	lock_give(&pools_lock);
+	return r;
+}
 
 static CUresult pool_enter(struct request *q, CUmemoryPool handle, size_t size, CUstream stream, bool per_thread)
 {
 	CUdevice device;
-	q->grant = -1;
+	*q = (struct request){.handle = handle, .grant = NOBODY, .bytes = memory_round(size)};
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 	/* Inside a capture it becomes a node of the graph, and is charged with that. */
-	if (size == 0 || gate_capturing(stream, per_thread) || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+	if (size == 0 || !driver_ready() || gate_capturing(stream, per_thread) || !stream_device(stream, &device))
 		return CUDA_SUCCESS;
-	if (handle == NULL && (driver.cuDeviceGetMemPool == NULL || driver.cuDeviceGetMemPool(&handle, device) != CUDA_SUCCESS))
+	if (handle == NULL && (driver.cuDeviceGetMemPool == NULL || driver.cuDeviceGetMemPool(&q->handle, device) != CUDA_SUCCESS))
 		return CUDA_SUCCESS;
-	lock_take(&pools_lock);
-	struct pool *p = pool_find(handle, view_grant(device));
-	int grant = p == NULL ? -1 : (int)p->grant;
-	lock_give(&pools_lock);
-	if (grant < 0)
-		return CUDA_SUCCESS;
+	CUresult r = pool_known(q, device);
+	if (r != CUDA_SUCCESS || q->grant == NOBODY)
+		return r;
 	put_release(&pools_held, 1);
-	*q = (struct request){.handle = handle, .grant = grant, .bytes = memory_round(size)};
-	if (!pools_reserve((uint32_t)grant, q->bytes))
+	if (!pools_reserve((uint32_t)q->grant, q->bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	lock_take(&pools_lock);
-	p = pool_find(handle, grant);
+	struct pool *p = pool_find(q->handle);
 	if (p != NULL) {
 		p->charged += q->bytes;
 		p->pending += q->bytes;
 	}
 	lock_give(&pools_lock);
-	if (p == NULL) {
-		memory_return((uint32_t)grant, q->bytes);
-		q->grant = -1;
-	}
-	return CUDA_SUCCESS;
+	if (p != NULL)
+		return CUDA_SUCCESS;
+	memory_return((uint32_t)q->grant, q->bytes); /* destroyed by another thread meanwhile */
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult pool_leave(struct request *q, CUresult r, const CUdeviceptr *address, CUstream stream, bool per_thread)
 {
-	if (q->grant < 0)
+	if (q->grant == NOBODY)
 		return r;
 	lock_take(&pools_lock);
-	struct pool *p = pool_find(q->handle, q->grant);
+	struct pool *p = pool_find(q->handle);
 	bool fits = true;
 	if (p != NULL) {
-		p->pending -= q->bytes < p->pending ? q->bytes : p->pending;
+		p->pending -= q->bytes;
 		fits = pool_settle(p);
 	}
 	lock_give(&pools_lock);
@@ -201,27 +301,57 @@ EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t size, CUm
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
 	CUresult r = REAL(cuMemPoolCreate, pool, props);
+	if (r != CUDA_SUCCESS || !task_on() || props == NULL)
+		return r;
 	/* Its device is known here only; a pool in the host is nobody's. */
-	if (r == CUDA_SUCCESS && task_on() && props != NULL && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-		lock_take(&pools_lock);
-		pool_find(*pool, view_grant(props->location.id));
-		lock_give(&pools_lock);
-	}
-	return r;
+	int grant = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? view_grant(props->location.id) : NOBODY;
+	lock_take(&pools_lock);
+	bool known = pool_add(*pool, grant, true) != NULL;
+	lock_give(&pools_lock);
+	if (known)
+		return r;
+	REAL(cuMemPoolDestroy, *pool);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Where the pool is its device's current one, the first one is again, as when the driver destroys it. */
+static void pool_replace(const struct pool *p)
+{
+	CUmemoryPool is;
+	CUdevice device;
+	if (view_grant_device((uint32_t)p->grant, &device) && driver.cuDeviceGetMemPool(&is, device) == CUDA_SUCCESS && is == p->handle &&
+	    driver.cuDeviceGetDefaultMemPool(&is, device) == CUDA_SUCCESS)
+		driver.cuDeviceSetMemPool(device, is);
+}
+
+/* With the lock. True: it is dealt with here. */
+static bool pool_condemn(struct pool *p, CUresult *r)
+{
+	cuuint64_t none = 0;
+	*r = p->condemned ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (p->condemned || p->grant == NOBODY || !p->made || driver.cuMemPoolSetAttribute == NULL || driver.cuDeviceSetMemPool == NULL)
+		return p->condemned;
+	p->condemned = true;
+	pool_replace(p);
+	driver.cuMemPoolSetAttribute(p->handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &none);
+	put_release(&pools_held, 1);
+	pool_ended(p);
+	return true;
 }
 
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
-	CUresult r = REAL(cuMemPoolDestroy, pool);
-	if (r == CUDA_SUCCESS && task_on()) {
-		lock_take(&pools_lock);
-		struct pool *p = pool == NULL ? NULL : pool_find(pool, -1);
-		struct pool old = p == NULL ? (struct pool){0} : *p;
-		if (p != NULL)
-			*p = (struct pool){0};
-		lock_give(&pools_lock);
-		memory_return(old.grant, old.charged);
+	CUresult r;
+	if (!task_on() || pool == NULL || !driver_ready())
+		return REAL(cuMemPoolDestroy, pool);
+	lock_take(&pools_lock);
+	struct pool *p = pool_find(pool);
+	if (p == NULL || !pool_condemn(p, &r)) {
+		r = REAL(cuMemPoolDestroy, pool);
+		if (p != NULL && r == CUDA_SUCCESS)
+			*p = pools.at[--pools.used];
 	}
+	lock_give(&pools_lock);
 	return r;
 }
 
@@ -236,8 +366,8 @@ void pools_forget(void)
 {
 	pools_lock.word = 0;
 	pools_held = 0;
-	for (int i = 0; i < POOLS; i++)
-		pools[i] = (struct pool){0};
+	pools.at = NULL;
+	pools.size = pools.used = 0;
 }
 
 /* ---------------------------------------------------------------------------------------------------- synchronisations */

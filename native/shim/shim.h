@@ -180,6 +180,8 @@ void meter_forget(void);
 /* Reserves bytes of a grant for this process, over all processes of the task at once. False: refused, and nothing is reserved. */
 bool memory_reserve(uint32_t grant, uint64_t bytes);
 void memory_return(uint32_t grant, uint64_t bytes);
+/* Charges what the driver has taken already, also where that is more than is granted: then nothing is reserved until as much has been returned. */
+void memory_charge(uint32_t grant, uint64_t bytes);
 /* The same for what the program did not ask for itself. */
 bool memory_reserve_overhead(uint32_t grant, uint64_t bytes);
 /* Reserves as overhead what a driver may need for something of unknown size, after it had no memory for it. False: that was not for memory lent
@@ -231,6 +233,14 @@ struct block {
 	uint32_t kind;    /* enum block_kind */
 };
 
+/* Keys of what is charged for a context as such. Contexts lie at multiples of 8, so these are no other's. */
+enum context_key { KEY_LATE = 1, KEY_LIMITS, KEYS_END = 8 }; /* a limit's is KEY_LIMITS + its number */
+
+static inline uint64_t context_key(CUcontext context, uint32_t which)
+{
+	return (uint64_t)(uintptr_t)context + which;
+}
+
 bool blocks_add(const struct block *b);
 bool blocks_take(uint64_t key, struct block *out);
 /* The driver frees what blocks_take took out: _leaving before the call, _left after it, which puts it back if the driver did not free it. */
@@ -260,12 +270,15 @@ void blocks_forget(void);
 bool physical_add(uint64_t handle, uint64_t bytes, uint32_t grant);
 /* False: the handle is not known. */
 bool physical_retain(uint64_t handle);
-void physical_release(uint64_t handle);
+/* Around the driver's release of a handle, which may be another's before the driver has answered: _leaving gives what _left is to be given. */
+uint64_t physical_leaving(uint64_t handle);
+void physical_left(uint64_t number, CUresult result);
 /* A descriptor was made by which others may get it. */
 void physical_export(uint64_t handle, int fd);
 /* Charges what is about to be mapped and is not charged yet: memory of which nothing told how much it is. False: there is no room. */
 bool physical_claim(uint64_t handle, uint64_t bytes);
-void physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
+/* False: there is no memory to book it in. */
+bool physical_map(uint64_t handle, uint64_t address, uint64_t bytes);
 void physical_unmap(uint64_t address, uint64_t bytes);
 /* Returns what stayed charged because of descriptors that are gone by now. False: nothing. */
 bool physicals_settle(void);
@@ -276,8 +289,9 @@ void ipc_forget(void);
 
 /* ------------------------------------------------------------------------------------------------------------- pieces.c */
 
-/* A piece was allocated, for which a block was reserved; returns that where the block was charged before. */
-void pieces_made(const struct block *piece);
+/* A piece was allocated, for which a block was reserved; returns that where the block was charged before. False: there is no memory to remember
+ * the block in, and it stays reserved. */
+bool pieces_made(const struct block *piece);
 /* Around the driver's freeing of a piece, once it did. */
 void pieces_leaving(const struct block *piece, struct leaving *l);
 void pieces_left(const struct block *piece, const struct leaving *l);

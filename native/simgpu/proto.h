@@ -159,6 +159,7 @@ struct sim_info { /* one device, as it presents itself */
 	uint32_t architecture; /* nvmlDeviceArchitecture_t */
 	uint64_t copy_host_bps;   /* bytes a second to and from the host */
 	uint64_t copy_device_bps; /* and within the device's memory */
+	uint64_t unpack_bps;      /* bytes a second that its engine for decompression puts out; 0: it has none */
 };
 
 struct sim_proc {

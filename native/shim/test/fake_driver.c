@@ -340,5 +340,8 @@ EXPORT const char *fake_named(void)
 	       "cuStreamDestroy_v2 cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate "
 	       "cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuLaunchKernel "
 	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "
-	       "cuMemCreate cuArray3DCreate_v2 ";
+	       "cuMemCreate cuArray3DCreate_v2 cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool "
+	       "cuMemPoolCreate cuMemPoolDestroy cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolTrimTo "
+	       "cuMemAllocFromPoolAsync cuMemAllocAsync cuMemFreeAsync cuMemRelease cuMemUnmap "
+	       "cuModuleLoadData cuModuleUnload cuCtxSetLimit ";
 }

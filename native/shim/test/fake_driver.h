@@ -36,6 +36,13 @@ void fake_others(int64_t now, int64_t at_free);
 void fake_books(bool on);
 /* What it holds, or 0 where NVML does not say. */
 uint64_t fake_booked(void);
+/* Calls that once, when the driver has just released a handle or unmapped its memory and not answered yet; refuse: from now on none is released. */
+void fake_at_release(void (*call)(void), bool refuse);
+/* From now on a graph has an allocation node of so many bytes (0: none), and a module takes so many blocks. */
+void fake_takes(uint64_t graph, int64_t module);
+/* From now on pools give nothing back when they are trimmed. */
+void fake_pools_stuck(bool on);
+#define FAKE_GROWTH (32ull << 20) /* what a pool takes from the device at once */
 /* The name of the last function called that does nothing. */
 const char *fake_called(void);
 /* The names of those that do something. */

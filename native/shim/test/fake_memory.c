@@ -31,6 +31,9 @@ static struct fake_memory alone, *memory = &alone;
 static bool keeps, books;
 static int64_t own;            /* blocks of this process */
 static int64_t others_at_free; /* that another tenant takes with the next free */
+static uint64_t released;      /* the handle that the next cuMemCreate gives again; 0: a new one */
+static void (*at_release)(void);
+static bool refuses;
 
 void fake_memory_open(void)
 {
@@ -179,8 +182,38 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 {
 	static uint64_t next = 100;
 	(void)size, (void)prop, (void)flags;
-	*handle = __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
+	uint64_t again = __atomic_exchange_n(&released, 0, __ATOMIC_SEQ_CST);
+	*handle = again != 0 ? again : __atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST);
 	return CUDA_SUCCESS;
+}
+
+/* What another thread of the program does right then. */
+static void interrupt(void)
+{
+	void (*call)(void) = at_release;
+	at_release = NULL;
+	if (call != NULL)
+		call();
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	__atomic_store_n(&released, handle, __ATOMIC_SEQ_CST);
+	interrupt();
+	return refuses ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t size)
+{
+	(void)at, (void)size;
+	interrupt();
+	return CUDA_SUCCESS;
+}
+
+EXPORT void fake_at_release(void (*call)(void), bool refuse)
+{
+	at_release = call;
+	refuses = refuse;
 }
 
 EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -188,5 +221,72 @@ EXPORT CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTO
 	static uint64_t next = 0x5000;
 	(void)d;
 	*handle = (CUarray)(uintptr_t)__atomic_fetch_add(&next, 16, __ATOMIC_SEQ_CST);
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------- what takes memory by the way */
+
+static uint64_t graph_bytes;
+static int64_t module_blocks;
+
+EXPORT void fake_takes(uint64_t graph, int64_t module)
+{
+	graph_bytes = graph;
+	module_blocks = module;
+}
+
+EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+	(void)graph;
+	*count = graph_bytes != 0;
+	if (nodes != NULL && graph_bytes != 0)
+		nodes[0] = NULL;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
+{
+	(void)node;
+	*type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *p)
+{
+	(void)node;
+	*p = (CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}, .bytesize = graph_bytes};
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+	(void)image;
+	*module = (CUmodule)(uintptr_t)0x6000;
+	pthread_mutex_lock(&lock);
+	count(module_blocks);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleUnload(CUmodule module)
+{
+	(void)module;
+	pthread_mutex_lock(&lock);
+	count(-module_blocks);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+static size_t limits[16];
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	*value = limits[limit];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	limits[limit] = value;
 	return CUDA_SUCCESS;
 }

@@ -68,18 +68,52 @@ static void pairs(struct costs *c, size_t bytes, __typeof__(cuMemAlloc_v2) *allo
 	}
 }
 
+#define HANDLES 40000 /* of 2 MiB: a device of 80 GB */
+
+/* Handles of virtual memory, each with its release. */
+static void handles(struct costs *c, __typeof__(cuMemCreate) *create, __typeof__(cuMemRelease) *release)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	CUmemGenericAllocationHandle h;
+	for (int group = 0; group < GROUPS; group++) {
+		uint64_t begin = clock_now();
+		for (int i = 0; i < CALLS; i++) {
+			CHECK_EQ(create(&h, 2u << 20, &prop, 0), CUDA_SUCCESS);
+			CHECK_EQ(release(h), CUDA_SUCCESS);
+		}
+		c->ns[c->count++] = (double)(clock_now() - begin) / CALLS;
+	}
+}
+
+/* With no other handle, and among many. */
+static void handles_among(struct costs *plain, struct costs *alone, struct costs *among, void *driver)
+{
+	static CUmemGenericAllocationHandle all[HANDLES];
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	handles(plain, (__typeof__(cuMemCreate) *)dlsym(driver, "cuMemCreate"), (__typeof__(cuMemRelease) *)dlsym(driver, "cuMemRelease"));
+	handles(alone, cuMemCreate, cuMemRelease);
+	for (int i = 0; i < HANDLES; i++)
+		CHECK_EQ(cuMemCreate(&all[i], 2u << 20, &prop, 0), CUDA_SUCCESS);
+	handles(among, cuMemCreate, cuMemRelease);
+	for (int i = 0; i < HANDLES; i++)
+		CHECK_EQ(cuMemRelease(all[i]), CUDA_SUCCESS);
+	reckon(plain), reckon(alone), reckon(among);
+	printf("a handle of virtual memory with its release: %.1f ns without the shim, %+.1f ns with it, %+.1f ns among %d others\n", plain->median,
+	       alone->median - plain->median, among->median - plain->median, HANDLES);
+}
+
 int main(void)
 {
 	static struct arbiter arbiter;
 	static uint64_t kernel = 1;
-	static struct costs plain, gated, ungated, pair, counted, piece, piece_counted;
+	static struct costs plain, gated, ungated, pair, counted, piece, piece_counted, handle, alone, among;
 	CUdeviceptr held;
 	void *driver = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
 	CHECK(driver != NULL);
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
 	__typeof__(cuMemAlloc_v2) *allocate = (__typeof__(cuMemAlloc_v2) *)dlsym(driver, "cuMemAlloc_v2");
 	__typeof__(cuMemFree_v2) *release = (__typeof__(cuMemFree_v2) *)dlsym(driver, "cuMemFree_v2");
-	arbiter_make(&arbiter, 1, 1ull << 30, 1ull << 30);
+	arbiter_make(&arbiter, 1, 1ull << 40, 1ull << 40);
 	arbiter.ctl->grant[0].run_ahead_ns = 4000000000u;
 	arbiter_serve(&arbiter);
 	tenant_start(&arbiter);
@@ -107,6 +141,7 @@ int main(void)
 	       counted.median - pair.median, pair.mean, counted.mean - pair.mean);
 	printf("the same under 1 MiB: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", piece.median,
 	       piece_counted.median - piece.median, piece.mean, piece_counted.mean - piece.mean);
+	handles_among(&handle, &alone, &among, driver);
 	printf("medians of %d times %d calls, in turns\n", ROUNDS * GROUPS, CALLS);
 	arbiter_remove(&arbiter);
 	return 0;

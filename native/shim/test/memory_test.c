@@ -183,6 +183,42 @@ static void test_virtual(void)
 	CHECK_EQ(used(), 0);
 }
 
+static CUmemGenericAllocationHandle second;
+
+static void second_made(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	CHECK_EQ(cuMemCreate(&second, 6 * MI, &prop, 0), CUDA_SUCCESS);
+}
+
+/* Another thread is given a handle again before its release is over, or the unmapping by which its memory went: each has its own charge. */
+static void test_handle_again(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 10}};
+	CUmemGenericAllocationHandle h;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		CHECK_EQ(cuMemCreate(&h, 4 * MI, &prop, 0), CUDA_SUCCESS);
+		if (mapped != 0) {
+			CHECK_EQ(cuMemMap(0x100000000, 4 * MI, 0, h, 0), CUDA_SUCCESS);
+			CHECK_EQ(cuMemRelease(h), CUDA_SUCCESS);
+		}
+		fake_at_release(second_made, false);
+		CHECK_EQ(mapped != 0 ? cuMemUnmap(0x100000000, 4 * MI) : cuMemRelease(h), CUDA_SUCCESS);
+		CHECK_EQ(second, h);
+		CHECK_EQ(used(), 6 * MI);
+		CHECK_EQ(cuMemRelease(second), CUDA_SUCCESS);
+		CHECK_EQ(used(), 0);
+	}
+	/* What the driver does not release stays charged. */
+	CHECK_EQ(cuMemCreate(&h, 4 * MI, &prop, 0), CUDA_SUCCESS);
+	fake_at_release(NULL, true);
+	CHECK_EQ(cuMemRelease(h), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQ(used(), 4 * MI);
+	fake_at_release(NULL, false);
+	CHECK_EQ(cuMemRelease(h), CUDA_SUCCESS);
+	CHECK_EQ(used(), 0);
+}
+
 static void test_arrays(void)
 {
 	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = 1024, .Height = 1024, .Depth = 2, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
@@ -433,6 +469,7 @@ int main(int argc, char **argv)
 	test_own();
 	test_resize();
 	test_virtual();
+	test_handle_again();
 	test_arrays();
 	test_context();
 	test_table();

@@ -116,6 +116,7 @@ int role_late(int in, int out);
 extern const CUmemAllocationProp exported; /* memory that can be exported */
 
 void test_memory(void);
+void test_pools(void);
 void test_shared(void);
 void test_late(void);
 void test_launches(void);

@@ -43,6 +43,7 @@ static CUresult obey(char word)
 	case 'm': return cuModuleLoadData(&module, ptx);
 	case '1': return launch_named("one");
 	case '2': return launch_named("other");
+	case 's': return cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 512); /* from 1 KiB */
 	case 'u': return cuModuleUnload(module);
 	case 'l': return cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0);
 	case 'k': return launch_kernel();
@@ -88,6 +89,7 @@ void test_late(void)
 	uint64_t context = bytes_held(o.pid);
 	told(&o, 'm', context);
 	told(&o, '1', context + TAKES);
+	told(&o, 's', context + TAKES); /* what contexts begin with was never charged for it */
 	told(&o, 'l', context + TAKES);
 	told(&o, 'k', context + 2 * TAKES);
 	told(&o, 'u', context + TAKES);

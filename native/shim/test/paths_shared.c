@@ -16,16 +16,21 @@
 
 /* ------------------------------------------------------------------------------------------------------ the other process */
 
-enum word { IMPORT = 1, MAP, CLOSE_FD, RELEASE, OPEN, CLOSE };
+enum word { IMPORT = 1, MAP, CLOSE_FD, RELEASE, OPEN, OPEN_OLD, CLOSE, POOL, POINTER, FREE };
 
 struct order {
 	enum word word;
-	CUipcMemHandle handle;
+	union {
+		CUipcMemHandle handle;
+		CUmemPoolPtrExportData data;
+	};
 };
 
 /* What it holds. */
 static CUmemGenericAllocationHandle imports[PARTS];
 static CUdeviceptr maps[PARTS], opens[PARTS];
+static CUmemoryPool pool;
+static CUdeviceptr pointer;
 static int count, opened, descriptor = -1;
 
 static void order_send(int line, const struct order *o, int fd)
@@ -57,6 +62,7 @@ static bool order_hear(int line, struct order *o, int *fd)
 
 static CUresult obey(const struct order *o)
 {
+	CUmemPoolPtrExportData data = o->data;
 	CUresult r;
 	switch (o->word) {
 	case IMPORT:
@@ -75,8 +81,18 @@ static CUresult obey(const struct order *o)
 		r = cuIpcOpenMemHandle_v2(&opens[opened], o->handle, 1);
 		opened += r == CUDA_SUCCESS;
 		return r;
+	case OPEN_OLD:
+		r = cuIpcOpenMemHandle(&opens[opened], o->handle, 1);
+		opened += r == CUDA_SUCCESS;
+		return r;
 	case CLOSE:
 		return cuIpcCloseMemHandle(opens[--opened]);
+	case POOL:
+		return cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	case POINTER:
+		return cuMemPoolImportPointer(&pointer, pool, &data);
+	case FREE:
+		return cuMemFree_v2(pointer);
 	}
 	return CUDA_ERROR_INVALID_VALUE;
 }
@@ -117,6 +133,14 @@ static void held_right(const struct other *o)
 	uint64_t held = bytes_held(getpid()) + bytes_held(o->pid), charged = bytes_charged() + bytes_of_other();
 	CHECK(held <= charged);
 	CHECK(held <= LIMIT);
+}
+
+/* Starts another process, and waits until it is charged for its context. */
+static struct other other_begin(void)
+{
+	struct other o = other_start("shares");
+	WAIT(bytes_held(o.pid) != 0 && bytes_of_other() == bytes_held(o.pid));
+	return o;
 }
 
 static int made(CUmemGenericAllocationHandle *h)
@@ -224,15 +248,17 @@ static void test_untold(void)
 /* The same by IPC: what was opened stays charged to who opened it, also once its maker has freed it. */
 static void test_ipc(void)
 {
-	struct other o = other_start("shares");
+	struct other o = other_begin();
 	uint64_t used = bytes_used();
 	CUipcMemHandle h;
 	CUdeviceptr p;
 	int given = 0;
 	for (int i = 0; i < PARTS && cuMemAlloc_v2(&p, PART) == CUDA_SUCCESS; i++) {
 		CHECK_EQ(cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
-		CUresult r = told(&o, OPEN, -1, &h);
+		uint64_t before = bytes_of_other();
+		CUresult r = told(&o, i % 2 == 0 ? OPEN : OPEN_OLD, -1, &h);
 		CHECK(r == CUDA_SUCCESS || r == CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK_EQ(bytes_of_other(), before + (r == CUDA_SUCCESS ? PART : 0));
 		CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
 		CHECK_EQ(bytes_used(), used);
 		held_right(&o);
@@ -241,6 +267,7 @@ static void test_ipc(void)
 		given++;
 	}
 	CHECK(given >= 2 && given < PARTS);
+	name_called("cuIpcOpenMemHandle");
 	name_called("cuIpcOpenMemHandle_v2");
 	name_called("cuIpcCloseMemHandle");
 	while (given-- > 0)
@@ -256,22 +283,40 @@ static void test_ipc(void)
 	CHECK_EQ(bytes_used(), used);
 }
 
-/* What simulated devices do not have, or give to another process only, charges nothing. */
-static void test_refusals(void)
+/* Memory of a pool that another process opens is charged to that one too, for as long as it has it. */
+static void test_pool(void)
 {
-	uint64_t used = bytes_used();
-	CUmemPoolPtrExportData data = {{0}};
-	CUipcMemHandle h;
-	CUdeviceptr p, again;
-	CHECK_EQ(cuMemPoolImportPointer(&p, NULL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	struct other o = other_begin();
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p[PARTS];
+	CUmemoryPool made;
+	int fd, given = 0;
+	CHECK_EQ(cuMemPoolCreate(&made, &props), CUDA_SUCCESS);
+	CHECK_EQ(cuMemPoolExportToShareableHandle(&fd, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	CHECK_EQ(told(&o, POOL, fd, NULL), CUDA_SUCCESS);
+	uint64_t before = bytes_of_other();
+	for (; given < PARTS; given++) {
+		CHECK_EQ(cuMemAllocFromPoolAsync(&p[given], PART, made, tenant.stream[0]), CUDA_SUCCESS);
+		CHECK_EQ(cuMemPoolExportPointer(&data, p[given]), CUDA_SUCCESS);
+		CUresult r = told(&o, POINTER, -1, (const CUipcMemHandle *)(const void *)&data);
+		CHECK_EQ(bytes_of_other(), before + (r == CUDA_SUCCESS ? PART : 0));
+		held_right(&o);
+		if (r == CUDA_ERROR_OUT_OF_MEMORY)
+			break; /* two here and one there leave no room */
+		CHECK_EQ(r, CUDA_SUCCESS);
+		TOLD(&o, FREE);
+		CHECK_EQ(bytes_of_other(), before);
+	}
 	name_called("cuMemPoolImportPointer");
-	CHECK_EQ(cuMemAlloc_v2(&p, 2 * MI), CUDA_SUCCESS);
-	CHECK_EQ(cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
-	CHECK_EQ(cuIpcOpenMemHandle(&again, h, 1), CUDA_ERROR_INVALID_CONTEXT);
-	name_called("cuIpcOpenMemHandle");
-	CHECK_EQ(bytes_used(), used + 2 * MI);
-	CHECK_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
-	CHECK_EQ(bytes_used(), used);
+	CHECK_EQ(given, 2);
+	for (int i = 0; i <= given; i++)
+		CHECK_EQ(cuMemFree_v2(p[i]), CUDA_SUCCESS);
+	CHECK_EQ(cuMemPoolDestroy(made), CUDA_SUCCESS);
+	CHECK_EQ(bytes_used(), 0);
+	close(fd);
+	other_end(&o);
 }
 
 void test_shared(void)
@@ -280,6 +325,6 @@ void test_shared(void)
 	test_descriptors();
 	test_untold();
 	test_ipc();
-	test_refusals();
+	test_pool();
 	CHECK(bytes_peak(0) <= LIMIT); /* at no moment of all this */
 }

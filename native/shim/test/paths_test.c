@@ -241,7 +241,7 @@ static pid_t devices_start(void)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(out[1], STDOUT_FILENO);
-		execl(simgpu_path, simgpu_path, "serve", "--devices", "h200x2", "--socket", socket, "--record", file, (char *)NULL);
+		execl(simgpu_path, simgpu_path, "serve", "--devices", "b200x2", "--socket", socket, "--record", file, (char *)NULL);
 		_exit(127);
 	}
 	close(out[1]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What programs link against or look up and the simulated devices do not have: sharing events and pools between processes, multicast, an
- * engine that decompresses (as no device before Blackwell), the linker. They say so: CUDA_ERROR_NOT_SUPPORTED, or CUDA_ERROR_JIT_COMPILER_NOT_FOUND for the linker.
+ * What programs link against or look up and the simulated devices do not have: sharing events between processes, multicast, the
+ * linker. They say so: CUDA_ERROR_NOT_SUPPORTED, or CUDA_ERROR_JIT_COMPILER_NOT_FOUND for the linker.
  */
 #include "simgpu/cuda/internal.h"
 
@@ -17,11 +17,6 @@
 ABSENT(cuIpcGetEventHandle, (CUipcEventHandle *handle, CUevent e))
 ABSENT(cuIpcOpenEventHandle, (CUevent *e, CUipcEventHandle handle))
 ABSENT(cuMemGetHandleForAddressRange, (void *out, CUdeviceptr p, size_t size, CUmemRangeHandleType type, unsigned long long flags))
-ABSENT(cuMemPoolExportToShareableHandle, (void *out, CUmemoryPool p, CUmemAllocationHandleType type, unsigned long long flags))
-ABSENT(cuMemPoolImportFromShareableHandle, (CUmemoryPool *out, void *handle, CUmemAllocationHandleType type, unsigned long long flags))
-ABSENT(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr p))
-ABSENT(cuMemPoolImportPointer, (CUdeviceptr *out, CUmemoryPool p, CUmemPoolPtrExportData *data))
-ABSENT(cuMemBatchDecompressAsync, (CUmemDecompressParams *params, size_t count, unsigned int flags, size_t *error_index, CUstream stream))
 ABSENT(cuMulticastCreate, (CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop))
 ABSENT(cuMulticastGetGranularity, (size_t *out, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option))
 

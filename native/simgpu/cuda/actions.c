@@ -75,6 +75,9 @@ static void drain_locked(CUcontext c)
 		case W_SET:
 			set_bytes(&a->work.set.fill);
 			break;
+		case W_UNPACK:
+			unpack_bytes(&a->work.unpack);
+			break;
 		case W_WRITE:
 			write_value(&a->work.value);
 			break;

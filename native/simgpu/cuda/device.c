@@ -163,6 +163,10 @@ static int of_model(const struct sim_info *i, CUdevice_attribute which)
 		return (int)i->shared_per_sm;
 	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
 		return (int)i->shared_optin;
+	case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK:
+		return i->unpack_bps ? CU_MEM_DECOMPRESS_ALGORITHM_LZ4 : CU_MEM_DECOMPRESS_UNSUPPORTED;
+	case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH:
+		return i->unpack_bps ? 1 << 24 : 0;
 	case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
 		return i->major >= 9;
 	case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE:

@@ -83,6 +83,7 @@ bool handle_is(const void *p, enum handle kind);
 enum work_kind {
 	W_EMPTY, W_KERNEL, W_COPY, W_SET, W_HOST, W_CALLBACK, W_RECORD, W_WAIT, W_WRITE, W_AWAIT, W_GRAPH, W_BATCH,
 	W_ALLOC, W_FREE, /* only in graphs */
+	W_UNPACK,        /* never in graphs */
 };
 
 struct region { /* bytes to move: rows of width bytes, height rows, depth slices */
@@ -97,6 +98,13 @@ struct fill { /* bytes to set */
 	char *dst;
 	size_t pitch, width, height; /* width in elements */
 	uint32_t value, element;
+};
+
+struct unpack { /* bytes to decompress */
+	const uint8_t *src;
+	uint8_t *dst;
+	size_t bytes, room, expected; /* to be read; the most and those said to be written */
+	uint32_t *actual;
 };
 
 struct value { /* a word of memory to write or to wait for */
@@ -135,6 +143,7 @@ struct work {
 		} host;
 		CUevent event; /* RECORD, WAIT in a graph */
 		struct value value;
+		struct unpack unpack;
 		CUgraph graph;
 		struct graph_memory *memory; /* ALLOC, FREE */
 		struct {
@@ -145,6 +154,8 @@ struct work {
 	};
 };
 
+void unpack_bytes(const struct unpack *u);
+uint64_t unpack_ns(uint32_t device, const struct unpack *u);
 CUresult work_copy(struct work *to, const struct work *from);
 void work_free(struct work *w);
 
@@ -219,6 +230,8 @@ struct CUevent_st {
 };
 
 CUresult context_current(CUcontext *out); /* CUDA_ERROR_INVALID_CONTEXT if there is none */
+/* A context by which memory of the device is held: the current one if it is of that device, else the primary one, else any; NULL: none. */
+CUcontext context_on(uint32_t device);
 CUresult context_check(CUcontext c);      /* that it exists, and its fault */
 void context_forget(CUcontext c);
 void context_unuse(CUcontext c); /* after users++ */
@@ -324,6 +337,8 @@ char *ptx_strip(const char *text);                      /* a copy without commen
 CUresult ptx_check(const char *text);                   /* that it is PTX at all */
 CUresult ptx_entries(CUmodule m, const char *text);     /* its kernels */
 CUresult ptx_globals(CUmodule m, const char *text);     /* its variables outside of functions */
+bool fat_is(const char *image); /* whatever it is, of which the first byte is not 0 */
+char *fat_text(const char *image); /* the text in it, owned by the caller; NULL: none, but machine code or text that is compressed */
 CUresult module_load(CUcontext c, const void *image, CUmodule *out);
 void module_free(CUmodule m);
 CUresult module_ready(CUmodule m);                      /* makes what was put off */

@@ -188,3 +188,17 @@ bool handle_is(const void *p, enum handle kind)
 	struct entry *e = handle_find(p);
 	return e && e->kind == kind;
 }
+
+CUcontext context_on(uint32_t device)
+{
+	CUcontext c;
+	if (context_current(&c) == CUDA_SUCCESS && c->device == device)
+		return c;
+	c = api.primary[device];
+	for (size_t i = 0; i < handles.room && !c; i++) {
+		const struct entry *e = &handles.at[i];
+		if (e->p && e->p != REMOVED && e->kind == H_CONTEXT && ((CUcontext)e->p)->device == device)
+			c = (CUcontext)e->p;
+	}
+	return c;
+}

@@ -305,7 +305,8 @@ CUresult cuMemFree_v2(CUdeviceptr p)
 	struct range *range = range_find((uintptr_t)p);
 	bool whole = range && range->start == (uintptr_t)p && (range->kind == R_DEVICE || range->kind == R_MANAGED || range->kind == R_GRAPH);
 	/* A buffer in external memory may begin inside of what is mapped for it. */
-	if (!whole && !(range && range->kind == R_SHARED && !range->shared_id))
+	/* So may what is imported from another process' pool. */
+	if (!whole && !(range && range->kind == R_SHARED && (!range->shared_id || range->pool)))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	r = await_context(range->context ? range->context : c); /* as with the real driver: nothing may still use it */
 	range = range_find((uintptr_t)p);

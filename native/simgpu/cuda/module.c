@@ -4,14 +4,8 @@
 
 #include <stdio.h>
 
-CUresult module_load(CUcontext c, const void *image, CUmodule *out)
+static CUresult text_load(CUcontext c, const char *image, CUmodule *out)
 {
-	const unsigned char *b = image;
-	if (!b[0])
-		return CUDA_ERROR_INVALID_IMAGE;
-	/* Machine code for a real GPU (ELF, fat binary): nothing here runs it. */
-	if ((b[0] == 0x7f && b[1] == 'E') || (b[0] == 0x50 && b[1] == 0xed))
-		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	char *text = ptx_strip(image);
 	CUmodule m = calloc(1, sizeof *m);
 	if (!text || !m) {
@@ -33,6 +27,21 @@ CUresult module_load(CUcontext c, const void *image, CUmodule *out)
 		module_free(m);
 	else
 		*out = m;
+	return r;
+}
+
+CUresult module_load(CUcontext c, const void *image, CUmodule *out)
+{
+	const unsigned char *b = image;
+	if (!b[0])
+		return CUDA_ERROR_INVALID_IMAGE;
+	if (b[0] == 0x7f && b[1] == 'E') /* machine code for a real GPU: nothing here runs it */
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	if (!fat_is(image))
+		return text_load(c, image, out);
+	char *text = fat_text(image);
+	CUresult r = text ? text_load(c, text, out) : CUDA_ERROR_NO_BINARY_FOR_GPU;
+	free(text);
 	return r;
 }
 
@@ -103,11 +112,7 @@ CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count
 
 CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
-	CUcontext c;
-	if (!out || !image)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = enter_context(&c);
-	return r == CUDA_SUCCESS ? leave(CUDA_ERROR_NO_BINARY_FOR_GPU) : r;
+	return cuModuleLoadData(out, image);
 }
 
 /* The whole of a file, with a NUL after it. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pools and allocations in stream order. What a stream has freed, the same stream may have again at once, and others once the stream has come that
- * far. A pool keeps what it does not use up to its release threshold, and lets the rest go when the program next synchronises.
+ * far. A pool keeps what it does not use up to its release threshold, and lets the rest go when the program next synchronises. One that is
+ * destroyed is no handle any more, and keeps its memory until all that was allocated from it has been freed.
  * Small pieces are not packed together here: each takes 2 MiB, which the pool then reuses.
  */
 #include "simgpu/cuda/pool.h"
 
 static CUmemoryPool pools, defaults[SIM_MAX_DEVICES], current[SIM_MAX_DEVICES];
 
-static CUmemoryPool pool_new(uint32_t device)
+CUmemoryPool pool_new(uint32_t device)
 {
 	CUmemoryPool p = calloc(1, sizeof *p);
 	if (!p)
@@ -45,6 +46,19 @@ static bool settled(const struct chunk *k)
 	return !handle_is(k->freed_in, H_CONTEXT) || atomic_load_explicit(&k->freed_in->channel->stream[k->freed_slot].done, memory_order_acquire) >= k->freed_seq;
 }
 
+/* One that the program has destroyed ends once it holds nothing. */
+static void pool_end(CUmemoryPool p)
+{
+	if (!p->destroyed || p->chunks)
+		return;
+	for (CUmemoryPool *at = &pools; *at; at = &(*at)->next)
+		if (*at == p) {
+			*at = p->next;
+			break;
+		}
+	free(p);
+}
+
 static void pool_trim(CUmemoryPool p, uint64_t keep)
 {
 	for (struct chunk **at = &p->chunks; *at && p->reserved > keep;) {
@@ -57,14 +71,18 @@ static void pool_trim(CUmemoryPool p, uint64_t keep)
 
 void pools_trim(void)
 {
-	for (CUmemoryPool p = pools; p; p = p->next)
+	for (CUmemoryPool p = pools, next; p; p = next) {
+		next = p->next;
 		if (p->reserved > p->threshold)
 			pool_trim(p, p->threshold);
+		pool_end(p);
+	}
 }
 
 void pools_forget(CUcontext c)
 {
-	for (CUmemoryPool p = pools; p; p = p->next)
+	for (CUmemoryPool p = pools, next; p; p = next) {
+		next = p->next;
 		for (struct chunk **at = &p->chunks; *at;) {
 			if ((*at)->context != c) {
 				at = &(*at)->next;
@@ -74,6 +92,8 @@ void pools_forget(CUcontext c)
 				p->used -= (*at)->size;
 			pool_release(p, at);
 		}
+		pool_end(p);
+	}
 }
 
 CUresult pool_alloc(CUcontext c, CUmemoryPool p, CUstream s, size_t bytes, CUdeviceptr *out)
@@ -134,6 +154,10 @@ CUresult pool_free(struct range *r, CUstream s)
 	k->in_use = 0;
 	p->used -= k->size;
 	range_remove(r->start);
+	if (p->destroyed) {
+		pool_trim(p, 0);
+		pool_end(p);
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -153,10 +177,13 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
 		return leave(r);
 	if (!pool)
 		pool = current[s->context->device] ? current[s->context->device] : pool_default(s->context->device);
+	if (pool && handle_is(pool, H_POOL) && pool->imported)
+		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!pool || !handle_is(pool, H_POOL))
 		return leave(pool ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY);
-	if (pool->device != s->context->device)
-		return leave(CUDA_ERROR_NOT_SUPPORTED);
+	CUcontext owner = s->context->device == pool->device ? s->context : context_on(pool->device);
+	if (!owner)
+		return leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (s->capture) { /* becomes a node */
 		CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 							      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)pool->device}},
@@ -168,7 +195,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
 		*out = p.dptr;
 		return leave(r);
 	}
-	return leave(memory_alloc(s->context, pool, s, bytes, R_DEVICE, out));
+	return leave(memory_alloc(owner, pool, s, bytes, R_DEVICE, out));
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream s)
@@ -203,13 +230,18 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream h)
 		graph_memory_give(range->owner);
 		return leave(CUDA_SUCCESS);
 	}
-	if (!range || range->start != (uintptr_t)p || range->kind != R_DEVICE)
+	bool imported = range && range->kind == R_SHARED && range->pool;
+	if (!range || range->start != (uintptr_t)p || (range->kind != R_DEVICE && !imported))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (!range->pool) { /* plain memory may be freed in stream order too; it goes when the stream has come that far */
+	if (!range->pool || imported) { /* plain memory may be freed in stream order too; it goes when the stream has come that far */
 		r = await_stream(s);
 		range = range_find((uintptr_t)p);
 		if (r != CUDA_SUCCESS || !range)
 			return leave(r);
+	}
+	if (imported) {
+		shared_unmap(range);
+		return leave(CUDA_SUCCESS);
 	}
 	return leave(memory_free(range, s));
 }
@@ -227,7 +259,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	TRY(enter());
 	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+	if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return leave(CUDA_ERROR_NOT_SUPPORTED);
 	if (props->location.id < 0 || (uint32_t)props->location.id >= api.devices)
 		return leave(CUDA_ERROR_INVALID_DEVICE);
@@ -235,6 +267,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	if (!*out)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	(*out)->max = props->maxSize;
+	(*out)->shareable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
 	return leave(CUDA_SUCCESS);
 }
 
@@ -243,26 +276,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool p)
 	TRY(enter_pool(p));
 	if (p->is_default)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	for (struct chunk *k = p->chunks; k; k = k->next)
-		if (k->in_use)
-			range_remove((uintptr_t)k->base);
-	while (p->chunks) {
-		CUcontext c = p->chunks->context;
-		if (handle_is(c, H_CONTEXT))
-			await_context(c);
-		if (p->chunks)
-			pool_release(p, &p->chunks);
-	}
 	handle_remove(p);
-	for (CUmemoryPool *at = &pools; *at; at = &(*at)->next)
-		if (*at == p) {
-			*at = p->next;
-			break;
-		}
 	for (uint32_t i = 0; i < SIM_MAX_DEVICES; i++)
 		if (current[i] == p)
 			current[i] = NULL;
-	free(p);
+	p->destroyed = true;
+	p->threshold = 0;
+	pool_trim(p, 0);
+	pool_end(p);
 	return leave(CUDA_SUCCESS);
 }
 
@@ -302,7 +323,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
 CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool p)
 {
 	TRY(enter_device(d));
-	if (!handle_is(p, H_POOL) || p->device != (uint32_t)d)
+	if (!handle_is(p, H_POOL) || p->imported || p->device != (uint32_t)d)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	current[d] = p;
 	return leave(CUDA_SUCCESS);

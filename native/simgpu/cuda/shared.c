@@ -4,7 +4,7 @@
  * memfd, found by its number there; a handle names it by the file descriptor of the process that made it, which therefore has to be the
  * same user's and in the same pid namespace. The server counts it once, for who allocated it, and for another holder when that is gone.
  */
-#include "simgpu/cuda/internal.h"
+#include "simgpu/cuda/pool.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -74,31 +74,42 @@ static CUresult chunk_share(struct chunk *k)
 	return CUDA_SUCCESS;
 }
 
+/* A handle of the memory of an allocation, by which other processes open it. */
+static CUresult handle_of(struct range *range, struct ipc_handle *h)
+{
+	uintptr_t p = range->start;
+	struct chunk *k = range->chunk;
+	if (k->fd < 0) {
+		CUresult r = await_context(range->context); /* nothing may write there while it moves */
+		range = range_find(p);
+		if (r == CUDA_SUCCESS && (!range || range->chunk != k))
+			r = CUDA_ERROR_INVALID_VALUE;
+		if (r == CUDA_SUCCESS)
+			r = chunk_share(k);
+		if (r != CUDA_SUCCESS)
+			return r;
+	}
+	*h = (struct ipc_handle){.magic = IPC_MAGIC, .device = k->device, .pid = getpid(), .fd = k->fd, .number = shared_number(k->fd), .size = k->size,
+				 .offset = p - (uintptr_t)k->base};
+	return CUDA_SUCCESS;
+}
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
 	CUcontext c;
+	struct ipc_handle h;
 	CUresult r = enter_context(&c);
 	if (r != CUDA_SUCCESS)
 		return r;
 	struct range *range = range_find((uintptr_t)p);
 	if (!out || !range || range->kind != R_DEVICE || !range->chunk || range->pool)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	struct chunk *k = range->chunk;
-	if (k->fd < 0) {
-		r = await_context(range->context); /* nothing may write there while it moves */
-		range = range_find((uintptr_t)p);
-		if (r == CUDA_SUCCESS && (!range || range->chunk != k))
-			r = CUDA_ERROR_INVALID_VALUE;
-		if (r == CUDA_SUCCESS)
-			r = chunk_share(k);
-		if (r != CUDA_SUCCESS)
-			return leave(r);
+	r = handle_of(range, &h);
+	if (r == CUDA_SUCCESS) {
+		memset(out, 0, sizeof *out);
+		memcpy(out, &h, sizeof h);
 	}
-	struct ipc_handle h = {.magic = IPC_MAGIC, .device = k->device, .pid = getpid(), .fd = k->fd, .number = shared_number(k->fd), .size = k->size,
-			       .offset = (uintptr_t)range->start - (uintptr_t)k->base};
-	memset(out, 0, sizeof *out);
-	memcpy(out, &h, sizeof h);
-	return leave(CUDA_SUCCESS);
+	return leave(r);
 }
 
 /* Maps size bytes of a file at a granule's boundary. */
@@ -117,7 +128,8 @@ static char *map_shared(int fd, size_t size, size_t offset)
 	return at;
 }
 
-static CUresult ipc_open(CUcontext c, const struct ipc_handle *h, CUdeviceptr *out)
+/* pool: that it is imported from; NULL: none. */
+static CUresult ipc_open(CUcontext c, const struct ipc_handle *h, CUmemoryPool pool, CUdeviceptr *out)
 {
 	char path[64];
 	uint64_t id;
@@ -142,7 +154,7 @@ static CUresult ipc_open(CUcontext c, const struct ipc_handle *h, CUdeviceptr *o
 			shared_let_go(id);
 		return r == CUDA_SUCCESS ? CUDA_ERROR_MAP_FAILED : r;
 	}
-	struct range range = {.start = (uintptr_t)at, .size = h->size, .kind = R_SHARED, .device = c->device, .context = c, .shared_id = id};
+	struct range range = {.start = (uintptr_t)at, .size = h->size, .kind = R_SHARED, .device = c->device, .context = c, .pool = pool, .shared_id = id};
 	if (!range_add(range)) {
 		munmap(at, h->size);
 		shared_let_go(id);
@@ -162,7 +174,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
 	if (r != CUDA_SUCCESS)
 		return r;
 	memcpy(&h, &handle, sizeof h);
-	return leave(ipc_open(c, &h, out));
+	return leave(ipc_open(c, &h, NULL, out));
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
@@ -185,13 +197,79 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr p)
 	if (r != CUDA_SUCCESS)
 		return r;
 	struct range *range = range_find((uintptr_t)p);
-	if (!range || range->kind != R_SHARED || !range->shared_id)
+	if (!range || range->kind != R_SHARED || !range->shared_id || range->pool)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	r = await_context(range->context);
 	range = range_find((uintptr_t)p);
 	if (r == CUDA_SUCCESS && range)
 		shared_unmap(range);
 	return leave(r);
+}
+
+/* ---------------------------------------------------------------------------------------------- pools of other processes */
+
+struct pool_handle { /* what the file says by whose descriptor a pool is exported */
+	uint32_t magic, device;
+};
+#define POOL_MAGIC 0x314c5053u
+
+CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool p, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	TRY(enter_pool(p));
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !p->shareable)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	struct pool_handle h = {.magic = POOL_MAGIC, .device = p->device};
+	int fd = (int)syscall(SYS_memfd_create, "simgpu-pool", 1u /* MFD_CLOEXEC */);
+	if (fd < 0 || write(fd, &h, sizeof h) != (ssize_t)sizeof h) {
+		if (fd >= 0)
+			close(fd);
+		return leave(CUDA_ERROR_OPERATING_SYSTEM);
+	}
+	*(int *)out = fd;
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	struct pool_handle h;
+	TRY(enter());
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (pread((int)(intptr_t)handle, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != POOL_MAGIC || h.device >= api.devices)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	*out = pool_new(h.device);
+	if (!*out)
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
+	(*out)->imported = true;
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr p)
+{
+	struct ipc_handle h;
+	TRY(enter());
+	struct range *range = range_find((uintptr_t)p);
+	if (!out || !range || range->kind != R_DEVICE || !range->pool || !range->pool->shareable)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	CUresult r = handle_of(range, &h);
+	if (r == CUDA_SUCCESS) {
+		memset(out, 0, sizeof *out);
+		memcpy(out, &h, sizeof h);
+	}
+	return leave(r);
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool p, CUmemPoolPtrExportData *data)
+{
+	CUcontext c;
+	struct ipc_handle h;
+	CUresult r = enter_context(&c);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!out || !data || !handle_is(p, H_POOL) || !p->imported)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	memcpy(&h, data, sizeof h);
+	return leave(ipc_open(c, &h, p, out));
 }
 
 /* ------------------------------------------------------------------------------------------------------ external memory */

@@ -250,6 +250,11 @@ CUresult submit(CUstream s, struct work *w)
 		op.duration_ns = fill_ns(device, &w->set.fill);
 		op.flags = SIM_FLAG_ACTION;
 		return push(s, &op, w);
+	case W_UNPACK:
+		op.kind = SIM_OP_COPY;
+		op.duration_ns = unpack_ns(device, &w->unpack);
+		op.flags = SIM_FLAG_ACTION;
+		return push(s, &op, w);
 	case W_WRITE:
 		op.kind = SIM_OP_WRITE;
 		op.flags = SIM_FLAG_ACTION | SIM_FLAG_SHOW;

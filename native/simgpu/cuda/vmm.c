@@ -127,15 +127,6 @@ CUresult cuMemAddressFree(CUdeviceptr p, size_t size)
 	return leave(CUDA_ERROR_INVALID_VALUE);
 }
 
-/* A context of the device to charge: the current one if it is of that device, else the primary one. */
-static CUcontext context_for(uint32_t device)
-{
-	CUcontext c;
-	if (context_current(&c) == CUDA_SUCCESS && c->device == device)
-		return c;
-	return api.primary[device];
-}
-
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	if (!out || !size || size % SIM_GRANULE || flags)
@@ -148,7 +139,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 		return leave(r);
 	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return leave(CUDA_ERROR_NOT_SUPPORTED);
-	CUcontext c = context_for((uint32_t)prop->location.id);
+	CUcontext c = context_on((uint32_t)prop->location.id);
 	if (!c)
 		return leave(CUDA_ERROR_INVALID_CONTEXT);
 	struct physical *p = calloc(1, sizeof *p);

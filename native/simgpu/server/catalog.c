@@ -10,11 +10,15 @@
 #define MIB(n) ((uint64_t)(n) << 20)
 
 /* name, memory, cc, SMs, clocks in kHz, bus, L2, shared memory per SM and per block, threads per SM, PCI id, power, brand, architecture,
- * bytes a second to the host and within the device */
+ * bytes a second to the host, within the device, and decompressed */
 static const struct {
 	const char *word;
 	struct sim_info info;
 } catalog[] = {
+	{"b200", {.name = "NVIDIA B200", .memory = MIB(183359), .major = 10, .minor = 0, .multiprocessors = 148, .clock_khz = 1965000,
+		  .memory_clock_khz = 3996000, .bus_bits = 7680, .l2_bytes = 132644864, .shared_per_sm = 233472, .shared_optin = 232448,
+		  .threads_per_sm = 2048, .pci_device_id = 0x290110de, .power_limit_mw = 1000000, .brand = 14, .architecture = 10,
+		  .copy_host_bps = 50000000000ull, .copy_device_bps = 3300000000000ull, .unpack_bps = 800000000000ull}},
 	{"h200", {.name = "NVIDIA H200", .memory = MIB(143771), .major = 9, .minor = 0, .multiprocessors = 132, .clock_khz = 1980000,
 		  .memory_clock_khz = 3201000, .bus_bits = 6144, .l2_bytes = 62914560, .shared_per_sm = 233472, .shared_optin = 232448,
 		  .threads_per_sm = 2048, .pci_device_id = 0x233510de, .power_limit_mw = 700000, .brand = 14, .architecture = 9,

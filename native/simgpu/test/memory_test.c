@@ -209,10 +209,72 @@ static void pooled(void)
 	CUmemoryPool own;
 	OK(cuMemPoolCreate(&own, &props));
 	IS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync(&p, 10 * MIB, own, b.stream));
-	OK(cuMemAllocFromPoolAsync(&p, 6 * MIB, own, b.stream));
 	OK(cuMemPoolDestroy(own));
-	CHECK(free_now() == before);
+	IS(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(own));
 	IS(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(pool));
+	CHECK(free_now() == before);
+}
+
+/* A pool that is destroyed keeps its memory until the last of it has been freed; a device whose current one it was goes back to its first. */
+static void pool_destroyed(void)
+{
+	struct bench b = bench_open();
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemoryPool pool, first, is;
+	CUdeviceptr p, q, kept;
+	cuuint64_t all = UINT64_MAX;
+	size_t before = free_now();
+	OK(cuDeviceGetDefaultMemPool(&first, 0));
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuDeviceSetMemPool(0, pool));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+	OK(cuMemAllocAsync(&p, 10 * MIB, b.stream));
+	OK(cuMemAllocAsync(&q, 6 * MIB, b.stream));
+	OK(cuMemAllocAsync(&kept, 4 * MIB, b.stream));
+	OK(cuMemFreeAsync(kept, b.stream));
+	OK(cuStreamSynchronize(b.stream));
+	CHECK(before - free_now() == 20 * MIB);
+	OK(cuMemPoolDestroy(pool));
+	OK(cuDeviceGetMemPool(&is, 0));
+	CHECK(is == first);
+	CHECK(before - free_now() == 16 * MIB);
+	IS(CUDA_ERROR_INVALID_HANDLE, cuMemAllocFromPoolAsync(&kept, MIB, pool, b.stream));
+	OK(cuMemsetD8(p, 1, 10 * MIB)); /* still there to be used */
+	OK(cuMemFree(p));
+	CHECK(before - free_now() == 6 * MIB);
+	struct gate g = gate_close(b.stream);
+	OK(cuMemFreeAsync(q, b.stream));
+	CHECK(before - free_now() == 6 * MIB); /* its free has not come yet */
+	gate_open(&g);
+	OK(cuStreamSynchronize(b.stream));
+	CHECK(free_now() == before);
+}
+
+/* Memory comes from the device of the pool; where none is named, from the current pool of the stream's device, whatever context is current. */
+static void pool_devices(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+	CUcontext c[2];
+	CUstream s[2];
+	CUmemoryPool pool;
+	CUdeviceptr p, q;
+	OK(cuInit(0));
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxCreate(&c[i], 0, i));
+		OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+	}
+	OK(cuCtxSetCurrent(c[0]));
+	size_t first = record_now()->row[0].bytes, second = record_now()->row[1].bytes;
+	OK(cuMemAllocAsync(&p, 10 * MIB, s[1]));
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&q, 6 * MIB, pool, s[0]));
+	CHECK(record_now()->row[0].device == 0 && record_now()->row[0].bytes == first);
+	CHECK(record_now()->row[1].device == 1 && record_now()->row[1].bytes == second + 16 * MIB);
+	OK(cuMemFreeAsync(q, s[0]));
+	OK(cuMemFreeAsync(p, s[1]));
+	OK(cuStreamSynchronize(s[0]));
+	OK(cuStreamSynchronize(s[1]));
+	CHECK(record_now()->row[1].bytes == second);
 }
 
 static void virtual_memory(void)
@@ -285,6 +347,8 @@ const struct test memory_tests[] = {{"capacity", "a10", capacity},
 				    {"pitch, arrays, mipmaps", "h200", shapes},
 				    {"pointers, managed and host memory", "h200", pointers},
 				    {"pools", "h100", pooled},
+				    {"a pool that is destroyed keeps what is in use", "h100", pool_destroyed},
+				    {"pools of several devices", "h100x2", pool_devices},
 				    {"virtual memory keeps its bytes", "a100", virtual_memory},
 				    {"a context's end frees what was its own", "l4", context_end},
 				    {0}};
