@@ -23,22 +23,25 @@ static struct fake_stats stats;
 static __thread CUcontext current;
 static bool initialised;
 
+struct CUstream_st {
+	CUcontext context;
+	uint64_t busy_until;
+	bool capturing, gone;
+};
+
 struct CUctx_st {
 	CUdevice device;
 	bool gone;
+	uint32_t uses;    /* cuCtxCreate and each cuCtxAttach */
+	uint32_t waiting; /* threads in cuEventSynchronize */
+	struct CUstream_st legacy;
 };
 
 struct CUevent_st {
+	CUcontext context;
 	uint64_t at;
 	bool recorded;
 };
-
-struct CUstream_st {
-	uint64_t busy_until;
-	bool capturing;
-};
-
-static struct CUstream_st legacy;
 
 /* Objects are kept to the end, also destroyed ones, so that whoever uses one afterwards finds it marked. */
 static void *forever(size_t size)
@@ -91,20 +94,39 @@ EXPORT void fake_read(struct fake_stats *out)
 	pthread_mutex_unlock(&lock);
 }
 
-static struct CUstream_st *stream(CUstream s)
+/* Default streams are the current context's. NULL: there is none, and *error says so. What is gone may not be named any more: that is counted. */
+static struct CUstream_st *stream(CUstream s, CUresult *error)
 {
-	return s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD ? &legacy : s;
+	bool is_default = s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD;
+	*error = CUDA_SUCCESS;
+	if (is_default && current == NULL) {
+		*error = CUDA_ERROR_INVALID_CONTEXT;
+		return NULL;
+	}
+	s = is_default ? &current->legacy : s;
+	if (s->gone || s->context->gone) {
+		__atomic_fetch_add(&stats.misused, 1, __ATOMIC_SEQ_CST);
+		*error = CUDA_ERROR_INVALID_HANDLE;
+		return NULL;
+	}
+	return s;
 }
 
-/* Puts work of so long into a stream. */
+/* Puts work of so long into a stream, of whatever context: as with copies, and kernels that a library holds. */
 static CUresult work(CUstream handle, uint64_t ns)
 {
+	CUresult error;
 	pthread_mutex_lock(&lock);
-	struct CUstream_st *s = stream(handle);
+	struct CUstream_st *s = stream(handle, &error);
 	uint64_t now = device_now();
+	if (s == NULL) {
+		pthread_mutex_unlock(&lock);
+		return error;
+	}
 	if (s->capturing) {
 		stats.captured++;
 	} else {
+		stats.on_device[s->context->device - 10]++;
 		uint64_t queued = s->busy_until > now ? s->busy_until - now : 0;
 		stats.launches++;
 		if (queued > stats.queued_most)
@@ -188,16 +210,64 @@ EXPORT CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice devi
 	(void)flags;
 	*ctx = forever(sizeof(**ctx));
 	(*ctx)->device = device;
+	(*ctx)->uses = 1;
+	(*ctx)->legacy.context = *ctx;
 	current = *ctx;
 	return CUDA_SUCCESS;
 }
 
+/* Kept, so that whoever uses it now is found out, or waits in it still. */
 EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
-	ctx->gone = true; /* kept, so that whoever uses it now is found out */
+	pthread_mutex_lock(&lock);
+	stats.misused += ctx->waiting;
+	ctx->gone = true;
+	pthread_mutex_unlock(&lock);
 	if (current == ctx)
 		current = NULL;
 	return CUDA_SUCCESS;
+}
+
+EXPORT uint32_t fake_waiting(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	uint32_t waiting = ctx->waiting;
+	pthread_mutex_unlock(&lock);
+	return waiting;
+}
+
+EXPORT void fake_end(CUcontext ctx)
+{
+	cuCtxDestroy_v2(ctx);
+}
+
+/* A green context is the context that stands for it. */
+EXPORT CUresult cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
+{
+	*ctx = (CUcontext)green;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+	return cuCtxDestroy_v2((CUcontext)green);
+}
+
+EXPORT CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags)
+{
+	(void)flags;
+	if (current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	current->uses++;
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+	if (ctx != current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return --ctx->uses == 0 ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
@@ -227,54 +297,90 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 EXPORT CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 {
 	(void)flags;
+	if (current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	*s = forever(sizeof(**s));
+	(*s)->context = current;
 	return CUDA_SUCCESS;
 }
 
+/* A capture in it ends with it. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream s)
 {
-	(void)s;
+	pthread_mutex_lock(&lock);
+	s->gone = true;
+	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *ctx)
 {
-	*status = stream(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		*ctx = s->context;
+	return error;
 }
 
-EXPORT CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+EXPORT CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
 {
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		*status = s->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	return error;
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
+{
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
 	(void)mode;
-	stream(s)->capturing = true;
-	return CUDA_SUCCESS;
+	if (s != NULL)
+		s->capturing = true;
+	return error;
 }
 
-EXPORT CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
 	*graph = NULL;
-	stream(s)->capturing = false;
-	return CUDA_SUCCESS;
+	if (s != NULL && !s->capturing)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (s != NULL)
+		s->capturing = false;
+	return error;
 }
 
 EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
 	(void)flags;
+	if (current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	*e = forever(sizeof(**e));
+	(*e)->context = current;
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuEventRecord(CUevent e, CUstream s)
+/* Event and stream must be of one context, and the thread must have some. */
+EXPORT CUresult cuEventRecord(CUevent e, CUstream handle)
 {
+	CUresult error;
 	pthread_mutex_lock(&lock);
 	uint64_t now = device_now();
-	stats.events++;
-	if (stream(s)->capturing)
-		stats.events_captured++;
-	e->at = stream(s)->busy_until > now ? stream(s)->busy_until : now;
-	e->recorded = true;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		error = current == NULL ? CUDA_ERROR_INVALID_CONTEXT : s->context != e->context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+	if (error == CUDA_SUCCESS) {
+		stats.events++;
+		if (s->capturing)
+			stats.events_captured++;
+		e->at = s->busy_until > now ? s->busy_until : now;
+		e->recorded = true;
+	}
 	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
+	return error;
 }
 
 EXPORT CUresult cuEventQuery(CUevent e)
@@ -288,6 +394,7 @@ EXPORT CUresult cuEventQuery(CUevent e)
 EXPORT CUresult cuEventSynchronize(CUevent e)
 {
 	pthread_mutex_lock(&lock);
+	e->context->waiting++;
 	while (device_now() < e->at) {
 		struct timespec t;
 		clock_gettime(CLOCK_REALTIME, &t);
@@ -301,6 +408,7 @@ EXPORT CUresult cuEventSynchronize(CUevent e)
 		else
 			pthread_cond_wait(&moved, &lock);
 	}
+	e->context->waiting--;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -336,7 +444,7 @@ EXPORT const char *fake_named(void)
 {
 	return " cuInit cuGetProcAddress cuGetProcAddress_v2 cuDriverGetVersion cuDeviceGetCount "
 	       "cuDeviceGet cuDeviceGetByPCIBusId cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuCtxCreate_v2 "
-	       "cuCtxDestroy_v2 cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate "
+	       "cuCtxDestroy_v2 cuCtxFromGreenCtx cuGreenCtxDestroy cuCtxAttach cuCtxDetach cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate cuStreamGetCtx "
 	       "cuStreamDestroy_v2 cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate "
 	       "cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuLaunchKernel "
 	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "

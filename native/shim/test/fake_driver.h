@@ -14,6 +14,8 @@
 
 struct fake_stats {
 	uint64_t launches, captured, busy_ns;
+	uint64_t on_device[FAKE_DEVICES]; /* launches */
+	uint64_t misused; /* calls that named a stream or context that was gone, and waits in one when it went */
 	uint64_t queued_most; /* device time already queued when a launch came, at most */
 	uint64_t events, events_captured;
 	char visible[1024]; /* CUDA_VISIBLE_DEVICES as cuInit saw it */
@@ -28,6 +30,10 @@ struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY
 void fake_run(bool on);
 void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
+/* Ends a context where the shim does not see it. */
+void fake_end(CUcontext ctx);
+/* Threads that wait for an event of a context. */
+uint32_t fake_waiting(CUcontext ctx);
 /* From now on blocks of pieces stay when they are empty. */
 void fake_keeps(bool on);
 /* Another tenant of the device takes so many blocks (gives them back, if negative): now, and at the next free of this process. */
