@@ -283,8 +283,8 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	pass->behind_ns = 0;
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
-	struct stream *known = stream_known(stream);
-	struct context *c = known != NULL ? known->context : meter_context(stream);
+	struct stream *known = stream_is_default(stream) ? NULL : stream_known(stream);
+	struct context *c = known != NULL ? known->context : stream_is_default(stream) ? meter_current() : meter_context(stream);
 	if (c == NULL || (unlikely(get(&captures) != 0) && gate_capturing(stream, per_thread)))
 		return CUDA_SUCCESS;
 	struct meter *m = c->meter;

@@ -116,6 +116,7 @@ static inline bool stream_is_default(CUstream handle)
 
 /* The context of a stream, which for a default stream is the calling thread's; NULL: none, or on no device of ours. */
 struct context *meter_context(CUstream stream);
+struct context *meter_current(void);
 
 /*
  * Streams by their handles alone, two places for each; default streams are not in it. Written under the lock of the stream's meter, read without:
@@ -130,10 +131,9 @@ static inline uint64_t route_home(CUstream handle)
 	return (uintptr_t)handle * 0x9e3779b97f4a7c15ull >> (64 - ROUTES_BITS);
 }
 
+/* Of a handle that is no default stream's; NULL: it must be looked for. */
 static inline struct stream *stream_known(CUstream handle)
 {
-	if (stream_is_default(handle))
-		return NULL;
 	for (uint64_t home = route_home(handle), i = 0; i < 2; i++) {
 		struct stream *s = get_acquire(&routes[home ^ i]);
 		if (likely(s != NULL && get(&s->handle) == handle && !get(&s->gone)))

@@ -118,17 +118,27 @@ static __attribute__((noinline)) struct context *context_find(CUcontext handle)
 	return c;
 }
 
-struct context *meter_context(CUstream stream)
+static inline struct context *context_of(CUcontext handle)
 {
-	CUcontext handle = NULL;
-	if (!driver_ready())
-		return NULL;
-	bool own = !stream_is_default(stream) && driver.cuStreamGetCtx != NULL && driver.cuStreamGetCtx(stream, &handle) == CUDA_SUCCESS;
-	if ((!own && driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS) || handle == NULL)
-		return NULL;
 	/* A thread's own variables take longer to find in a shared library than all of this. */
 	struct context *c = get_acquire(&recent);
 	return likely(c != NULL && get_acquire(&c->handle) == handle) ? c : context_find(handle);
+}
+
+struct context *meter_current(void)
+{
+	CUcontext handle = NULL;
+	if (!driver_ready() || driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
+		return NULL;
+	return context_of(handle);
+}
+
+struct context *meter_context(CUstream stream)
+{
+	CUcontext handle = NULL;
+	if (stream_is_default(stream) || !driver_ready() || driver.cuStreamGetCtx == NULL || driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS)
+		return meter_current();
+	return handle == NULL ? NULL : context_of(handle);
 }
 
 /* ------------------------------------------------------------------------------------------------- what the program ends */

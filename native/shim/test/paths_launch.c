@@ -2,6 +2,7 @@
 /* paths_launch.c: every launch, copy and set through the gate on simulated devices. */
 #include "paths.h"
 
+#include <pthread.h>
 #include <string.h>
 
 const char tenant_ptx[] = ".version 7.0\n"
@@ -42,6 +43,64 @@ static void test_captured(CUfunction f, CUstream s)
 	CHECK_EQ(after.busy_ns, before.busy_ns);
 }
 
+static struct { /* what a thread does that has the context of another device, or none */
+	CUcontext context;
+	CUkernel kernel;
+	CUdeviceptr to;
+} far;
+
+static void *far_copies(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(far.context), CUDA_SUCCESS);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(cuMemsetD8Async(far.to, 1, 256 * MI, tenant.stream[1]), CUDA_SUCCESS);
+	return unused;
+}
+
+static void *far_kernels(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(cuLaunchKernel((CUfunction)(void *)far.kernel, 1, 1, 1, 32, 1, 1, 0, tenant.stream[1], NULL, NULL), CUDA_SUCCESS);
+	return unused;
+}
+
+/* So many launches by that thread, which wait at the second device's gate and are charged to it as long as they took there. */
+static void test_far(void *(*body)(void *))
+{
+	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[1];
+	for (int tries = 0;; tries++) {
+		pthread_t thread;
+		come_to_rest();
+		struct said before = said_now();
+		uint64_t launched = get(&t->launched);
+		gate_close(&arbiter, 1);
+		CHECK_EQ(pthread_create(&thread, NULL, body, NULL), 0);
+		WAIT(get_seq(&t->wait_since_ns) != 0 || said_now().busy_ns != before.busy_ns);
+		CHECK_EQ(said_now().busy_ns, before.busy_ns);
+		gate_open(&arbiter, 1, UINT64_MAX - 1);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		come_to_rest();
+		CHECK_EQ(get(&t->launched) - launched, 4);
+		if (charged_right("cuLaunchKernel", &before, 4, 0, tries))
+			return;
+	}
+}
+
+static void test_other_devices(void)
+{
+	CUlibrary library;
+	CHECK_EQ(cuCtxSetCurrent(tenant.context[1]), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAlloc_v2(&far.to, 256 * MI), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryLoadData(&library, tenant_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryGetKernel(&far.kernel, library, "busy_2ms"), CUDA_SUCCESS);
+	far.context = tenant.context[0];
+	test_far(far_copies);
+	test_far(far_kernels);
+	CHECK_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(far.to), CUDA_SUCCESS);
+}
+
 void test_launches(void)
 {
 	CUfunction f = tenant.kernel[0];
@@ -70,6 +129,7 @@ void test_launches(void)
 	GATED(cuGraphLaunch_ptsz, 1, x, NULL);
 	CHECK_EQ(cuGraphExecDestroy(x), CUDA_SUCCESS);
 	test_captured(f, s);
+	test_other_devices();
 }
 
 /* --------------------------------------------------------------------------------------------------------------- copies */
