@@ -16,10 +16,19 @@ static struct charged {
 	CUdevice device;
 } *all_charged;
 
+static struct lock once;
+static bool initialised; /* in this process or one that it was forked from */
+
+void contexts_forget(void)
+{
+	initialised |= once.word != 0; /* forked while another thread initialised: the driver will have nothing to do with this process */
+	contexts_lock.word = once.word = 0;
+	for (struct charged *c = all_charged; c != NULL; c = c->next)
+		*c = (struct charged){.next = c->next};
+}
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
-	static bool initialised; /* in this process or one that it was forked from */
-	static struct lock once;
 	if (!driver_ready())
 		return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 	if (initialised) {

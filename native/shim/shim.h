@@ -64,6 +64,12 @@ bool line_connect(void);
 void line_keep(void);
 /* In a forked child: forget the line. */
 void line_forget(void);
+/* Has forked children let go of everything; called before any lock is taken. */
+void task_watch_forks(void);
+/* After registering: says in the slot how many functions were looked up that are not known, also before. */
+void driver_republish(void);
+void driver_forget(void);
+void contexts_forget(void);
 
 static inline bool task_on(void)
 {

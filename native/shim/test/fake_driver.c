@@ -43,6 +43,16 @@ struct CUevent_st {
 	bool recorded;
 };
 
+/* In a child nothing of it is to be used; what it holds is nobody's there. */
+static bool forked;
+
+static void in_child(void)
+{
+	forked = true;
+	pthread_mutex_init(&lock, NULL);
+	fake_memory_in_child();
+}
+
 /* Objects are kept to the end, also destroyed ones, so that whoever uses one afterwards finds it marked. */
 static void *forever(size_t size)
 {
@@ -138,13 +148,31 @@ static CUresult work(CUstream handle, uint64_t ns)
 	return CUDA_SUCCESS;
 }
 
+static uint32_t held, inits;
+
+EXPORT void fake_hold_init(bool on)
+{
+	__atomic_store_n(&held, on, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &held, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+EXPORT uint32_t fake_inits(void)
+{
+	return __atomic_load_n(&inits, __ATOMIC_SEQ_CST);
+}
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
 	static pid_t owner;
 	(void)flags;
 	if (owner != 0 && owner != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (owner == 0)
+		pthread_atfork(NULL, NULL, in_child);
 	owner = getpid();
+	__atomic_fetch_add(&inits, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&held, __ATOMIC_SEQ_CST) != 0)
+		syscall(SYS_futex, &held, FUTEX_WAIT, 1, NULL, NULL, 0);
 	fake_memory_open();
 	initialised = true;
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -208,6 +236,8 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 EXPORT CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
 	(void)flags;
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	*ctx = forever(sizeof(**ctx));
 	(*ctx)->device = device;
 	(*ctx)->uses = 1;
@@ -297,6 +327,8 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 EXPORT CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 {
 	(void)flags;
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	if (current == NULL)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*s = forever(sizeof(**s));
@@ -356,6 +388,8 @@ EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
 	(void)flags;
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	if (current == NULL)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*e = forever(sizeof(**e));

@@ -34,6 +34,9 @@ void fake_read(struct fake_stats *out);
 void fake_end(CUcontext ctx);
 /* Threads that wait for an event of a context. */
 uint32_t fake_waiting(CUcontext ctx);
+/* From now on cuInit does not come back, until it may. How often it was called. */
+void fake_hold_init(bool on);
+uint32_t fake_inits(void);
 /* From now on blocks of pieces stay when they are empty. */
 void fake_keeps(bool on);
 /* Another tenant of the device takes so many blocks (gives them back, if negative): now, and at the next free of this process. */
@@ -49,5 +52,6 @@ const char *fake_named(void);
 
 /* Within the driver: from now on memory is counted in $FAKE_MEMORY, where that is set. */
 void fake_memory_open(void);
+void fake_memory_in_child(void);
 
 #endif
