@@ -261,13 +261,43 @@ static void test_sets(void)
 	ASYNC(cuMemsetD2D32Async, to, ROW, 1, ROW / 4, N / ROW);
 }
 
-/* A small copy is not worth a lease. */
+#define SMALL (MI / 2)
+#define SMALLS 400
+
+static void *small_copies(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(tenant.context[0]), CUDA_SUCCESS);
+	for (int i = 0; i < SMALLS; i++)
+		CHECK_EQ(cuMemcpyHtoDAsync_v2(to, host, SMALL, tenant.stream[0]), CUDA_SUCCESS);
+	return unused;
+}
+
+/* A small copy is not worth a lease; where they follow each other they are held, and charged as long as they all take. */
 static void test_small(void)
 {
+	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[0];
+	pthread_t thread;
 	struct said before = said_now();
 	CHECK_EQ(cuMemcpyDtoD_v2(to, from, 4096), CUDA_SUCCESS);
 	come_to_rest();
 	CHECK_EQ(said_now().launched, before.launched);
+	for (int tries = 0;; tries++) {
+		before = said_now();
+		small_copies(NULL);
+		come_to_rest();
+		if (charged_right("cuMemcpyHtoDAsync_v2", &before, SMALLS * SMALL / MI, 0, tries))
+			break;
+	}
+	uint64_t each = (said_now().busy_ns - before.busy_ns) / SMALLS;
+	before = said_now();
+	gate_close(&arbiter, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, small_copies, NULL), 0);
+	WAIT(get_seq(&t->wait_since_ns) != 0 || said_now().busy_ns - before.busy_ns > each * SMALLS / 2);
+	CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+	CHECK(said_now().busy_ns - before.busy_ns <= 3 * each);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	pthread_join(thread, NULL);
+	come_to_rest();
 }
 
 void test_copies(void)
