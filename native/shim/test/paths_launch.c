@@ -28,6 +28,23 @@ static CUgraphExec graph_of_two(void)
 	return x;
 }
 
+/* A graph that is carried to the device as it is instantiated. */
+static void test_uploaded(void)
+{
+	CUgraph g;
+	CUgraphExec x;
+	CUgraphNode a;
+	CUDA_KERNEL_NODE_PARAMS p = {.func = tenant.kernel[0], .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
+				     .blockDimZ = 1};
+	CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, .hUploadStream = tenant.stream[0]};
+	CHECK_EQ(cuGraphCreate(&g, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddKernelNode_v2(&a, g, NULL, 0, &p), CUDA_SUCCESS);
+	GATED(cuGraphInstantiateWithParams, 1, &x, g, &how);
+	how.hUploadStream = NULL;
+	GATED(cuGraphInstantiateWithParams_ptsz, 1, &x, g, &how);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+}
+
 /* Inside a capture nothing is gated: it is only written down. */
 static void test_captured(CUfunction f, CUstream s)
 {
@@ -128,6 +145,7 @@ void test_launches(void)
 	GATED(cuGraphLaunch, 1, x, s);
 	GATED(cuGraphLaunch_ptsz, 1, x, NULL);
 	CHECK_EQ(cuGraphExecDestroy(x), CUDA_SUCCESS);
+	test_uploaded();
 	test_captured(f, s);
 	test_other_devices();
 }
