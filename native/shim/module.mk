@@ -52,7 +52,7 @@ $(SHIM_TEST)/obj/%.o: $(SHIM)/%.c $(SHIM_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -DALQ_POINTS -c -o $@ $<
 
-$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory names) $(SHIM_TEST_HEADERS)
+$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver context memory names) $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
 

@@ -1,41 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_driver.c: a driver whose device clock the test moves (or lets run), so that what the shim does can be judged exactly: kernels take
- * the time that their function says, one after the other in a stream; events know when they happen. Its memory is in fake_memory.c.
+ * the time that their function says, one after the other in a stream; events know when they happen. Its contexts are in
+ * fake_context.c, its memory in fake_memory.c.
  */
-#include "fake_driver.h"
+#include "fake_parts.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t now_manual, real_then; /* the device clock where it stood, and the real one when it began to run */
 static bool runs;
-static struct fake_stats stats;
-static __thread CUcontext current;
-static bool initialised;
-
-struct CUstream_st {
-	CUcontext context;
-	uint64_t busy_until;
-	bool capturing, gone;
-};
-
-struct CUctx_st {
-	CUdevice device;
-	bool gone;
-	uint32_t uses;    /* cuCtxCreate and each cuCtxAttach */
-	uint32_t waiting; /* threads in cuEventSynchronize */
-	struct CUstream_st legacy;
-};
+struct fake_stats fake_now;
+__thread CUcontext fake_current;
+bool fake_forked;
 
 struct CUevent_st {
 	CUcontext context;
@@ -43,18 +27,14 @@ struct CUevent_st {
 	bool recorded;
 };
 
-/* In a child nothing of it is to be used; what it holds is nobody's there. */
-static bool forked;
-
 static void in_child(void)
 {
-	forked = true;
-	pthread_mutex_init(&lock, NULL);
+	fake_forked = true;
+	pthread_mutex_init(&fake_lock, NULL);
 	fake_memory_in_child();
 }
 
-/* Objects are kept to the end, also destroyed ones, so that whoever uses one afterwards finds it marked. */
-static void *forever(size_t size)
+void *fake_forever(size_t size)
 {
 	static struct kept {
 		struct kept *next;
@@ -81,41 +61,41 @@ static uint64_t device_now(void)
 
 EXPORT void fake_run(bool on)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	now_manual = device_now();
 	real_then = real_now();
 	runs = on;
 	pthread_cond_broadcast(&moved);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 }
 
 EXPORT void fake_advance(uint64_t ns)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	now_manual += ns;
 	pthread_cond_broadcast(&moved);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 }
 
 EXPORT void fake_read(struct fake_stats *out)
 {
-	pthread_mutex_lock(&lock);
-	*out = stats;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&fake_lock);
+	*out = fake_now;
+	pthread_mutex_unlock(&fake_lock);
 }
 
-/* Default streams are the current context's. NULL: there is none, and *error says so. What is gone may not be named any more: that is counted. */
+/* Default streams are the thread's context's. NULL: there is none, and *error says so. What is gone may not be named any more: that is counted. */
 static struct CUstream_st *stream(CUstream s, CUresult *error)
 {
 	bool is_default = s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD;
 	*error = CUDA_SUCCESS;
-	if (is_default && current == NULL) {
+	if (is_default && fake_current == NULL) {
 		*error = CUDA_ERROR_INVALID_CONTEXT;
 		return NULL;
 	}
-	s = is_default ? &current->legacy : s;
-	if (s->gone || s->context->gone) {
-		__atomic_fetch_add(&stats.misused, 1, __ATOMIC_SEQ_CST);
+	s = is_default ? &fake_current->legacy : s;
+	if (__atomic_load_n(&s->gone, __ATOMIC_SEQ_CST) || __atomic_load_n(&s->context->gone, __ATOMIC_SEQ_CST)) {
+		__atomic_fetch_add(&fake_now.misused, 1, __ATOMIC_SEQ_CST);
 		*error = CUDA_ERROR_INVALID_HANDLE;
 		return NULL;
 	}
@@ -126,25 +106,25 @@ static struct CUstream_st *stream(CUstream s, CUresult *error)
 static CUresult work(CUstream handle, uint64_t ns)
 {
 	CUresult error;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	struct CUstream_st *s = stream(handle, &error);
 	uint64_t now = device_now();
 	if (s == NULL) {
-		pthread_mutex_unlock(&lock);
+		pthread_mutex_unlock(&fake_lock);
 		return error;
 	}
 	if (s->capturing) {
-		stats.captured++;
+		fake_now.captured++;
 	} else {
-		stats.on_device[s->context->device - 10]++;
+		fake_now.on_device[s->context->device - 10]++;
 		uint64_t queued = s->busy_until > now ? s->busy_until - now : 0;
-		stats.launches++;
-		if (queued > stats.queued_most)
-			stats.queued_most = queued;
+		fake_now.launches++;
+		if (queued > fake_now.queued_most)
+			fake_now.queued_most = queued;
 		s->busy_until = (s->busy_until > now ? s->busy_until : now) + ns;
-		stats.busy_ns += ns;
+		fake_now.busy_ns += ns;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -174,9 +154,8 @@ EXPORT CUresult cuInit(unsigned int flags)
 	while (__atomic_load_n(&held, __ATOMIC_SEQ_CST) != 0)
 		syscall(SYS_futex, &held, FUTEX_WAIT, 1, NULL, NULL, 0);
 	fake_memory_open();
-	initialised = true;
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	strncpy(stats.visible, visible == NULL ? "" : visible, sizeof(stats.visible) - 1);
+	strncpy(fake_now.visible, visible == NULL ? "" : visible, sizeof(fake_now.visible) - 1);
 	return CUDA_SUCCESS;
 }
 
@@ -231,117 +210,26 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ contexts */
-
-EXPORT CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
-{
-	(void)flags;
-	if (forked)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	*ctx = forever(sizeof(**ctx));
-	(*ctx)->device = device;
-	(*ctx)->uses = 1;
-	(*ctx)->legacy.context = *ctx;
-	current = *ctx;
-	return CUDA_SUCCESS;
-}
-
-/* Kept, so that whoever uses it now is found out, or waits in it still. */
-EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
-{
-	pthread_mutex_lock(&lock);
-	stats.misused += ctx->waiting;
-	ctx->gone = true;
-	pthread_mutex_unlock(&lock);
-	if (current == ctx)
-		current = NULL;
-	return CUDA_SUCCESS;
-}
-
-EXPORT uint32_t fake_waiting(CUcontext ctx)
-{
-	pthread_mutex_lock(&lock);
-	uint32_t waiting = ctx->waiting;
-	pthread_mutex_unlock(&lock);
-	return waiting;
-}
-
-EXPORT void fake_end(CUcontext ctx)
-{
-	cuCtxDestroy_v2(ctx);
-}
-
-/* A green context is the context that stands for it. */
-EXPORT CUresult cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
-{
-	*ctx = (CUcontext)green;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
-{
-	return cuCtxDestroy_v2((CUcontext)green);
-}
-
-EXPORT CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags)
-{
-	(void)flags;
-	if (current == NULL)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	current->uses++;
-	*ctx = current;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxDetach(CUcontext ctx)
-{
-	if (ctx != current)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return --ctx->uses == 0 ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
-{
-	*ctx = current;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
-{
-	if (ctx != NULL && ctx->gone)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	current = ctx;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetDevice(CUdevice *device)
-{
-	if (current == NULL)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*device = current->device;
-	return CUDA_SUCCESS;
-}
-
 /* ------------------------------------------------------------------------------------------------------------- streams */
 
 EXPORT CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 {
 	(void)flags;
-	if (forked)
+	if (fake_forked)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (current == NULL)
+	if (fake_current == NULL)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*s = forever(sizeof(**s));
-	(*s)->context = current;
+	*s = fake_forever(sizeof(**s));
+	(*s)->context = fake_current;
 	return CUDA_SUCCESS;
 }
 
 /* A capture in it ends with it. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream s)
 {
-	pthread_mutex_lock(&lock);
-	s->gone = true;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&fake_lock);
+	__atomic_store_n(&s->gone, true, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -388,12 +276,12 @@ EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
 	(void)flags;
-	if (forked)
+	if (fake_forked)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (current == NULL)
+	if (fake_current == NULL)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*e = forever(sizeof(**e));
-	(*e)->context = current;
+	*e = fake_forever(sizeof(**e));
+	(*e)->context = fake_current;
 	return CUDA_SUCCESS;
 }
 
@@ -401,33 +289,33 @@ EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
 EXPORT CUresult cuEventRecord(CUevent e, CUstream handle)
 {
 	CUresult error;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	uint64_t now = device_now();
 	struct CUstream_st *s = stream(handle, &error);
 	if (s != NULL)
-		error = current == NULL ? CUDA_ERROR_INVALID_CONTEXT : s->context != e->context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+		error = fake_current == NULL ? CUDA_ERROR_INVALID_CONTEXT : s->context != e->context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 	if (error == CUDA_SUCCESS) {
-		stats.events++;
+		fake_now.events++;
 		if (s->capturing)
-			stats.events_captured++;
+			fake_now.events_captured++;
 		e->at = s->busy_until > now ? s->busy_until : now;
 		e->recorded = true;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 	return error;
 }
 
 EXPORT CUresult cuEventQuery(CUevent e)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	bool over = !e->recorded || device_now() >= e->at;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 	return over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent e)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	e->context->waiting++;
 	while (device_now() < e->at) {
 		struct timespec t;
@@ -438,12 +326,12 @@ EXPORT CUresult cuEventSynchronize(CUevent e)
 			t.tv_sec++;
 		}
 		if (runs)
-			pthread_cond_timedwait(&moved, &lock, &t);
+			pthread_cond_timedwait(&moved, &fake_lock, &t);
 		else
-			pthread_cond_wait(&moved, &lock);
+			pthread_cond_wait(&moved, &fake_lock);
 	}
 	e->context->waiting--;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -473,12 +361,12 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
 	return work(s, *(const uint64_t *)exec);
 }
 
-/* The functions above and of fake_memory.c, each between spaces. */
+/* The functions above, of fake_context.c and of fake_memory.c, each between spaces. */
 EXPORT const char *fake_named(void)
 {
 	return " cuInit cuGetProcAddress cuGetProcAddress_v2 cuDriverGetVersion cuDeviceGetCount "
 	       "cuDeviceGet cuDeviceGetByPCIBusId cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuCtxCreate_v2 "
-	       "cuCtxDestroy_v2 cuCtxFromGreenCtx cuGreenCtxDestroy cuCtxAttach cuCtxDetach cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate cuStreamGetCtx "
+	       "cuCtxDestroy_v2 cuCtxFromGreenCtx cuGreenCtxDestroy cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxAttach cuCtxDetach cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate cuStreamGetCtx "
 	       "cuStreamDestroy_v2 cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate "
 	       "cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuLaunchKernel "
 	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "

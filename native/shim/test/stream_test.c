@@ -311,8 +311,37 @@ static CUresult destroy_moved(CUcontext c)
 	return while_moved(cuCtxDestroy_v2, c);
 }
 
+static CUresult released(CUcontext primary)
+{
+	(void)primary;
+	return cuDevicePrimaryCtxRelease_v2(10);
+}
+
+/* A primary context ends with work in it, beside more contexts than anybody has. */
+static void end_primary(void)
+{
+	static CUcontext many[200];
+	static uint64_t unmeasured[2] = {5 * NS_PER_MS, 5 * NS_PER_MS};
+	CUcontext primary;
+	begin();
+	for (int i = 0; i < 200; i++)
+		CHECK_EQ(cuCtxCreate_v2(&many[i], 0, 11), CUDA_SUCCESS);
+	CHECK_EQ(cuDevicePrimaryCtxRetain(&primary, 10), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+	fake_run(false);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(launch(&unmeasured[i], NULL), CUDA_SUCCESS);
+	CHECK_EQ(while_moved(released, primary), CUDA_SUCCESS);
+	CHECK_EQ(stats().misused, 0);
+	for (int i = 0; i < 200; i++)
+		CHECK_EQ(cuCtxDestroy_v2(many[i]), CUDA_SUCCESS);
+	CHECK_EQ(cuCtxSetCurrent(context[0]), CUDA_SUCCESS);
+	drain();
+}
+
 static void test_contexts(void)
 {
+	end_primary();
 	end_with_work(destroy_moved);
 	end_with_work(detach_moved);
 	end_with_work(green_moved);
