@@ -172,13 +172,13 @@ void context_drop(struct meter *m, struct context *c)
 	c->origin = NULL;
 	c->ready = false;
 	c->over = !inflight; /* else who is in the driver has a batch of it still: it is not used again */
+	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
 void meter_context_gone(CUcontext handle)
 {
 	if (!task_on() || handle == NULL)
 		return;
-	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 	for (uint32_t g = 0; g < task.grants; g++) {
 		struct meter *m = get_acquire(&meters[g]);
 		if (m == NULL)

@@ -53,6 +53,11 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 	return cuCtxDestroy_v2((CUcontext)green);
 }
 
+EXPORT void fake_begin_again(CUcontext ctx)
+{
+	__atomic_store_n(&ctx->gone, false, __ATOMIC_SEQ_CST);
+}
+
 EXPORT CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags)
 {
 	(void)flags;

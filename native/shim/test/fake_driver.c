@@ -317,7 +317,7 @@ EXPORT CUresult cuEventSynchronize(CUevent e)
 {
 	pthread_mutex_lock(&fake_lock);
 	e->context->waiting++;
-	while (device_now() < e->at) {
+	while (device_now() < e->at && !__atomic_load_n(&e->context->gone, __ATOMIC_SEQ_CST)) {
 		struct timespec t;
 		clock_gettime(CLOCK_REALTIME, &t);
 		t.tv_nsec += 100000;

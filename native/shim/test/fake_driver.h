@@ -32,6 +32,8 @@ void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
 /* Ends a context where the shim does not see it. */
 void fake_end(CUcontext ctx);
+/* Another context comes to be in the place of one that is gone. */
+void fake_begin_again(CUcontext ctx);
 /* Threads that wait for an event of a context. */
 uint32_t fake_waiting(CUcontext ctx);
 /* From now on cuInit does not come back, until it may. How often it was called. */

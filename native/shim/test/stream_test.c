@@ -256,6 +256,31 @@ static void end_with_work(CUresult (*end)(CUcontext))
 	drain();
 }
 
+/* In the place of a context that ended unseen there may be another: what is launched in that is measured. */
+static void test_same_place(void)
+{
+	static uint64_t unmeasured[2] = {5 * NS_PER_MS, 5 * NS_PER_MS};
+	CUcontext other;
+	CUstream s;
+	begin();
+	CHECK_EQ(cuCtxCreate_v2(&other, 0, 10), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	fake_run(false);
+	CHECK_EQ(launch(&unmeasured[0], NULL), CUDA_SUCCESS);
+	CHECK_EQ(launch(&unmeasured[1], s), CUDA_SUCCESS);
+	fake_end(other);
+	fake_advance(NS_PER_MS); /* who waits in it looks again */
+	WAIT(at_rest());
+	fake_begin_again(other);
+	CHECK_EQ(cuCtxSetCurrent(other), CUDA_SUCCESS);
+	fake_run(true);
+	uint64_t measured = tel(0)->device_launches;
+	CHECK_EQ(launch(&kernel_ns, NULL), CUDA_SUCCESS);
+	drain();
+	CHECK_EQ(tel(0)->device_launches, measured + 1);
+	CHECK_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+}
+
 static CUresult unseen(CUcontext c)
 {
 	fake_end(c);
@@ -395,6 +420,7 @@ int main(void)
 	test_threads();
 	test_watched();
 	test_contexts();
+	test_same_place();
 	arbiter_remove(&arbiter);
 	printf("streams: ok\n");
 	return 0;
