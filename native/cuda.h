@@ -8,7 +8,7 @@
  * What implements or wraps the driver defines CUDA_EXACT_NAMES: then each name is the exported symbol of that name, and older versions
  * and per-thread variants are declared too.
  *
- * Left out: textures, surfaces, graphics interop, tensor maps, green contexts.
+ * Left out: textures, surfaces, graphics interop, tensor maps; of green contexts all but what the shim must know.
  */
 #ifndef ALIQUOT_CUDA_H
 #define ALIQUOT_CUDA_H
@@ -29,6 +29,7 @@ typedef uint64_t cuuint64_t;
 typedef unsigned long long CUdeviceptr;
 typedef int CUdevice;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUlib_st *CUlibrary;
@@ -1158,6 +1159,8 @@ CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event);
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event);
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags);
 CUresult cuCtxDetach(CUcontext ctx);
+CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx);
+CUresult cuGreenCtxDestroy(CUgreenCtx hCtx);
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config);
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config);
 CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags);

@@ -35,6 +35,7 @@ ALQ_OLD(dlerror);
 ALQ_OLD(dlopen);
 ALQ_OLD(dlsym);
 ALQ_OLD(pthread_create);
+ALQ_OLD(pthread_setcancelstate);
 ALQ_OLD(pthread_sigmask);
 ALQ_OLD(pthread_attr_setstacksize);
 ALQ_MEMCPY;

@@ -5,21 +5,30 @@
  */
 #include "driver.h"
 
-#define CONTEXTS 64 /* of one process; what more there are is charged until the process ends */
-
 static struct lock contexts_lock; /* creation is charged by difference: one at a time */
 static struct charged {
-	CUcontext context; /* NULL: free */
+	struct charged *next;
+	CUcontext context;  /* NULL: free */
 	uint32_t grant;
 	uint64_t bytes;
-	uint32_t retained; /* of a primary context: how often; 0: not primary */
+	uint32_t uses;      /* the call that made it, and each that retained or attached it */
+	bool primary;
 	CUdevice device;
-} charged[CONTEXTS];
+} *all_charged;
+
+static struct lock once;
+static bool initialised; /* in this process or one that it was forked from */
+
+void contexts_forget(void)
+{
+	initialised |= once.word != 0; /* forked while another thread initialised: the driver will have nothing to do with this process */
+	contexts_lock.word = once.word = 0;
+	for (struct charged *c = all_charged; c != NULL; c = c->next)
+		*c = (struct charged){.next = c->next};
+}
 
 EXPORT CUresult cuInit(unsigned int flags)
 {
-	static bool initialised; /* in this process or one that it was forked from */
-	static struct lock once;
 	if (!driver_ready())
 		return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 	if (initialised) {
@@ -48,11 +57,25 @@ EXPORT CUresult cuInit(unsigned int flags)
 
 static struct charged *charged_find(CUcontext context)
 {
-	for (int i = 0; i < CONTEXTS; i++) {
-		if (charged[i].context == context)
-			return &charged[i];
+	struct charged *c = all_charged;
+	while (c != NULL && c->context != context)
+		c = c->next;
+	return c;
+}
+
+/* A free place; NULL: there is no memory for more. */
+static struct charged *charged_new(void)
+{
+	struct charged *c = charged_find(NULL);
+	if (c != NULL)
+		return c;
+	const size_t bytes = 4096;
+	struct charged *more = pages_take(bytes);
+	for (size_t i = 0; more != NULL && i < bytes / sizeof(*more); i++) {
+		more[i].next = all_charged;
+		all_charged = &more[i];
 	}
-	return NULL;
+	return more;
 }
 
 /* Charges a context just made. False: the share has no room for it, and it must go. */
@@ -67,16 +90,19 @@ static bool context_charge(CUcontext context, CUdevice device, uint32_t grant, b
 		    (unsigned long long)(cost >> 20));
 		return false;
 	}
-	struct charged *c = charged_find(NULL);
-	if (c != NULL)
-		*c = (struct charged){.context = context, .grant = grant, .bytes = cost, .retained = primary, .device = device};
+	struct charged *c = charged_new();
+	if (c == NULL) {
+		memory_return_overhead(grant, cost);
+		return false;
+	}
+	*c = (struct charged){.next = c->next, .context = context, .grant = grant, .bytes = cost, .uses = 1, .primary = primary, .device = device};
 	return true;
 }
 
 static void context_discharge(struct charged *c)
 {
 	memory_return_overhead(c->grant, c->bytes);
-	*c = (struct charged){0};
+	*c = (struct charged){.next = c->next};
 }
 
 /* A new context of a device of ours, made by call. */
@@ -163,15 +189,56 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 	DESTROY(cuCtxDestroy_v2, ctx);
 }
 
+EXPORT CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+	CUresult r = REAL(cuCtxAttach, pctx, flags);
+	if (r != CUDA_SUCCESS || !task_on())
+		return r;
+	lock_take(&contexts_lock);
+	struct charged *c = charged_find(*pctx);
+	if (c != NULL)
+		c->uses++;
+	lock_give(&contexts_lock);
+	return r;
+}
+
+/* Drops one use of the calling thread's context, which ends with its last. */
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+	CUcontext current = NULL;
+	lock_take(&contexts_lock);
+	struct charged *c = task_on() && ctx != NULL ? charged_find(ctx) : NULL;
+	bool last = c == NULL || c->uses == 1;
+	if (driver_ready())
+		driver.cuCtxGetCurrent(&current);
+	if (!last && current == ctx)
+		c->uses--;
+	lock_give(&contexts_lock);
+	if (!last || current != ctx)
+		return REAL(cuCtxDetach, ctx);
+	DESTROY(cuCtxDetach, ctx);
+}
+
+/*
+ * A green context goes, with its streams; its memory is its device's primary context's, and stays. The context that stands for it is the one that
+ * launches are booked in.
+ */
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+	CUcontext context = NULL;
+	if (task_on() && driver_ready() && driver.cuCtxFromGreenCtx != NULL && driver.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
+		meter_context_gone(context);
+	return REAL(cuGreenCtxDestroy, green);
+}
+
 /* ---------------------------------------------------------------------------------------------------- primary contexts */
 
 static struct charged *primary_find(CUdevice device)
 {
-	for (int i = 0; i < CONTEXTS; i++) {
-		if (charged[i].context != NULL && charged[i].retained != 0 && charged[i].device == device)
-			return &charged[i];
-	}
-	return NULL;
+	struct charged *c = all_charged;
+	while (c != NULL && (c->context == NULL || !c->primary || c->device != device))
+		c = c->next;
+	return c;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
@@ -188,7 +255,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	CUresult r;
 	WITH_ROOM(r, (uint32_t)grant, REAL(cuDevicePrimaryCtxRetain, pctx, dev));
 	if (r == CUDA_SUCCESS && had != NULL) {
-		had->retained++;
+		had->uses++;
 	} else if (r == CUDA_SUCCESS && !context_charge(*pctx, dev, (uint32_t)grant, known, before, true)) {
 		REAL(cuDevicePrimaryCtxRelease_v2, dev);
 		r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,9 +269,9 @@ static CUcontext primary_ending(CUdevice device, bool reset)
 {
 	lock_take(&contexts_lock);
 	struct charged *c = task_on() ? primary_find(device) : NULL;
-	CUcontext context = c != NULL && (reset || c->retained == 1) ? c->context : NULL;
+	CUcontext context = c != NULL && (reset || c->uses == 1) ? c->context : NULL;
 	if (c != NULL && context == NULL)
-		c->retained--;
+		c->uses--;
 	lock_give(&contexts_lock);
 	return context;
 }

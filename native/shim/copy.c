@@ -1,17 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy.c: copies and sets of LARGE bytes and more through the gate; smaller ones take no time worth a lease. What one takes is learned by kind
- * and by the power of two that its size falls into.
+ * copy.c: copies and sets through the gate: those of LARGE bytes and more, and of smaller ones, which take no time worth a lease, the one with which
+ * they have added up to as much. It stands for the others, whose time is measured with it where they follow each other. What one takes is learned by
+ * kind and by the power of two that its size falls into.
  */
 #include "driver.h"
 
 #define LARGE (1u << 20)
+#define LEAST (16u << 10) /* what a smaller one counts as: in the time that it takes to begin so much is copied */
 
-enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET, BATCH, PREFETCH, DECOMPRESS };
+enum kind { TO_DEVICE = 1, TO_HOST, ON_DEVICE, TO_PEER, SET, BATCH, PREFETCH, DECOMPRESS, SMALL };
+
+/* Whether small ones, of all threads and devices, have added up to LARGE again with this one. */
+static bool adds_up(uint64_t bytes)
+{
+	static uint64_t all;
+	uint64_t counts = bytes == 0 ? 0 : bytes < LEAST ? LEAST : bytes;
+	uint64_t before = __atomic_fetch_add(&all, counts, __ATOMIC_RELAXED);
+	return before / LARGE != (before + counts) / LARGE;
+}
 
 static uint64_t copy_key(enum kind kind, uint64_t bytes)
 {
 	return cost_key((void *)(uintptr_t)kind, 64u - (unsigned)__builtin_clzll(bytes | 1));
+}
+
+/* Of small ones, by kind alone. */
+static uint64_t small_key(enum kind kind)
+{
+	return cost_key((void *)(uintptr_t)SMALL, kind);
 }
 
 /* One hook: name, parameters, arguments, what it is, how many bytes, which stream. */
@@ -20,9 +37,10 @@ static uint64_t copy_key(enum kind kind, uint64_t bytes)
 	{                                                                                                                          \
 		struct pass pass;                                                                                                  \
 		uint64_t size = bytes;                                                                                             \
-		if (size < LARGE)                                                                                                  \
+		if (size < LARGE && !adds_up(size))                                                                                \
 			return CALL(name, args);                                                                                   \
-		CUresult result = gate_enter(&pass, stream, per_thread, copy_key(kind, size));                                     \
+		uint64_t key = size < LARGE ? small_key(kind) : copy_key(kind, size);                                        \
+		CUresult result = gate_enter(&pass, stream, per_thread, key);                                                      \
 		if (result != CUDA_SUCCESS)                                                                                        \
 			return result;                                                                                             \
 		result = CALL(name, args);                                                                                         \

@@ -66,9 +66,11 @@ static void swap_ask(void)
 	}
 }
 
+static struct lock loading;
+
 bool driver_load(void)
 {
-	static struct lock loading;
+	task_watch_forks();
 	lock_take(&loading);
 	if (driver_loaded == 0) {
 		void *real = dlopen("libcuda-real.so.1", RTLD_NOLOAD | RTLD_LAZY);
@@ -108,6 +110,13 @@ static bool is_variant(const char *symbol, const char *name)
 	       (symbol[n] == '\0' || strncmp(symbol + n, "_v", 2) == 0 || strncmp(symbol + n, "_pt", 3) == 0);
 }
 
+static uint64_t unknown_calls; /* of this process; programs look functions up before they initialise, and so before there is a page */
+
+void driver_republish(void)
+{
+	__atomic_store_n(&tel_of(0)->unknown_calls, get(&unknown_calls), __ATOMIC_RELAXED);
+}
+
 /*
  * A function newer than this library, or one that we know in a variant that we do not: it goes around us, and that is counted in the task's
  * page, for the agent to show. Nothing is printed: runtime libraries look up all that a driver has, and call little of it.
@@ -117,8 +126,17 @@ static void unknown_function(const char *symbol)
 	bool known = false;
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]) && !known; i++)
 		known = is_variant(passed[i], symbol);
-	if (!known && task_on())
-		__atomic_fetch_add(&tel_of(0)->unknown_calls, 1, __ATOMIC_RELAXED);
+	if (known)
+		return;
+	__atomic_fetch_add(&unknown_calls, 1, __ATOMIC_RELAXED);
+	if (task_on())
+		driver_republish();
+}
+
+void driver_forget(void)
+{
+	loading.word = 0;
+	unknown_calls = 0;
 }
 
 static void swap_result(const char *symbol, void **pfn)

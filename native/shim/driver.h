@@ -7,6 +7,7 @@
 
 /* What is called but not hooked. */
 #define DRIVER_PLAIN(X)                                                                                                            \
+	X(cuCtxFromGreenCtx)                                                                                                       \
 	X(cuCtxGetCurrent)                                                                                                         \
 	X(cuCtxSetCurrent)                                                                                                         \
 	X(cuCtxGetLimit)                                                                                                           \

@@ -188,7 +188,7 @@ static void wait_for(struct meter *m, enum verdict why, uint64_t now, uint64_t a
 			put_seq(&t->wait_since_ns, now);
 		put(&t->gate_waits, t->gate_waits + 1);
 	}
-	batches_flush(m, NULL, UINT64_MAX);
+	batches_flush(m, UINT64_MAX);
 	if (gate)
 		wait_gate(m, again);
 	else
@@ -283,7 +283,8 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	pass->behind_ns = 0;
 	if (!task_on())
 		return get_acquire(&task.state) == SHIM_FAILED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
-	struct context *c = meter_context();
+	struct stream *known = stream_is_default(stream) ? NULL : stream_known(stream);
+	struct context *c = known != NULL ? known->context : stream_is_default(stream) ? meter_current() : meter_context(stream);
 	if (c == NULL || (unlikely(get(&captures) != 0) && gate_capturing(stream, per_thread)))
 		return CUDA_SUCCESS;
 	struct meter *m = c->meter;
@@ -300,7 +301,8 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	pass->meter = m;
 	if (unlikely(pass->unknown))
 		m->fresh = c->handle;
-	struct stream *s = pass->stream = stream_of(c, stream, per_thread);
+	bool stands = known != NULL && known->handle == stream && !known->gone;
+	struct stream *s = pass->stream = stands ? known : stream_of(c, stream, per_thread);
 	struct batch *b = s == NULL ? NULL : s->open;
 	if (s != NULL && unlikely(!batch_takes(b, pass, now)))
 		b = batch_next(m, pass, now, &start);
@@ -313,7 +315,7 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	lock_give(&m->lock);
 	ALQ_POINT("shim.gate.passed");
 	if (unlikely(start))
-		b->timed = driver.cuEventRecord(b->start, s->handle) == CUDA_SUCCESS;
+		b->timed = event_put(b->start, s) == CUDA_SUCCESS;
 	return CUDA_SUCCESS;
 }
 
@@ -337,8 +339,11 @@ void gate_leave(struct pass *pass, CUresult result)
 	if (m == NULL)
 		return;
 	lock_take(&m->lock);
-	if (b != NULL)
+	if (b != NULL) {
 		b->inflight--;
+		if (unlikely(b->dropped))
+			pass->batch = b = NULL;
+	}
 	if (likely(result == CUDA_SUCCESS && b != NULL))
 		batch_count(b, pass);
 	else

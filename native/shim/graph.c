@@ -149,14 +149,38 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, un
 	INSTANTIATE(cuGraphInstantiateWithFlags, exec, graph, flags);
 }
 
-EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+static CUresult with_params(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
 	INSTANTIATE(cuGraphInstantiateWithParams, exec, graph, params);
 }
 
-EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+static CUresult with_params_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
 	INSTANTIATE(cuGraphInstantiateWithParams_ptsz, exec, graph, params);
+}
+
+/* Carries the graph to the device right away, where the flags say so: through the gate, as cuGraphUpload. */
+#define UPLOADING(with, per_thread)                                                                                                \
+	do {                                                                                                                       \
+		struct pass pass;                                                                                                  \
+		if (params == NULL || (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0)                                   \
+			return with(exec, graph, params);                                                                          \
+		CUresult result = gate_enter(&pass, params->hUploadStream, per_thread, cost_key(graph, 1));                        \
+		if (result != CUDA_SUCCESS)                                                                                        \
+			return result;                                                                                             \
+		result = with(exec, graph, params);                                                                                \
+		gate_leave(&pass, result);                                                                                         \
+		return result;                                                                                                     \
+	} while (0)
+
+EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	UPLOADING(with_params, false);
+}
+
+EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	UPLOADING(with_params_ptsz, true);
 }
 
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)

@@ -3,6 +3,7 @@
  * line.c: the line to the arbiter: registration, memory asked for, and a thread that does nothing but notice that the line broke
  * and register again, with the slot held before, so that the counters and the memory of this process stay where they are.
  */
+#include "descriptor.h"
 #include "shim.h"
 
 #include <fcntl.h>
@@ -17,11 +18,29 @@
 #define RETRY_LEAST_NS NS_PER_MS /* the next arbiter comes within some milliseconds, as a rule: soon at first, then twice as long each time, */
 #define RETRY_MOST_NS (20 * NS_PER_MS)
 
+/* Signal that a bell would send if it sent any: all eventfds are one file to fstat, and nothing else tells ours from the program's. */
+#define BELL_MARK 63
+
 static struct {
-	struct lock lock; /* one question at a time; guards fd */
+	struct lock lock;    /* one question at a time; guards what follows */
 	int fd;
-	bool registered;  /* a slot was held before */
+	struct file_id file; /* what fd is open on */
+	uint32_t made;       /* how many lines there have been */
+	bool registered;     /* a slot was held before */
+	struct lock making;  /* one at a time */
+	struct file_id bell; /* of all bells; written before there is one */
 } line = {.fd = -1};
+
+/* Whether the line, or the bell, is still ours: the program may have closed it, and have a file of its own by its number. */
+static bool line_is(void)
+{
+	return file_is(line.fd, &line.file);
+}
+
+static bool bell_is(int fd)
+{
+	return file_is(fd, &line.bell) && fcntl(fd, F_GETSIG) == BELL_MARK;
+}
 
 /* A socket's address holds 107 characters, a path may have more: then the folder is named by a descriptor. */
 static int line_open(void)
@@ -92,28 +111,36 @@ static void line_refused(const struct alq_welcome *w)
 		say("the arbiter refuses this process: its task is being ended");
 }
 
-/* The new line and bell take the old one's place. A bell that is closed while another thread rings it harms nobody: dup2 keeps
+/* The new line and bell take the old one's place. A bell that is closed while another thread rings it harms nobody: dup3 keeps
  * the number. */
 static void line_take(int fd, const struct alq_welcome *welcome, int bell)
 {
-	if (task.bell < 0) {
-		put(&task.bell, bell);
+	fcntl(bell, F_SETSIG, BELL_MARK);
+	if (!bell_is(task.bell)) {
+		if (line.bell.ino == 0)
+			file_of(bell, &line.bell);
+		put_release(&task.bell, bell);
 	} else {
 		dup3(bell, task.bell, O_CLOEXEC);
 		close(bell);
 	}
 	lock_take(&line.lock);
+	if (line_is())
+		close(line.fd);
 	line.fd = fd;
+	file_of(fd, &line.file);
+	put(&line.made, line.made + 1);
 	line.registered = true;
 	lock_give(&line.lock);
 	put(&task.slot, welcome->slot);
 	put(&task.tel->slot[welcome->slot].shim_version, SHIM_VERSION);
 	put_release(&task.alone_ns, 0);
+	driver_republish();
 	memory_republish();
 	meter_republish();
 }
 
-bool line_connect(void)
+static bool line_make(void)
 {
 	struct alq_hello hello = {
 		.type = ALQ_HELLO,
@@ -136,10 +163,50 @@ bool line_connect(void)
 	return true;
 }
 
+/* In place of the line of that number, unless another has taken its place already. */
+static bool line_renew(uint32_t made)
+{
+	int cancel = cancel_off();
+	lock_take(&line.making);
+	bool done = get(&line.made) != made || line_make();
+	lock_give(&line.making);
+	cancel_restore(cancel);
+	return done;
+}
+
+bool line_connect(void)
+{
+	return line_renew(get(&line.made));
+}
+
+/* The program has closed the line or the bell. The arbiter lets the old line go for the new one, which has the keeper look. */
+static void line_mend(uint32_t made)
+{
+	if (get_acquire(&task.alone_ns) == 0)
+		line_renew(made);
+}
+
+void task_ring(void)
+{
+	uint64_t one = 1;
+	int cancel = cancel_off();
+	uint32_t made = get(&line.made);
+	int bell = get_acquire(&task.bell);
+	if (bell >= 0 && !bell_is(bell)) {
+		line_mend(made);
+		bell = get_acquire(&task.bell);
+	}
+	if (bell_is(bell)) {
+		ssize_t full = write(bell, &one, sizeof(one)); /* then it rings already */
+		(void)full;
+	}
+	cancel_restore(cancel);
+}
+
 static void line_drop(void)
 {
 	lock_take(&line.lock);
-	if (line.fd >= 0)
+	if (line_is())
 		close(line.fd);
 	line.fd = -1;
 	lock_give(&line.lock);
@@ -153,16 +220,28 @@ static void line_alert(void)
 		futex_wake(&task.ctl->grant[g].gate, INT_MAX, true);
 }
 
+/* Sleeps until a line has broken. Returns its number. */
+static uint32_t line_watch(void)
+{
+	for (;;) {
+		lock_take(&line.lock);
+		struct pollfd p = {.fd = line.fd, .events = POLLRDHUP};
+		uint32_t made = line.made;
+		bool ours = line_is();
+		lock_give(&line.lock);
+		int n = ours ? poll(&p, 1, -1) : 1;
+		if ((!ours || (n > 0 && p.revents != 0)) && get(&line.made) == made)
+			return made;
+	}
+}
+
 static void *line_keeper(void *unused)
 {
 	for (;;) {
-		struct pollfd p = {.fd = line.fd, .events = POLLRDHUP};
-		int n = poll(&p, 1, -1);
-		if (n < 0 || (n > 0 && p.revents == 0))
-			continue;
+		uint32_t made = line_watch();
 		put_release(&task.alone_ns, clock_now());
 		line_drop();
-		for (uint64_t pause = RETRY_LEAST_NS; !line_connect(); pause = 2 * pause < RETRY_MOST_NS ? 2 * pause : RETRY_MOST_NS) {
+		for (uint64_t pause = RETRY_LEAST_NS; !line_renew(made); pause = 2 * pause < RETRY_MOST_NS ? 2 * pause : RETRY_MOST_NS) {
 			uint32_t never = 0;
 			line_alert();
 			futex_wait_until(&never, 0, clock_now() + pause, false);
@@ -177,36 +256,53 @@ void line_keep(void)
 		say("no thread could be started to keep the line to the arbiter; after a restart of it this program runs at its floor");
 }
 
+/* Asks over the line that there is. *made: its number. False: it is not ours any more. */
+static bool line_ask(const struct alq_mem_ask *ask, struct alq_mem_answer *answer, uint64_t until, uint32_t *made)
+{
+	lock_take(&line.lock);
+	*made = line.made;
+	bool ours = line_is();
+	bool sent = ours && send(line.fd, ask, sizeof(*ask), MSG_NOSIGNAL) == (ssize_t)sizeof(*ask);
+	ssize_t n = -1;
+	if (sent) {
+		do
+			n = recv(line.fd, answer, sizeof(*answer), 0);
+		while (n < 0 && (errno == EINTR || (errno == EAGAIN && clock_now() < until)));
+		/* A late answer would be taken for the next one's: the line is given up, and the keeper makes a new one. */
+		if ((n != (ssize_t)sizeof(*answer) || answer->type != ALQ_MEM_ANSWER) && line_is())
+			shutdown(line.fd, SHUT_RDWR);
+	}
+	lock_give(&line.lock);
+	if (n != (ssize_t)sizeof(*answer))
+		answer->type = 0;
+	return ours;
+}
+
 enum asked line_ask_memory(uint32_t grant, uint64_t want, uint64_t until)
 {
 	struct alq_mem_ask ask = {.type = ALQ_MEM_ASK, .grant = grant, .want = want};
 	struct alq_mem_answer answer = {0};
-	lock_take(&line.lock);
-	bool sent = line.fd >= 0 && send(line.fd, &ask, sizeof(ask), MSG_NOSIGNAL) == (ssize_t)sizeof(ask);
-	ssize_t n = -1;
-	if (sent) {
-		do
-			n = recv(line.fd, &answer, sizeof(answer), 0);
-		while (n < 0 && (errno == EINTR || (errno == EAGAIN && clock_now() < until)));
-		/* A late answer would be taken for the next one's: the line is given up, and the keeper makes a new one. */
-		if (n != (ssize_t)sizeof(answer) || answer.type != ALQ_MEM_ANSWER)
-			shutdown(line.fd, SHUT_RDWR);
+	uint32_t made;
+	int cancel = cancel_off();
+	if (!line_ask(&ask, &answer, until, &made)) {
+		line_mend(made);
+		line_ask(&ask, &answer, until, &made);
 	}
-	lock_give(&line.lock);
-	if (n != (ssize_t)sizeof(answer) || answer.type != ALQ_MEM_ANSWER)
+	cancel_restore(cancel);
+	if (answer.type != ALQ_MEM_ANSWER)
 		return ASK_LOST;
 	return answer.status == ALQ_OK && answer.granted >= want ? ASK_GRANTED : ASK_REFUSED;
 }
 
 void line_forget(void)
 {
-	if (line.fd >= 0)
+	if (line_is())
 		close(line.fd);
-	if (task.bell >= 0)
+	if (bell_is(task.bell))
 		close(task.bell);
 	task.bell = -1;
 	line.fd = -1;
 	line.registered = false;
-	line.lock.word = 0;
+	line.lock.word = line.making.word = 0;
 	task.alone_ns = 0;
 }

@@ -67,13 +67,28 @@ struct part *batch_part(struct batch *b, struct cost *cost)
 	return &b->part[i];
 }
 
+CUresult event_put(CUevent event, const struct stream *s)
+{
+	CUresult r = driver.cuEventRecord(event, s->handle);
+	if (likely(r != CUDA_ERROR_INVALID_CONTEXT) || stream_is_default(s->handle))
+		return r;
+	/* A thread without a context may launch into a stream all the same. */
+	CUcontext before = NULL;
+	driver.cuCtxGetCurrent(&before);
+	if (driver.cuCtxSetCurrent(get(&s->context->handle)) != CUDA_SUCCESS)
+		return r;
+	r = driver.cuEventRecord(event, s->handle);
+	driver.cuCtxSetCurrent(before);
+	return r;
+}
+
 void batch_close(struct meter *m, struct batch *b, bool ask)
 {
 	struct stream *s = b->stream;
 	s->open = NULL;
 	s->recording++;
 	lock_give(&m->lock);
-	CUresult r = driver.cuEventRecord(b->end, s->handle);
+	CUresult r = event_put(b->end, s);
 	if (ask && get(&captures) == 0)
 		b->late = driver.cuEventQuery(b->end) == CUDA_SUCCESS;
 	lock_take(&m->lock);
@@ -105,11 +120,11 @@ static uint64_t batch_due(const struct batch *b)
 }
 
 /* One batch that is due, or NULL; *next is when one will be. */
-static struct batch *batch_next_due(struct meter *m, struct context *only, uint64_t due, uint64_t *next)
+static struct batch *batch_next_due(struct meter *m, uint64_t due, uint64_t *next)
 {
 	*next = UINT64_MAX;
 	for (struct context *c = m->contexts; c != NULL; c = c->next) {
-		if (c->handle == NULL || (only != NULL && c != only))
+		if (c->handle == NULL)
 			continue;
 		for (int i = 0; i < STREAM_BUCKETS; i++) {
 			for (struct stream *s = c->bucket[i]; s != NULL; s = s->next) {
@@ -129,11 +144,11 @@ static struct batch *batch_next_due(struct meter *m, struct context *only, uint6
 	return NULL;
 }
 
-uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due)
+uint64_t batches_flush(struct meter *m, uint64_t due)
 {
 	struct batch *b;
 	uint64_t next;
-	while ((b = batch_next_due(m, only, due, &next)) != NULL) {
+	while ((b = batch_next_due(m, due, &next)) != NULL) {
 		struct context *c = b->stream->context;
 		CUcontext before = NULL;
 		driver.cuCtxGetCurrent(&before);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meter.h: how launches are counted and their time on the device is measured; shared by gate.c (who may go), place.c (contexts and
- * streams), meter.c (batches of launches between two events) and watch.c (the thread that waits for these events).
+ * meter.h: how launches are counted and their time on the device is measured; shared by gate.c (who may go), place.c (contexts), route.c
+ * (streams), meter.c (batches of launches between two events) and watch.c (the thread that waits for these events).
  *
  * Everything here belongs to the lock of the meter that it hangs on. No driver function is called while it is held: what a driver
  * call needs is marked busy first, so that nobody takes it away meanwhile.
@@ -33,6 +33,7 @@ struct batch {
 	bool shared;             /* part of it ran outside our lease */
 	bool sample;             /* to be closed right after its first launch, so that its end is exact */
 	bool paced;              /* launched without a lease, beside others: what it measures beyond what was expected is theirs */
+	bool dropped;            /* its context has ended while launches in it were in flight: those are booked by themselves */
 	bool late;               /* its end event came when its work had ended already: what it measures is too much */
 	uint64_t est_ns;
 	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
@@ -51,10 +52,11 @@ struct batch {
 
 struct stream {
 	struct stream *next;     /* in its bucket, or in the list of free ones */
-	struct context *context;
-	CUstream handle;
+	struct context *context; /* always the same */
+	CUstream handle;         /* may be read without the lock, to find it */
 	uint32_t thread;         /* whose default stream this is; 0: nobody's */
-	bool gone;               /* destroyed; kept until its queue is empty */
+	bool gone;               /* the same; destroyed; kept until its queue is empty */
+	bool draws;              /* a capture began in it */
 	bool at_once;            /* an event put in later would change what other streams wait for */
 	uint32_t recording;      /* events being put in right now */
 	uint32_t batches;        /* ever */
@@ -107,8 +109,38 @@ extern struct meter *meters[ALQ_MAX_GRANTS];
 extern uint32_t captures;         /* stream captures open in this process */
 extern uint32_t blocking_streams; /* created by the program, ever */
 
-/* The calling thread's context; NULL: none, or on no device of ours. */
-struct context *meter_context(void);
+static inline bool stream_is_default(CUstream handle)
+{
+	return (uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* The context of a stream, which for a default stream is the calling thread's; NULL: none, or on no device of ours. */
+struct context *meter_context(CUstream stream);
+struct context *meter_current(void);
+
+/*
+ * Streams by their handles alone, two places for each; default streams are not in it. Written under the lock of the stream's meter, read without:
+ * whoever finds one by it looks again under the lock whether it is still that one.
+ */
+#define ROUTES_BITS 10
+#define ROUTES (1u << ROUTES_BITS)
+extern struct stream *routes[ROUTES];
+
+static inline uint64_t route_home(CUstream handle)
+{
+	return (uintptr_t)handle * 0x9e3779b97f4a7c15ull >> (64 - ROUTES_BITS);
+}
+
+/* Of a handle that is no default stream's; NULL: it must be looked for. */
+static inline struct stream *stream_known(CUstream handle)
+{
+	for (uint64_t home = route_home(handle), i = 0; i < 2; i++) {
+		struct stream *s = get_acquire(&routes[home ^ i]);
+		if (likely(s != NULL && get(&s->handle) == handle && !get(&s->gone)))
+			return s;
+	}
+	return NULL;
+}
 
 static inline struct stream **stream_bucket(struct context *c, CUstream handle, uint32_t thread)
 {
@@ -116,7 +148,7 @@ static inline struct stream **stream_bucket(struct context *c, CUstream handle, 
 	return &c->bucket[h >> 58];
 }
 
-/* Finds a stream, or makes it; NULL: there is no memory. */
+/* Finds a stream, or makes it; NULL: there is no memory, or the context has ended. */
 struct stream *stream_seek(struct context *c, CUstream handle, bool per_thread);
 
 static inline struct stream *stream_of(struct context *c, CUstream handle, bool per_thread)
@@ -159,13 +191,23 @@ static inline bool batch_is_full(const struct meter *m, const struct batch *b)
 	return b->unknown != 0 || b->sample || b->parts == PARTS || b->launches >= BATCH_LAUNCHES || at_once || b->est_ns >= most;
 }
 
+/* Puts an event into a stream, whatever context is the calling thread's. */
+CUresult event_put(CUevent event, const struct stream *s);
 /* Puts the end event in and queues the batch. ask: its work may have ended already, which the driver is asked. Lets go of the lock
  * meanwhile. */
 void batch_close(struct meter *m, struct batch *b, bool ask);
 /* Closes whatever is open and not in flight. due: only what is due by then. Returns the time when the next will be due. */
-uint64_t batches_flush(struct meter *m, struct context *only, uint64_t due);
-/* Gives the place of a destroyed stream back, once nothing of it is left. */
+uint64_t batches_flush(struct meter *m, uint64_t due);
+/* Gives the place of a destroyed stream, or of a thread's own, back, once nothing of it is left; _remove: at once. */
 void stream_free(struct stream *s);
+void stream_remove(struct stream *s);
+void streams_forget(void);
+/* Waits until no event is on its way into a stream of a context; NULL: of all. */
+void recording_wait(struct meter *m, const struct context *only);
+/* Lets others work until something has ended, or for a moment. */
+void done_wait(struct meter *m);
+/* Everything outstanding in a context is booked as ended: it is gone, or about to go, and its events with it. */
+void context_drop(struct meter *m, struct context *c);
 void batch_free(struct batch *b);
 void batch_unref(struct batch *b);
 /* Books the end of a batch's launches. measured_ns: on the device; UINT64_MAX: not measured. */

@@ -6,7 +6,7 @@
 SHIM := $(NATIVE)/shim
 SHIM_OUT := $(OUT)/shim
 SHIM_HEADERS := $(wildcard $(SHIM)/*.h) $(SHIM)/paths.def $(NATIVE)/abi.h $(NATIVE)/cuda.h $(NATIVE)/point.h
-SHIM_CUDA := page task line cost gate place meter watch memory table blocks physical exports ipc pieces driver view launch copy alloc pool graph change limit module refused context stream overhead
+SHIM_CUDA := page task line cost gate place route meter watch memory table blocks physical exports ipc pieces driver view launch copy alloc pool graph change limit module refused context stream overhead
 SHIM_NVML := page nvml
 
 # 256 characters: a path and as many slashes as it takes.
@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test away_test memory_test pools_test tables_test pieces_test cost_test
+SHIM_UNIT := gate_test stream_test line_test away_test memory_test pools_test tables_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 
 # With the named crash points in.
@@ -52,7 +52,7 @@ $(SHIM_TEST)/obj/%.o: $(SHIM)/%.c $(SHIM_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -DALQ_POINTS -c -o $@ $<
 
-$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver memory pool names) $(SHIM_TEST_HEADERS)
+$(SHIM_TEST)/driver/libcuda-real.so.1: $(patsubst %,$(SHIM)/test/fake_%.c,driver context memory pool names) $(SHIM_TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(SHIM_CFLAGS) -shared -Wl,-Bsymbolic -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) $(LDFLAGS) -lpthread -ldl
 

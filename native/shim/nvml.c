@@ -236,3 +236,56 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
 	*n = ours;
 	return ours == 0 ? NVML_ERROR_NOT_FOUND : r;
 }
+
+/* The same in structs with a version. One that is not known is not passed on: it would show everybody's. */
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
+{
+	if (!covered() || list == NULL)
+		return CALL("nvmlDeviceGetRunningProcessDetailList", (nvmlDevice_t, nvmlProcessDetailList_v1_t *), device, list);
+	if (list->version != NVML_PROCESS_DETAIL_LIST_V1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	int grant = grant_of(device);
+	nvmlProcessDetail_v1_t all[PROCESSES];
+	nvmlProcessDetailList_v1_t found = {.version = list->version, .mode = list->mode, .numProcArrayEntries = PROCESSES, .procArray = all};
+	nvmlReturn_t r = CALL("nvmlDeviceGetRunningProcessDetailList", (nvmlDevice_t, nvmlProcessDetailList_v1_t *), device, &found);
+	if (r != NVML_SUCCESS)
+		return r;
+	unsigned int room = list->procArray == NULL ? 0 : list->numProcArrayEntries, ours = 0;
+	for (unsigned int i = 0; i < found.numProcArrayEntries; i++) {
+		const struct alq_slot *s = slot_of(all[i].pid);
+		if (s == NULL)
+			continue;
+		if (grant >= 0)
+			all[i].usedGpuMemory = get(&s->grant[grant].mem_used) + get(&s->grant[grant].mem_overhead);
+		if (ours < room)
+			list->procArray[ours] = all[i];
+		ours++;
+	}
+	list->numProcArrayEntries = ours;
+	return ours > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_v1_t *info)
+{
+	if (!covered() || info == NULL)
+		return CALL("nvmlDeviceGetProcessesUtilizationInfo", (nvmlDevice_t, nvmlProcessesUtilizationInfo_v1_t *), device, info);
+	if (info->version != NVML_PROCESSES_UTILIZATION_V1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	nvmlProcessUtilizationInfo_v1_t all[PROCESSES];
+	nvmlProcessesUtilizationInfo_v1_t found = *info;
+	found.processSamplesCount = PROCESSES;
+	found.procUtilArray = all;
+	nvmlReturn_t r = CALL("nvmlDeviceGetProcessesUtilizationInfo", (nvmlDevice_t, nvmlProcessesUtilizationInfo_v1_t *), device, &found);
+	if (r != NVML_SUCCESS)
+		return r;
+	unsigned int room = info->procUtilArray == NULL ? 0 : info->processSamplesCount, ours = 0;
+	for (unsigned int i = 0; i < found.processSamplesCount; i++) {
+		if (slot_of(all[i].pid) == NULL)
+			continue;
+		if (ours < room)
+			info->procUtilArray[ours] = all[i];
+		ours++;
+	}
+	info->processSamplesCount = ours;
+	return ours > room ? NVML_ERROR_INSUFFICIENT_SIZE : ours == 0 ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
+}

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.c: where launches go: the contexts and streams of the program, as they come, are used and go away. */
+/* place.c: where launches go: the contexts of the program, as they come, are used and go away. Its streams are in route.c. */
 #include "meter.h"
 
-#define STREAMS_AT_ONCE 64
-#define LEAVE_NS (2 * NS_PER_S) /* how long a context's end waits for the watcher to come out of it */
-
 struct meter *meters[ALQ_MAX_GRANTS];
-uint32_t captures;
-uint32_t blocking_streams;
 
 static struct lock meters_lock;
 static uint32_t generation = 1; /* of contexts: changes when one goes away */
@@ -29,7 +24,7 @@ static struct meter *meter_of(uint32_t grant)
 		if (m != NULL) {
 			m->grant = grant;
 			m->ctl = &task.ctl->grant[grant];
-			meters[grant] = m;
+			put_release(&meters[grant], m);
 		}
 	}
 	lock_give(&meters_lock);
@@ -92,15 +87,28 @@ int meter_current_grant(void)
 	return driver_ready() && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? view_grant(device) : -1;
 }
 
+/* A context that no other has been seen of, also one that is not the calling thread's own. */
+static struct context *context_seek(CUcontext handle)
+{
+	CUcontext before = NULL;
+	driver.cuCtxGetCurrent(&before);
+	if (before != handle && driver.cuCtxSetCurrent(handle) != CUDA_SUCCESS)
+		return NULL;
+	int grant = meter_current_grant();
+	struct meter *m = grant < 0 ? NULL : meter_of((uint32_t)grant);
+	struct context *c = m == NULL ? NULL : context_add(m, handle);
+	if (before != handle)
+		driver.cuCtxSetCurrent(before);
+	return c;
+}
+
 /* A context that is not the recent one. */
 static __attribute__((noinline)) struct context *context_find(CUcontext handle)
 {
 	uint32_t now = get_acquire(&generation);
 	if (likely(current.handle == handle && current.generation == now))
 		return current.context;
-	int grant = meter_current_grant();
-	struct meter *m = grant < 0 ? NULL : meter_of((uint32_t)grant);
-	struct context *c = m == NULL ? NULL : context_add(m, handle);
+	struct context *c = context_seek(handle);
 	if (c != NULL) {
 		current.handle = handle;
 		current.context = c;
@@ -110,81 +118,32 @@ static __attribute__((noinline)) struct context *context_find(CUcontext handle)
 	return c;
 }
 
-struct context *meter_context(void)
+static inline struct context *context_of(CUcontext handle)
 {
-	CUcontext handle = NULL;
-	if (!driver_ready() || driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
-		return NULL;
 	/* A thread's own variables take longer to find in a shared library than all of this. */
 	struct context *c = get_acquire(&recent);
 	return likely(c != NULL && get_acquire(&c->handle) == handle) ? c : context_find(handle);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- streams */
-
-static uint32_t thread_id(void)
+struct context *meter_current(void)
 {
-	static __thread uint32_t id;
-	if (id == 0)
-		id = (uint32_t)syscall(SYS_gettid);
-	return id;
+	CUcontext handle = NULL;
+	if (!driver_ready() || driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == NULL)
+		return NULL;
+	return context_of(handle);
 }
 
-static struct stream *stream_new(struct context *c)
+struct context *meter_context(CUstream stream)
 {
-	if (c->spare == NULL) {
-		struct stream *s = pages_take(STREAMS_AT_ONCE * sizeof(*s));
-		for (int i = 0; s != NULL && i < STREAMS_AT_ONCE; i++) {
-			s[i].next = c->spare;
-			c->spare = &s[i];
-		}
-	}
-	struct stream *s = c->spare;
-	if (s != NULL)
-		c->spare = s->next;
-	return s;
-}
-
-struct stream *stream_seek(struct context *c, CUstream handle, bool per_thread)
-{
-	if (handle == NULL && per_thread)
-		handle = CU_STREAM_PER_THREAD;
-	if (handle == CU_STREAM_LEGACY)
-		handle = NULL;
-	uint32_t thread = handle == CU_STREAM_PER_THREAD ? thread_id() : 0;
-	struct stream **bucket = stream_bucket(c, handle, thread);
-	struct stream *s;
-	for (s = *bucket; s != NULL; s = s->next) {
-		if (s->handle == handle && s->thread == thread && !s->gone)
-			return s;
-	}
-	s = stream_new(c);
-	if (s != NULL) {
-		*s = (struct stream){.next = *bucket, .context = c, .handle = handle, .thread = thread, .at_once = thread != 0};
-		*bucket = s;
-	}
-	return s;
-}
-
-/* A stream that was destroyed and whose work has ended gives its place back. */
-void stream_free(struct stream *s)
-{
-	struct stream **at = stream_bucket(s->context, s->handle, s->thread);
-	if (!s->gone || s->open != NULL || s->head != NULL || s->recording != 0)
-		return;
-	while (*at != NULL && *at != s)
-		at = &(*at)->next;
-	if (*at == NULL)
-		return;
-	*at = s->next;
-	s->next = s->context->spare;
-	s->context->spare = s;
+	CUcontext handle = NULL;
+	if (stream_is_default(stream) || !driver_ready() || driver.cuStreamGetCtx == NULL || driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS)
+		return meter_current();
+	return handle == NULL ? NULL : context_of(handle);
 }
 
 /* ------------------------------------------------------------------------------------------------- what the program ends */
 
-/* Lets others work until something has ended, or for a moment. */
-static void done_wait(struct meter *m)
+void done_wait(struct meter *m)
 {
 	uint32_t done = m->done;
 	lock_give(&m->lock);
@@ -192,53 +151,36 @@ static void done_wait(struct meter *m)
 	lock_take(&m->lock);
 }
 
-void meter_stream_gone(CUstream handle, bool per_thread)
+void context_drop(struct meter *m, struct context *c)
 {
-	struct context *c = task_on() ? meter_context() : NULL;
-	if (c == NULL)
-		return;
-	struct meter *m = c->meter;
-	lock_take(&m->lock);
-	struct stream *s = stream_of(c, handle, per_thread);
-	if (s != NULL) {
-		if (s->open != NULL && s->open->inflight == 0)
-			batch_close(m, s->open, true);
-		s->gone = true;
-		while (s->recording != 0)
-			done_wait(m);
-		stream_free(s);
-	}
-	lock_give(&m->lock);
-}
-
-/* Everything outstanding in a context is booked as ended: it is being destroyed, and its events with it. */
-static void context_drop(struct meter *m, struct context *c)
-{
+	bool inflight = false;
+	put(&c->handle, NULL);
 	for (int i = 0; i < STREAM_BUCKETS; i++) {
 		while (c->bucket[i] != NULL) {
 			struct stream *s = c->bucket[i];
-			if (s->open != NULL)
+			if (s->open != NULL) {
+				s->open->dropped = true;
+				inflight |= s->open->inflight != 0;
 				batch_done(m, s->open, UINT64_MAX);
+			}
 			for (struct batch *b = s->head; b != NULL; b = b->next)
 				batch_done(m, b, UINT64_MAX);
-			c->bucket[i] = s->next;
-			s->next = c->spare;
-			c->spare = s;
+			stream_remove(s);
 		}
 	}
 	c->free = NULL;
 	c->origin = NULL;
 	c->ready = false;
-	c->over = true;
+	c->over = !inflight; /* else who is in the driver has a batch of it still: it is not used again */
+	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
 void meter_context_gone(CUcontext handle)
 {
 	if (!task_on() || handle == NULL)
 		return;
-	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 	for (uint32_t g = 0; g < task.grants; g++) {
-		struct meter *m = meters[g];
+		struct meter *m = get_acquire(&meters[g]);
 		if (m == NULL)
 			continue;
 		lock_take(&m->lock);
@@ -246,61 +188,15 @@ void meter_context_gone(CUcontext handle)
 		while (c != NULL && c->handle != handle)
 			c = c->next;
 		if (c != NULL) {
-			uint64_t until = clock_now() + LEAVE_NS;
 			put(&c->handle, NULL);
-			while (m->watched == c && clock_now() < until)
+			/* It may wait in there for work that the driver, too, will wait for before it ends the context. */
+			while (m->watched == c)
 				done_wait(m);
+			recording_wait(m, c);
 			context_drop(m, c);
 		}
 		lock_give(&m->lock);
 	}
-}
-
-static bool context_recording(const struct context *c)
-{
-	for (int i = 0; i < STREAM_BUCKETS; i++) {
-		for (const struct stream *s = c->bucket[i]; s != NULL; s = s->next) {
-			if (s->recording != 0)
-				return true;
-		}
-	}
-	return false;
-}
-
-/* From here on every batch is closed right after its launch; what is open is closed now, before its stream may be drawn in. */
-void meter_capture_begins(void)
-{
-	struct context *c = task_on() ? meter_context() : NULL;
-	__atomic_fetch_add(&captures, 1, __ATOMIC_SEQ_CST);
-	if (c == NULL)
-		return;
-	lock_take(&c->meter->lock);
-	batches_flush(c->meter, c, UINT64_MAX);
-	while (context_recording(c))
-		done_wait(c->meter);
-	put(&tel_of(c->meter->grant)->captures, get(&captures));
-	lock_give(&c->meter->lock);
-}
-
-void meter_capture_ended(void)
-{
-	uint32_t open = get(&captures);
-	while (open != 0 && !__atomic_compare_exchange_n(&captures, &open, open - 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-		;
-	struct context *c = task_on() ? meter_context() : NULL;
-	if (c != NULL)
-		put(&tel_of(c->meter->grant)->captures, get(&captures));
-}
-
-void meter_blocking_stream(void)
-{
-	struct context *c = task_on() ? meter_context() : NULL;
-	__atomic_fetch_add(&blocking_streams, 1, __ATOMIC_SEQ_CST);
-	if (c == NULL)
-		return;
-	lock_take(&c->meter->lock);
-	batches_flush(c->meter, c, UINT64_MAX);
-	lock_give(&c->meter->lock);
 }
 
 /* After registering again the slot may be another, or zeroed: what is outstanding must still be seen. */
@@ -327,7 +223,6 @@ void meter_forget(void)
 		meters[g] = NULL; /* the child's copy of the parent's memory; whoever held its lock is not here */
 	recent = NULL;
 	meters_lock.word = 0;
-	captures = 0;
-	blocking_streams = 0;
 	generation++;
+	streams_forget();
 }

@@ -64,6 +64,12 @@ bool line_connect(void);
 void line_keep(void);
 /* In a forked child: forget the line. */
 void line_forget(void);
+/* Has forked children let go of everything; called before any lock is taken. */
+void task_watch_forks(void);
+/* After registering: says in the slot how many functions were looked up that are not known, also before. */
+void driver_republish(void);
+void driver_forget(void);
+void contexts_forget(void);
 
 static inline bool task_on(void)
 {
@@ -149,7 +155,7 @@ struct pass {
 };
 
 /*
- * Lets a launch into stream (of the current context) through when lease and run-ahead allow it. per_thread: NULL means the
+ * Lets a launch into stream (of whatever context) through when lease and run-ahead allow it. per_thread: NULL means the
  * calling thread's default stream. On success the launch must follow, then gate_leave with its result.
  */
 CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_t key);
@@ -159,11 +165,13 @@ void gate_leave(struct pass *pass, CUresult result);
 bool gate_capturing(CUstream stream, bool per_thread);
 
 /* Before a stream, a context go away: what is open in them is closed, nobody touches them afterwards. */
-void meter_stream_gone(CUstream stream, bool per_thread);
+void meter_stream_gone(CUstream stream);
 void meter_context_gone(CUcontext context);
-/* Around stream captures: between these nothing of ours is put into any stream that is not being launched into. */
-void meter_capture_begins(void);
-void meter_capture_ended(void);
+/* Around stream captures, from before one begins until its end, that of its stream or of its context: meanwhile nothing of ours is put into any
+ * stream that is not being launched into. What _begins returns is for _began, once the driver has answered. */
+struct stream *meter_capture_begins(CUstream stream, bool per_thread);
+void meter_capture_began(struct stream *s, bool began);
+void meter_capture_ended(CUstream stream, bool per_thread);
 /* A stream was created that waits for the legacy default stream. */
 void meter_blocking_stream(void);
 /* The grant of the current context's device; -1: none of ours. */

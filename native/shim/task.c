@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* task.c: registers this process, once, and lets go of everything in a forked child. */
+#include "descriptor.h"
 #include "shim.h"
 
 #include <pthread.h>
@@ -54,6 +55,9 @@ static bool task_register(void)
 /* A forked child has the driver's word that it is not initialised; it must not touch the parent's slot or line. */
 static void task_forked(void)
 {
+	starting.word = 0;
+	driver_forget();
+	contexts_forget();
 	if (task.ctl == NULL)
 		return;
 	line_forget();
@@ -68,27 +72,30 @@ static void task_forked(void)
 	modules_forget();
 	limits_forget();
 	munmap((void *)(uintptr_t)task.ctl, sizeof(*task.ctl));
-	munmap(task.tel, sizeof(*task.tel));
+	if (task.tel != NULL)
+		munmap(task.tel, sizeof(*task.tel));
 	task.ctl = NULL;
 	task.tel = NULL;
-	starting.word = 0;
 	put_release(&task.state, SHIM_NEW);
+}
+
+void task_watch_forks(void)
+{
+	static bool watched;
+	if (!__atomic_exchange_n(&watched, true, __ATOMIC_SEQ_CST))
+		pthread_atfork(NULL, NULL, task_forked);
 }
 
 enum shim_state task_start(void)
 {
-	static bool forks_seen;
 	enum shim_state state = (enum shim_state)get_acquire(&task.state);
 	if (state != SHIM_NEW)
 		return state;
+	int cancel = cancel_off();
 	lock_take(&starting);
 	state = (enum shim_state)get_acquire(&task.state);
 	if (state == SHIM_NEW) {
 		state = task_open(true);
-		if (state == SHIM_ON && !forks_seen) {
-			pthread_atfork(NULL, NULL, task_forked);
-			forks_seen = true;
-		}
 		if (state == SHIM_ON && !task_register())
 			state = SHIM_FAILED;
 		if (state == SHIM_ON)
@@ -96,15 +103,8 @@ enum shim_state task_start(void)
 		put_release(&task.state, (int)state);
 	}
 	lock_give(&starting);
+	cancel_restore(cancel);
 	return state;
-}
-
-void task_ring(void)
-{
-	uint64_t one = 1;
-	int bell = get(&task.bell);
-	if (bell >= 0 && write(bell, &one, sizeof(one)) < 0)
-		return; /* full: it rings already */
 }
 
 bool task_arbiter_lost(uint64_t now)

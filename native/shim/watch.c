@@ -136,7 +136,13 @@ static void leave(struct meter *m)
 /* Books everything of a context that is over by now. block: waits for the first batch, in the driver. */
 static void context_sweep(struct meter *m, struct context *c, struct batch *first)
 {
+	CUcontext handle = c->handle;
 	if (!enter(m, c)) {
+		/* Ended where nobody saw it: what was left of it has ended too. */
+		if (c->handle == handle) {
+			recording_wait(m, c);
+			context_drop(m, c);
+		}
 		leave(m);
 		return;
 	}
@@ -238,7 +244,7 @@ static void watch_once(struct meter *m)
 	struct look l;
 	uint64_t now = clock_now();
 	look_at_books(m, now);
-	uint64_t due = batches_flush(m, NULL, now);
+	uint64_t due = batches_flush(m, now);
 	look_at(m, &l);
 	if (l.first == NULL) {
 		if (l.open || m->outstanding != 0)

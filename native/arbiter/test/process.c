@@ -356,6 +356,35 @@ static void test_tenant_dies(void)
 	rig_close(&rig);
 }
 
+/* A process that has lost its line registers again while the arbiter still holds that: same slot, what stands in it goes on, and the old line ends. */
+static void test_line_renewed(void)
+{
+	struct rig rig;
+	struct tenant first, second;
+	uint64_t granted;
+	rig_open(&rig, program);
+	rig_device(&rig, D0[0], 16 * GIB);
+	struct pages p = rig_task(&rig, "a", 1, D0, 500, 800, GIB, 2 * GIB);
+	rig_start(&rig, NULL);
+	CHECK(rig_register(&rig, "a", &p, -1, &first) == ALQ_OK, "refused");
+	struct alq_tel_grant *t = &p.tel->slot[first.slot].grant[0];
+	rig_gate(&first, 0);
+	rig_launch(&first, 0, MS);
+	__atomic_store_n(&t->mem_used, GIB / 2, __ATOMIC_SEQ_CST);
+	uint64_t launched = load(&t->launched);
+	CHECK(rig_register(&rig, "a", &p, (int32_t)first.slot, &second) == ALQ_OK && second.slot == first.slot, "not its slot");
+	CHECK(load(&p.tel->slot[first.slot].state) == ALQ_SLOT_LIVE && load(&t->launched) == launched && load(&t->mem_used) == GIB / 2,
+	      "what stood in its slot is gone");
+	char byte;
+	CHECK(read(first.line, &byte, 1) == 0, "the old line stands");
+	rig_done(&second, 0);
+	rig_gate(&second, 0);
+	CHECK(rig_mem(&second, 0, GIB, &granted) == ALQ_OK, "no answer on the new line");
+	rig_leave(&first);
+	rig_leave(&second);
+	rig_close(&rig);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const points[] = {"arbiter.adopt.devices", "arbiter.adopt.tasks", "arbiter.add.mapped", "arbiter.slot.cleared",
@@ -371,6 +400,7 @@ int main(int argc, char **argv)
 	test_lend_away();
 	test_lend_race();
 	test_tenant_dies();
+	test_line_renewed();
 	test_stopped_arbiter();
 	test_versions();
 	test_stale_slots();

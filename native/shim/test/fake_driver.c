@@ -1,47 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_driver.c: a driver whose device clock the test moves (or lets run), so that what the shim does can be judged exactly: kernels take
- * the time that their function says, one after the other in a stream; events know when they happen. Its memory is in fake_memory.c.
+ * the time that their function says, one after the other in a stream; events know when they happen. Its contexts are in
+ * fake_context.c, its memory in fake_memory.c.
  */
-#include "fake_driver.h"
+#include "fake_parts.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t now_manual, real_then; /* the device clock where it stood, and the real one when it began to run */
 static bool runs;
-static struct fake_stats stats;
-static __thread CUcontext current;
-static bool initialised;
-
-struct CUctx_st {
-	CUdevice device;
-	bool gone;
-};
+struct fake_stats fake_now;
+__thread CUcontext fake_current;
+bool fake_forked;
 
 struct CUevent_st {
+	CUcontext context;
 	uint64_t at;
 	bool recorded;
 };
 
-struct CUstream_st {
-	uint64_t busy_until;
-	bool capturing;
-};
+static void in_child(void)
+{
+	fake_forked = true;
+	pthread_mutex_init(&fake_lock, NULL);
+	fake_memory_in_child();
+}
 
-static struct CUstream_st legacy;
-
-/* Objects are kept to the end, also destroyed ones, so that whoever uses one afterwards finds it marked. */
-static void *forever(size_t size)
+void *fake_forever(size_t size)
 {
 	static struct kept {
 		struct kept *next;
@@ -68,52 +61,84 @@ static uint64_t device_now(void)
 
 EXPORT void fake_run(bool on)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	now_manual = device_now();
 	real_then = real_now();
 	runs = on;
 	pthread_cond_broadcast(&moved);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 }
 
 EXPORT void fake_advance(uint64_t ns)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	now_manual += ns;
 	pthread_cond_broadcast(&moved);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 }
 
 EXPORT void fake_read(struct fake_stats *out)
 {
-	pthread_mutex_lock(&lock);
-	*out = stats;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&fake_lock);
+	*out = fake_now;
+	pthread_mutex_unlock(&fake_lock);
 }
 
-static struct CUstream_st *stream(CUstream s)
+/* Default streams are the thread's context's. NULL: there is none, and *error says so. What is gone may not be named any more: that is counted. */
+static struct CUstream_st *stream(CUstream s, CUresult *error)
 {
-	return s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD ? &legacy : s;
+	bool is_default = s == NULL || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD;
+	*error = CUDA_SUCCESS;
+	if (is_default && fake_current == NULL) {
+		*error = CUDA_ERROR_INVALID_CONTEXT;
+		return NULL;
+	}
+	s = is_default ? &fake_current->legacy : s;
+	if (__atomic_load_n(&s->gone, __ATOMIC_SEQ_CST) || __atomic_load_n(&s->context->gone, __ATOMIC_SEQ_CST)) {
+		__atomic_fetch_add(&fake_now.misused, 1, __ATOMIC_SEQ_CST);
+		*error = CUDA_ERROR_INVALID_HANDLE;
+		return NULL;
+	}
+	return s;
 }
 
-/* Puts work of so long into a stream. */
+/* Puts work of so long into a stream, of whatever context: as with copies, and kernels that a library holds. */
 static CUresult work(CUstream handle, uint64_t ns)
 {
-	pthread_mutex_lock(&lock);
-	struct CUstream_st *s = stream(handle);
+	CUresult error;
+	pthread_mutex_lock(&fake_lock);
+	struct CUstream_st *s = stream(handle, &error);
 	uint64_t now = device_now();
-	if (s->capturing) {
-		stats.captured++;
-	} else {
-		uint64_t queued = s->busy_until > now ? s->busy_until - now : 0;
-		stats.launches++;
-		if (queued > stats.queued_most)
-			stats.queued_most = queued;
-		s->busy_until = (s->busy_until > now ? s->busy_until : now) + ns;
-		stats.busy_ns += ns;
+	if (s == NULL) {
+		pthread_mutex_unlock(&fake_lock);
+		return error;
 	}
-	pthread_mutex_unlock(&lock);
+	if (s->capturing) {
+		fake_now.captured++;
+	} else {
+		fake_now.on_device[s->context->device - 10]++;
+		uint64_t queued = s->busy_until > now ? s->busy_until - now : 0;
+		fake_now.launches++;
+		if (queued > fake_now.queued_most)
+			fake_now.queued_most = queued;
+		s->busy_until = (s->busy_until > now ? s->busy_until : now) + ns;
+		fake_now.busy_ns += ns;
+	}
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
+}
+
+static uint32_t held, inits;
+
+EXPORT void fake_hold_init(bool on)
+{
+	__atomic_store_n(&held, on, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &held, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+EXPORT uint32_t fake_inits(void)
+{
+	return __atomic_load_n(&inits, __ATOMIC_SEQ_CST);
 }
 
 EXPORT CUresult cuInit(unsigned int flags)
@@ -122,11 +147,15 @@ EXPORT CUresult cuInit(unsigned int flags)
 	(void)flags;
 	if (owner != 0 && owner != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (owner == 0)
+		pthread_atfork(NULL, NULL, in_child);
 	owner = getpid();
+	__atomic_fetch_add(&inits, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&held, __ATOMIC_SEQ_CST) != 0)
+		syscall(SYS_futex, &held, FUTEX_WAIT, 1, NULL, NULL, 0);
 	fake_memory_open();
-	initialised = true;
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	strncpy(stats.visible, visible == NULL ? "" : visible, sizeof(stats.visible) - 1);
+	strncpy(fake_now.visible, visible == NULL ? "" : visible, sizeof(fake_now.visible) - 1);
 	return CUDA_SUCCESS;
 }
 
@@ -181,114 +210,114 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ contexts */
-
-EXPORT CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
-{
-	(void)flags;
-	*ctx = forever(sizeof(**ctx));
-	(*ctx)->device = device;
-	current = *ctx;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
-{
-	ctx->gone = true; /* kept, so that whoever uses it now is found out */
-	if (current == ctx)
-		current = NULL;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
-{
-	*ctx = current;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
-{
-	if (ctx != NULL && ctx->gone)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	current = ctx;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetDevice(CUdevice *device)
-{
-	if (current == NULL)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*device = current->device;
-	return CUDA_SUCCESS;
-}
-
 /* ------------------------------------------------------------------------------------------------------------- streams */
 
 EXPORT CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 {
 	(void)flags;
-	*s = forever(sizeof(**s));
+	if (fake_forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (fake_current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*s = fake_forever(sizeof(**s));
+	(*s)->context = fake_current;
 	return CUDA_SUCCESS;
 }
 
+/* A capture in it ends with it. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream s)
 {
-	(void)s;
+	pthread_mutex_lock(&fake_lock);
+	__atomic_store_n(&s->gone, true, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *ctx)
 {
-	*status = stream(s)->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		*ctx = s->context;
+	return error;
 }
 
-EXPORT CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+EXPORT CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
 {
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		*status = s->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	return error;
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
+{
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
 	(void)mode;
-	stream(s)->capturing = true;
-	return CUDA_SUCCESS;
+	if (s != NULL)
+		s->capturing = true;
+	return error;
 }
 
-EXPORT CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
+	CUresult error;
+	struct CUstream_st *s = stream(handle, &error);
 	*graph = NULL;
-	stream(s)->capturing = false;
-	return CUDA_SUCCESS;
+	if (s != NULL && !s->capturing)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (s != NULL)
+		s->capturing = false;
+	return error;
 }
 
 EXPORT CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
 	(void)flags;
-	*e = forever(sizeof(**e));
+	if (fake_forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (fake_current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*e = fake_forever(sizeof(**e));
+	(*e)->context = fake_current;
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuEventRecord(CUevent e, CUstream s)
+/* Event and stream must be of one context, and the thread must have some. */
+EXPORT CUresult cuEventRecord(CUevent e, CUstream handle)
 {
-	pthread_mutex_lock(&lock);
+	CUresult error;
+	pthread_mutex_lock(&fake_lock);
 	uint64_t now = device_now();
-	stats.events++;
-	if (stream(s)->capturing)
-		stats.events_captured++;
-	e->at = stream(s)->busy_until > now ? stream(s)->busy_until : now;
-	e->recorded = true;
-	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
+	struct CUstream_st *s = stream(handle, &error);
+	if (s != NULL)
+		error = fake_current == NULL ? CUDA_ERROR_INVALID_CONTEXT : s->context != e->context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+	if (error == CUDA_SUCCESS) {
+		fake_now.events++;
+		if (s->capturing)
+			fake_now.events_captured++;
+		e->at = s->busy_until > now ? s->busy_until : now;
+		e->recorded = true;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return error;
 }
 
 EXPORT CUresult cuEventQuery(CUevent e)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&fake_lock);
 	bool over = !e->recorded || device_now() >= e->at;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&fake_lock);
 	return over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent e)
 {
-	pthread_mutex_lock(&lock);
-	while (device_now() < e->at) {
+	pthread_mutex_lock(&fake_lock);
+	e->context->waiting++;
+	while (device_now() < e->at && !__atomic_load_n(&e->context->gone, __ATOMIC_SEQ_CST)) {
 		struct timespec t;
 		clock_gettime(CLOCK_REALTIME, &t);
 		t.tv_nsec += 100000;
@@ -297,11 +326,12 @@ EXPORT CUresult cuEventSynchronize(CUevent e)
 			t.tv_sec++;
 		}
 		if (runs)
-			pthread_cond_timedwait(&moved, &lock, &t);
+			pthread_cond_timedwait(&moved, &fake_lock, &t);
 		else
-			pthread_cond_wait(&moved, &lock);
+			pthread_cond_wait(&moved, &fake_lock);
 	}
-	pthread_mutex_unlock(&lock);
+	e->context->waiting--;
+	pthread_mutex_unlock(&fake_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -331,12 +361,12 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
 	return work(s, *(const uint64_t *)exec);
 }
 
-/* The functions above and of fake_memory.c, each between spaces. */
+/* The functions above, of fake_context.c and of fake_memory.c, each between spaces. */
 EXPORT const char *fake_named(void)
 {
 	return " cuInit cuGetProcAddress cuGetProcAddress_v2 cuDriverGetVersion cuDeviceGetCount "
 	       "cuDeviceGet cuDeviceGetByPCIBusId cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuCtxCreate_v2 "
-	       "cuCtxDestroy_v2 cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate "
+	       "cuCtxDestroy_v2 cuCtxFromGreenCtx cuGreenCtxDestroy cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxAttach cuCtxDetach cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuStreamCreate cuStreamGetCtx "
 	       "cuStreamDestroy_v2 cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate "
 	       "cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuLaunchKernel "
 	       "cuMemcpyHtoDAsync_v2 cuGraphLaunch cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 "

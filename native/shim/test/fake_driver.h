@@ -14,6 +14,8 @@
 
 struct fake_stats {
 	uint64_t launches, captured, busy_ns;
+	uint64_t on_device[FAKE_DEVICES]; /* launches */
+	uint64_t misused; /* calls that named a stream or context that was gone, and waits in one when it went */
 	uint64_t queued_most; /* device time already queued when a launch came, at most */
 	uint64_t events, events_captured;
 	char visible[1024]; /* CUDA_VISIBLE_DEVICES as cuInit saw it */
@@ -28,6 +30,15 @@ struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY
 void fake_run(bool on);
 void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
+/* Ends a context where the shim does not see it. */
+void fake_end(CUcontext ctx);
+/* Another context comes to be in the place of one that is gone. */
+void fake_begin_again(CUcontext ctx);
+/* Threads that wait for an event of a context. */
+uint32_t fake_waiting(CUcontext ctx);
+/* From now on cuInit does not come back, until it may. How often it was called. */
+void fake_hold_init(bool on);
+uint32_t fake_inits(void);
 /* From now on blocks of pieces stay when they are empty. */
 void fake_keeps(bool on);
 /* Another tenant of the device takes so many blocks (gives them back, if negative): now, and at the next free of this process. */
@@ -50,5 +61,6 @@ const char *fake_named(void);
 
 /* Within the driver: from now on memory is counted in $FAKE_MEMORY, where that is set. */
 void fake_memory_open(void);
+void fake_memory_in_child(void);
 
 #endif

@@ -45,6 +45,14 @@ void fake_memory_open(void)
 	close(fd);
 }
 
+static bool forked;
+
+void fake_memory_in_child(void)
+{
+	forked = true;
+	pthread_mutex_init(&lock, NULL);
+}
+
 EXPORT void fake_keeps(bool on)
 {
 	pthread_mutex_lock(&lock);
@@ -147,6 +155,8 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	if (n == FAKE_REFUSED || n > BLOCKS * FAKE_BLOCK)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&lock);
@@ -157,6 +167,8 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	unsigned i = (unsigned)((p - BASE) / FAKE_BLOCK), at = (unsigned)(p % FAKE_BLOCK / GRAIN);
 	pthread_mutex_lock(&lock);
 	count_others(others_at_free);

@@ -81,6 +81,28 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsi
 	return NVML_SUCCESS;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t d, nvmlProcessDetailList_v1_t *list)
+{
+	nvmlProcessInfo_t all[3];
+	unsigned int n = 3, room = list->numProcArrayEntries;
+	nvmlReturn_t r = nvmlDeviceGetComputeRunningProcesses_v3(d, &n, all);
+	list->numProcArrayEntries = n;
+	for (unsigned int i = 0; i < n && i < room; i++)
+		list->procArray[i] = (nvmlProcessDetail_v1_t){.pid = all[i].pid, .usedGpuMemory = all[i].usedGpuMemory};
+	return room < n ? NVML_ERROR_INSUFFICIENT_SIZE : r;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t d, nvmlProcessesUtilizationInfo_v1_t *info)
+{
+	nvmlProcessInfo_t all[3];
+	unsigned int n = 3, room = info->processSamplesCount;
+	nvmlReturn_t r = nvmlDeviceGetComputeRunningProcesses_v3(d, &n, all);
+	info->processSamplesCount = n;
+	for (unsigned int i = 0; i < n && i < room; i++)
+		info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){.pid = all[i].pid, .smUtil = 10 * (i + 1)};
+	return room < n ? NVML_ERROR_INSUFFICIENT_SIZE : r;
+}
+
 /* Not known to the shim. */
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int size)
 {

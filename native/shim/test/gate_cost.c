@@ -38,12 +38,12 @@ static void reckon(struct costs *c)
 		c->mean += c->ns[i] / c->count;
 }
 
-static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel)
+static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
 {
 	for (int group = 0; group < GROUPS; group++) {
 		uint64_t begin = clock_now();
 		for (int i = 0; i < CALLS; i++)
-			CHECK_EQ(launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_SUCCESS);
+			CHECK_EQ(launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), CUDA_SUCCESS);
 		c->ns[c->count++] = (double)(clock_now() - begin) / CALLS;
 	}
 }
@@ -106,8 +106,9 @@ int main(void)
 {
 	static struct arbiter arbiter;
 	static uint64_t kernel = 1;
-	static struct costs plain, gated, ungated, pair, counted, piece, piece_counted, handle, alone, among;
+	static struct costs plain, gated, ungated, streamed, pair, counted, piece, piece_counted, handle, alone, among;
 	CUdeviceptr held;
+	CUstream stream;
 	void *driver = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
 	CHECK(driver != NULL);
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
@@ -117,16 +118,19 @@ int main(void)
 	arbiter.ctl->grant[0].run_ahead_ns = 4000000000u;
 	arbiter_serve(&arbiter);
 	tenant_start(&arbiter);
+	CHECK_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 	fake_run(true);
 	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[0];
 	CHECK_EQ(cuMemAlloc_v2(&held, 512), CUDA_SUCCESS); /* so that pieces come out of a block that is there */
 	for (int i = 0; i < ROUNDS; i++) {
-		launches(&plain, launch, &kernel);
+		launches(&plain, launch, &kernel, NULL);
 		gate_open(&arbiter, 0, UINT64_MAX - 1);
-		launches(&gated, cuLaunchKernel, &kernel);
+		launches(&gated, cuLaunchKernel, &kernel, NULL);
+		drain(t);
+		launches(&streamed, cuLaunchKernel, &kernel, stream);
 		drain(t);
 		gate_ungate(&arbiter, 0);
-		launches(&ungated, cuLaunchKernel, &kernel);
+		launches(&ungated, cuLaunchKernel, &kernel, NULL);
 		drain(t);
 		pairs(&pair, 2u << 20, allocate, release);
 		pairs(&counted, 2u << 20, cuMemAlloc_v2, cuMemFree_v2);
@@ -134,9 +138,10 @@ int main(void)
 		pairs(&piece_counted, 512, cuMemAlloc_v2, cuMemFree_v2);
 	}
 	CHECK_EQ(t->device_launches, t->launched); /* each was measured, as a program's are */
-	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted);
+	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&streamed), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted);
 	printf("a launch: %.1f ns without the shim, %+.1f ns with the gate open, %+.1f ns ungated (on average %.1f, %+.1f, %+.1f)\n", plain.median,
 	       gated.median - plain.median, ungated.median - plain.median, plain.mean, gated.mean - plain.mean, ungated.mean - plain.mean);
+	printf("a launch into a stream: %+.1f ns with the gate open (on average %+.1f)\n", streamed.median - plain.median, streamed.mean - plain.mean);
 	printf("an allocation with its free: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", pair.median,
 	       counted.median - pair.median, pair.mean, counted.mean - pair.mean);
 	printf("the same under 1 MiB: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", piece.median,

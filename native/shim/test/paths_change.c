@@ -9,10 +9,16 @@
 #define CHANGED 4  /* of the longer one */
 #define QUEUED 2   /* of which so many may be on the device */
 
+#define LONG ((size_t)(32 * MI)) /* of a copy */
+#define FAR_LONGER ((size_t)(1024 * MI)) /* of a set */
+#define SHORT ((size_t)4096)
+
 static struct {
 	CUfunction quick, slow;
-	CUgraph graph, longer, both;
-	CUgraphNode node, first_node, slow_node;
+	CUgraph graph, longer, both, outer, copying, setting;
+	CUgraphNode node, first_node, slow_node, child, copy, set;
+	CUdeviceptr to;
+	void *from;
 } of;
 
 static CUDA_KERNEL_NODE_PARAMS kernel(CUfunction f)
@@ -91,6 +97,60 @@ static CUresult by_enabling(CUgraphExec x, bool longer)
 	return cuGraphNodeSetEnabled(x, of.slow_node, longer);
 }
 
+static CUresult by_child(CUgraphExec x, bool longer)
+{
+	return cuGraphExecChildGraphNodeSetParams(x, of.child, longer ? of.longer : of.graph);
+}
+
+static CUresult by_any(CUgraphExec x, bool longer)
+{
+	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = kernel(longer ? of.slow : of.quick)};
+	return cuGraphExecNodeSetParams(x, of.node, &p);
+}
+
+static CUDA_MEMCPY3D copy_of(size_t bytes)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = of.from, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = of.to,
+			       .WidthInBytes = bytes, .Height = 1, .Depth = 1};
+}
+
+static CUresult by_copy(CUgraphExec x, bool longer)
+{
+	CUDA_MEMCPY3D p = copy_of(longer ? LONG : SHORT);
+	return cuGraphExecMemcpyNodeSetParams(x, of.copy, &p, tenant.context[0]);
+}
+
+static CUDA_MEMSET_NODE_PARAMS set_of(size_t bytes)
+{
+	return (CUDA_MEMSET_NODE_PARAMS){.dst = of.to, .elementSize = 1, .width = bytes, .height = 1};
+}
+
+static CUresult by_set(CUgraphExec x, bool longer)
+{
+	CUDA_MEMSET_NODE_PARAMS p = set_of(longer ? FAR_LONGER : SHORT);
+	return cuGraphExecMemsetNodeSetParams(x, of.set, &p, tenant.context[0]);
+}
+
+static void test_memory_nodes(void)
+{
+	CUDA_MEMCPY3D copy;
+	CUDA_MEMSET_NODE_PARAMS set;
+	CHECK_EQ(cuMemAlloc_v2(&of.to, FAR_LONGER), CUDA_SUCCESS);
+	CHECK_EQ(cuMemHostAlloc(&of.from, LONG, 0), CUDA_SUCCESS);
+	copy = copy_of(SHORT);
+	set = set_of(SHORT);
+	CHECK_EQ(cuGraphCreate(&of.copying, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddMemcpyNode(&of.copy, of.copying, NULL, 0, &copy, tenant.context[0]), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphCreate(&of.setting, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddMemsetNode(&of.set, of.setting, NULL, 0, &set, tenant.context[0]), CUDA_SUCCESS);
+	test_way("cuGraphExecMemcpyNodeSetParams", of.copying, by_copy);
+	test_way("cuGraphExecMemsetNodeSetParams", of.setting, by_set);
+	CHECK_EQ(cuGraphDestroy(of.copying), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphDestroy(of.setting), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFreeHost(of.from), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(of.to), CUDA_SUCCESS);
+}
+
 void test_changes(void)
 {
 	CUDA_KERNEL_NODE_PARAMS slow;
@@ -106,7 +166,12 @@ void test_changes(void)
 	test_way("cuGraphExecKernelNodeSetParams", of.graph, by_old_kernel);
 	test_way("cuGraphExecKernelNodeSetParams_v2", of.graph, by_kernel);
 	test_way("cuGraphNodeSetEnabled", of.both, by_enabling);
-
+	test_way("cuGraphExecNodeSetParams", of.graph, by_any);
+	CHECK_EQ(cuGraphCreate(&of.outer, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddChildGraphNode(&of.child, of.outer, NULL, 0, of.graph), CUDA_SUCCESS);
+	test_way("cuGraphExecChildGraphNodeSetParams", of.outer, by_child);
+	test_memory_nodes();
+	CHECK_EQ(cuGraphDestroy(of.outer), CUDA_SUCCESS);
 	CHECK_EQ(cuGraphDestroy(of.graph), CUDA_SUCCESS);
 	CHECK_EQ(cuGraphDestroy(of.longer), CUDA_SUCCESS);
 	CHECK_EQ(cuGraphDestroy(of.both), CUDA_SUCCESS);

@@ -2,6 +2,7 @@
 /* paths_launch.c: every launch, copy and set through the gate on simulated devices. */
 #include "paths.h"
 
+#include <pthread.h>
 #include <string.h>
 
 const char tenant_ptx[] = ".version 7.0\n"
@@ -27,6 +28,23 @@ static CUgraphExec graph_of_two(void)
 	return x;
 }
 
+/* A graph that is carried to the device as it is instantiated. */
+static void test_uploaded(void)
+{
+	CUgraph g;
+	CUgraphExec x;
+	CUgraphNode a;
+	CUDA_KERNEL_NODE_PARAMS p = {.func = tenant.kernel[0], .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
+				     .blockDimZ = 1};
+	CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, .hUploadStream = tenant.stream[0]};
+	CHECK_EQ(cuGraphCreate(&g, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuGraphAddKernelNode_v2(&a, g, NULL, 0, &p), CUDA_SUCCESS);
+	GATED(cuGraphInstantiateWithParams, 1, &x, g, &how);
+	how.hUploadStream = NULL;
+	GATED(cuGraphInstantiateWithParams_ptsz, 1, &x, g, &how);
+	CHECK_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+}
+
 /* Inside a capture nothing is gated: it is only written down. */
 static void test_captured(CUfunction f, CUstream s)
 {
@@ -40,6 +58,64 @@ static void test_captured(CUfunction f, CUstream s)
 	struct said after = said_now();
 	CHECK_EQ(after.launched, before.launched);
 	CHECK_EQ(after.busy_ns, before.busy_ns);
+}
+
+static struct { /* what a thread does that has the context of another device, or none */
+	CUcontext context;
+	CUkernel kernel;
+	CUdeviceptr to;
+} far;
+
+static void *far_copies(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(far.context), CUDA_SUCCESS);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(cuMemsetD8Async(far.to, 1, 256 * MI, tenant.stream[1]), CUDA_SUCCESS);
+	return unused;
+}
+
+static void *far_kernels(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(cuLaunchKernel((CUfunction)(void *)far.kernel, 1, 1, 1, 32, 1, 1, 0, tenant.stream[1], NULL, NULL), CUDA_SUCCESS);
+	return unused;
+}
+
+/* So many launches by that thread, which wait at the second device's gate and are charged to it as long as they took there. */
+static void test_far(void *(*body)(void *))
+{
+	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[1];
+	for (int tries = 0;; tries++) {
+		pthread_t thread;
+		come_to_rest();
+		struct said before = said_now();
+		uint64_t launched = get(&t->launched);
+		gate_close(&arbiter, 1);
+		CHECK_EQ(pthread_create(&thread, NULL, body, NULL), 0);
+		WAIT(get_seq(&t->wait_since_ns) != 0 || said_now().busy_ns != before.busy_ns);
+		CHECK_EQ(said_now().busy_ns, before.busy_ns);
+		gate_open(&arbiter, 1, UINT64_MAX - 1);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		come_to_rest();
+		CHECK_EQ(get(&t->launched) - launched, 4);
+		if (charged_right("cuLaunchKernel", &before, 4, 0, tries))
+			return;
+	}
+}
+
+static void test_other_devices(void)
+{
+	CUlibrary library;
+	CHECK_EQ(cuCtxSetCurrent(tenant.context[1]), CUDA_SUCCESS);
+	CHECK_EQ(cuMemAlloc_v2(&far.to, 256 * MI), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryLoadData(&library, tenant_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+	CHECK_EQ(cuLibraryGetKernel(&far.kernel, library, "busy_2ms"), CUDA_SUCCESS);
+	far.context = tenant.context[0];
+	test_far(far_copies);
+	test_far(far_kernels);
+	CHECK_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+	CHECK_EQ(cuMemFree_v2(far.to), CUDA_SUCCESS);
 }
 
 void test_launches(void)
@@ -69,7 +145,9 @@ void test_launches(void)
 	GATED(cuGraphLaunch, 1, x, s);
 	GATED(cuGraphLaunch_ptsz, 1, x, NULL);
 	CHECK_EQ(cuGraphExecDestroy(x), CUDA_SUCCESS);
+	test_uploaded();
 	test_captured(f, s);
+	test_other_devices();
 }
 
 /* --------------------------------------------------------------------------------------------------------------- copies */
@@ -218,13 +296,43 @@ static void test_sets(void)
 	ASYNC(cuMemsetD2D32Async, to, ROW, 1, ROW / 4, N / ROW);
 }
 
-/* A small copy is not worth a lease. */
+#define SMALL (MI / 2)
+#define SMALLS 400
+
+static void *small_copies(void *unused)
+{
+	CHECK_EQ(cuCtxSetCurrent(tenant.context[0]), CUDA_SUCCESS);
+	for (int i = 0; i < SMALLS; i++)
+		CHECK_EQ(cuMemcpyHtoDAsync_v2(to, host, SMALL, tenant.stream[0]), CUDA_SUCCESS);
+	return unused;
+}
+
+/* A small copy is not worth a lease; where they follow each other they are held, and charged as long as they all take. */
 static void test_small(void)
 {
+	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[0];
+	pthread_t thread;
 	struct said before = said_now();
 	CHECK_EQ(cuMemcpyDtoD_v2(to, from, 4096), CUDA_SUCCESS);
 	come_to_rest();
 	CHECK_EQ(said_now().launched, before.launched);
+	for (int tries = 0;; tries++) {
+		before = said_now();
+		small_copies(NULL);
+		come_to_rest();
+		if (charged_right("cuMemcpyHtoDAsync_v2", &before, SMALLS * SMALL / MI, 0, tries))
+			break;
+	}
+	uint64_t each = (said_now().busy_ns - before.busy_ns) / SMALLS;
+	before = said_now();
+	gate_close(&arbiter, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, small_copies, NULL), 0);
+	WAIT(get_seq(&t->wait_since_ns) != 0 || said_now().busy_ns - before.busy_ns > each * SMALLS / 2);
+	CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+	CHECK(said_now().busy_ns - before.busy_ns <= 3 * each);
+	gate_open(&arbiter, 0, UINT64_MAX - 1);
+	pthread_join(thread, NULL);
+	come_to_rest();
 }
 
 void test_copies(void)

@@ -89,6 +89,34 @@ static int role_forks(void)
 	return 10;
 }
 
+/* Lists in structs with a version: one's own processes, and none at all in a version that is not known. */
+static void check_versioned(void *nvml, nvmlDevice_t d)
+{
+	nvmlProcessDetail_v1_t details[8];
+	nvmlProcessUtilizationInfo_v1_t used[8];
+	nvmlProcessDetailList_v1_t list = {.version = NVML_PROCESS_DETAIL_LIST_V1, .numProcArrayEntries = 8, .procArray = details};
+	nvmlProcessesUtilizationInfo_v1_t info = {.version = NVML_PROCESSES_UTILIZATION_V1, .processSamplesCount = 8, .procUtilArray = used};
+	__typeof__(nvmlDeviceGetRunningProcessDetailList) *get_list =
+		(__typeof__(nvmlDeviceGetRunningProcessDetailList) *)dlsym(nvml, "nvmlDeviceGetRunningProcessDetailList");
+	__typeof__(nvmlDeviceGetProcessesUtilizationInfo) *get_used =
+		(__typeof__(nvmlDeviceGetProcessesUtilizationInfo) *)dlsym(nvml, "nvmlDeviceGetProcessesUtilizationInfo");
+	CHECK_EQ(get_list(d, &list), NVML_SUCCESS);
+	CHECK_EQ(list.numProcArrayEntries, 1);
+	CHECK_EQ(details[0].pid, getpid());
+	CHECK_EQ(details[0].usedGpuMemory, GI);
+	list.numProcArrayEntries = 0;
+	CHECK_EQ(get_list(d, &list), NVML_ERROR_INSUFFICIENT_SIZE);
+	CHECK_EQ(list.numProcArrayEntries, 1);
+	list.version++;
+	CHECK_EQ(get_list(d, &list), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	CHECK_EQ(get_used(d, &info), NVML_SUCCESS);
+	CHECK_EQ(info.processSamplesCount, 1);
+	CHECK_EQ(used[0].pid, getpid());
+	CHECK_EQ(used[0].smUtil, 20);
+	info.version++;
+	CHECK_EQ(get_used(d, &info), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+}
+
 /* What a program sees: its devices in the order of its grants, the memory of its share, its own processes; both libraries agree. */
 static int role_sees(void)
 {
@@ -150,6 +178,7 @@ static int role_sees(void)
 	n = 0;
 	CHECK_EQ(list(d, &n, NULL), NVML_ERROR_INSUFFICIENT_SIZE);
 	CHECK_EQ(n, 1);
+	check_versioned(nvml, d);
 	CHECK(dlsym(nvml, "nvmlSystemGetDriverVersion") != NULL);
 	return 10;
 }

@@ -260,13 +260,24 @@ CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
 	CUresult r = enter_context(&c);
 	if (r != CUDA_SUCCESS)
 		return r;
+	c->attached++;
 	*out = c;
 	return leave(CUDA_SUCCESS);
 }
 
+/* Ends the context with the last of its uses. */
 CUresult cuCtxDetach(CUcontext c)
 {
-	return cuCtxDestroy_v2(c);
+	CUcontext own;
+	CUresult r = enter_context(&own);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (c != own)
+		return leave(CUDA_ERROR_INVALID_CONTEXT);
+	bool last = c->attached == 0;
+	c->attached -= !last;
+	leave(CUDA_SUCCESS);
+	return last ? cuCtxDestroy_v2(c) : CUDA_SUCCESS;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- primary */

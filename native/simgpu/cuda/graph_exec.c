@@ -123,14 +123,27 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *error, 
 	return instantiate_logged(out, g, error, log, room);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+static CUresult instantiate_with(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p, CUstream upload)
 {
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
 	CUresult r = cuGraphInstantiateWithFlags(out, g, p->flags);
+	if (r == CUDA_SUCCESS && (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)) {
+		r = cuGraphUpload(*out, upload);
+		if (r != CUDA_SUCCESS)
+			cuGraphExecDestroy(*out);
+	}
 	p->hErrNode_out = NULL;
 	p->result_out = r == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
 	return r;
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+	return p ? instantiate_with(out, g, p, p->hUploadStream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+	return p ? instantiate_with(out, g, p, p->hUploadStream ? p->hUploadStream : CU_STREAM_PER_THREAD) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult enter_exec(CUgraphExec x)
@@ -272,6 +285,56 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec x, CUgraphNode n, const CUDA_H
 	return work_replace(&e->work, &w, CUDA_SUCCESS);
 }
 
+/* Takes the parameters of a child graph of the same shape, node by node. */
+static CUresult child_update(CUgraphExec x, CUgraph old, CUgraph with)
+{
+	CUgraphNode o = old->nodes, n = with->nodes;
+	for (; o && n; o = o->next, n = n->next) {
+		struct exec_node *e = exec_find(x, o, n->work.kind);
+		struct work w;
+		CUresult r = o->work.kind != n->work.kind ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+		if (r == CUDA_SUCCESS && o->work.kind == W_GRAPH)
+			r = child_update(x, o->work.graph, n->work.graph);
+		else if (r == CUDA_SUCCESS)
+			r = e ? work_copy(&w, &n->work) : CUDA_ERROR_INVALID_VALUE;
+		if (r != CUDA_SUCCESS)
+			return r;
+		if (e) {
+			work_free(&e->work);
+			e->work = w;
+		}
+	}
+	return o || n ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec x, CUgraphNode n, CUgraph child)
+{
+	TRY(enter_exec(x));
+	if (!handle_is(n, H_NODE) || n->work.kind != W_GRAPH || !handle_is(child, H_GRAPH))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	return leave(child_update(x, n->work.graph, child));
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec x, CUgraphNode n, CUgraphNodeParams *p)
+{
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (p->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return cuGraphExecKernelNodeSetParams_v2(x, n, &p->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return cuGraphExecMemcpyNodeSetParams(x, n, &p->memcpy.copyParams, p->memcpy.copyCtx);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return cuGraphExecMemsetNodeSetParams(x, n, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return cuGraphExecHostNodeSetParams(x, n, &p->host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return cuGraphExecChildGraphNodeSetParams(x, n, p->graph.graph);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 CUresult cuGraphNodeSetEnabled(CUgraphExec x, CUgraphNode n, unsigned int enabled)
 {
 	TRY(enter_exec(x));
@@ -332,9 +395,4 @@ CUresult cuGraphExecUpdate(CUgraphExec x, CUgraph g, CUgraphNode *error, CUgraph
 	if (result)
 		*result = r == CUDA_SUCCESS || r == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ? info.result : CU_GRAPH_EXEC_UPDATE_ERROR;
 	return r;
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
-	return cuGraphInstantiateWithParams(out, g, p); /* nothing is uploaded, so the stream named for it does not matter */
 }

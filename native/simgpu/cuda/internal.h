@@ -181,6 +181,7 @@ struct CUctx_st {
 	unsigned flags, version;
 	bool primary, dead;
 	unsigned users; /* threads that wait in it: freed by the last */
+	unsigned attached; /* by cuCtxAttach, beyond the call that made it */
 	struct sim_channel *channel;
 	uint64_t head;
 	CUstream legacy, streams; /* streams: all, by next */

@@ -63,16 +63,28 @@ CUresult kernel_fill(struct kernel *k, CUfunction h, const unsigned grid[3], con
 	return r;
 }
 
-static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream h, void **params, void **extra)
+/* The stream that a function goes into. One of a module needs a context, a library's kernel only where its stream is a default one. */
+static CUresult enter_launch(CUfunction f, CUstream h, CUstream *s)
 {
 	CUcontext c;
-	CUstream s;
-	CUresult r = enter_context(&c);
+	CUresult r = enter();
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = stream_of(h, &s);
+	if (!handle_is(f, H_KERNEL)) {
+		r = context_current(&c);
+		if (r != CUDA_SUCCESS)
+			return leave(r);
+	}
+	r = stream_of(h, s);
+	return r == CUDA_SUCCESS ? r : leave(r);
+}
+
+static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream h, void **params, void **extra)
+{
+	CUstream s;
+	CUresult r = enter_launch(f, h, &s);
 	if (r != CUDA_SUCCESS)
-		return leave(r);
+		return r;
 	struct work w = {.kind = W_KERNEL};
 	r = kernel_fill(&w.kernel, f, grid, block, shared, params, extra);
 	if (r != CUDA_SUCCESS)
@@ -110,9 +122,9 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *c, CUfunction f, void **par
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
 				   unsigned int bz, unsigned int shared, CUstream s, void **params)
 {
-	CUcontext c;
-	TRY(enter_context(&c));
-	const struct sim_info *info = &api.info[c->device];
+	CUstream of;
+	TRY(enter_launch(f, s, &of));
+	const struct sim_info *info = &api.info[of->context->device];
 	/* All blocks must be on the device at once. */
 	uint64_t per_sm = bx && by && bz ? info->threads_per_sm / ((uint64_t)bx * by * bz) : 0;
 	if (per_sm > 32)

@@ -117,3 +117,46 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
 		*count = 0;
 	return list(device, count, &s, fill_sample);
 }
+
+static void fill_detail(void *to, unsigned int i, const struct sim_proc *proc)
+{
+	((nvmlProcessDetail_v1_t *)to)[i] = (nvmlProcessDetail_v1_t){(unsigned int)proc->pid, proc->bytes, NO_INSTANCE, NO_INSTANCE, 0};
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *of)
+{
+	if (!of)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (of->version != NVML_PROCESS_DETAIL_LIST_V1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (of->mode != NVML_PROCESS_MODE_COMPUTE)
+		return none(device, &of->numProcArrayEntries);
+	return list(device, &of->numProcArrayEntries, of->procArray, fill_detail);
+}
+
+struct used {
+	nvmlProcessUtilizationInfo_v1_t *at;
+	unsigned long long now_us;
+};
+
+static void fill_used(void *to, unsigned int i, const struct sim_proc *proc)
+{
+	struct used *u = to;
+	u->at[i] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = u->now_us, .pid = (unsigned int)proc->pid, .smUtil = (proc->load + 5) / 10};
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_v1_t *info)
+{
+	struct timespec t;
+	if (!info)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (info->version != NVML_PROCESSES_UTILIZATION_V1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	clock_gettime(CLOCK_REALTIME, &t);
+	struct used u = {info->procUtilArray, (unsigned long long)t.tv_sec * 1000000 + (unsigned long long)t.tv_nsec / 1000};
+	if (info->lastSeenTimeStamp > u.now_us)
+		return NVML_ERROR_NOT_FOUND;
+	if (!info->procUtilArray)
+		info->processSamplesCount = 0;
+	return list(device, &info->processSamplesCount, &u, fill_used);
+}

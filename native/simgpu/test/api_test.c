@@ -110,6 +110,15 @@ static void libraries(void)
 	launch((CUfunction)k, b.stream);
 	OK(cuStreamSynchronize(b.stream));
 	CHECK(record_now()->device[0].busy_ns == 1000000);
+	/* Without a context a kernel goes into a stream by the stream's, a function does not, and default streams are nobody's. */
+	CUcontext popped;
+	OK(cuCtxPopCurrent(&popped));
+	launch((CUfunction)k, b.stream);
+	IS(CUDA_ERROR_INVALID_CONTEXT, cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, b.stream, NULL, NULL));
+	IS(CUDA_ERROR_INVALID_CONTEXT, cuLaunchKernel((CUfunction)k, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	OK(cuStreamSynchronize(b.stream));
+	CHECK(record_now()->device[0].busy_ns == 1500000);
+	OK(cuCtxPushCurrent(popped));
 	IS(CUDA_ERROR_NOT_FOUND, cuLibraryGetKernel(&k, l, "absent"));
 	OK(cuLibraryUnload(l));
 	IS(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(l));
@@ -150,9 +159,28 @@ static void handles(void)
 	OK(cuCtxSynchronize());
 }
 
+/* A context ends with the last of its uses, where it is the thread's own. */
+static void attached(void)
+{
+	struct bench b = bench_open();
+	CUcontext same, other;
+	OK(cuCtxAttach(&same, 0));
+	CHECK(same == b.context);
+	OK(cuCtxDetach(same));
+	OK(cuCtxSynchronize());
+	OK(cuCtxCreate(&other, 0, 0));
+	IS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDetach(b.context));
+	OK(cuCtxDetach(other));
+	IS(CUDA_ERROR_INVALID_CONTEXT, cuCtxSetCurrent(other));
+	OK(cuCtxSetCurrent(b.context));
+	OK(cuCtxDetach(b.context));
+	IS(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
+}
+
 const struct test api_tests[] = {{"devices", "h200x2,t4", devices},
 				 {"functions by name and version", NULL, lookup},
 				 {"modules and launches", "h200", modules},
 				 {"libraries", "h200", libraries},
 				 {"handles", "h200", handles},
+				 {"contexts attached", "h200", attached},
 				 {0}};

@@ -73,6 +73,16 @@ static void use(void)
 	count = 4;
 	NVML(NVML_SUCCESS, nvmlDeviceGetComputeRunningProcesses_v3(device, &count, process));
 	CHECK(count == 1 && process[0].pid == (unsigned int)getpid() && process[0].usedGpuMemory == (100 + 256 + 2) * MIB);
+	nvmlProcessDetail_v1_t detail[4];
+	nvmlProcessDetailList_v1_t details = {.version = NVML_PROCESS_DETAIL_LIST_V1, .numProcArrayEntries = 4, .procArray = detail};
+	NVML(NVML_SUCCESS, nvmlDeviceGetRunningProcessDetailList(device, &details));
+	CHECK(details.numProcArrayEntries == 1 && detail[0].pid == process[0].pid && detail[0].usedGpuMemory == process[0].usedGpuMemory);
+	details.version = 0;
+	NVML(NVML_ERROR_ARGUMENT_VERSION_MISMATCH, nvmlDeviceGetRunningProcessDetailList(device, &details));
+	nvmlProcessUtilizationInfo_v1_t sample[4];
+	nvmlProcessesUtilizationInfo_v1_t samples = {.version = NVML_PROCESSES_UTILIZATION_V1, .processSamplesCount = 4, .procUtilArray = sample};
+	NVML(NVML_SUCCESS, nvmlDeviceGetProcessesUtilizationInfo(device, &samples));
+	CHECK(samples.processSamplesCount == 1 && sample[0].pid == process[0].pid);
 	launch_ns(b.timed, 1ull << 62, b.stream); /* without end: the rate comes to 100 */
 	do
 		NVML(NVML_SUCCESS, nvmlDeviceGetUtilizationRates(device, &rates));
