@@ -191,6 +191,12 @@ func (w *world) startAgent(options ...string) {
 // startAgentWith is startAgent with more in its environment. Where that has it end, it waits until then.
 func (w *world) startAgentWith(environment []string, options ...string) {
 	w.Helper()
+	w.startAgentOr(func() bool { return false }, environment, options...)
+}
+
+// startAgentOr is startAgentWith that waits no longer once something else is so.
+func (w *world) startAgentOr(is func() bool, environment []string, options ...string) {
+	w.Helper()
 	before := strings.Count(w.Log("agent"), "msg=serving")
 	var err error
 	w.agent, err = w.Start("agent", environment, w.program, append([]string{
@@ -204,7 +210,7 @@ func (w *world) startAgentWith(environment []string, options ...string) {
 			return true, ""
 		default:
 		}
-		return strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
+		return is() || strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
 	})
 }
 
