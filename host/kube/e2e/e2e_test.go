@@ -191,27 +191,27 @@ func (w *world) startAgent(options ...string) {
 // startAgentWith is startAgent with more in its environment. Where that has it end, it waits until then.
 func (w *world) startAgentWith(environment []string, options ...string) {
 	w.Helper()
-	w.startAgentOr(func() bool { return false }, environment, options...)
-}
-
-// startAgentOr is startAgentWith that waits no longer once something else is so.
-func (w *world) startAgentOr(is func() bool, environment []string, options ...string) {
-	w.Helper()
 	before := strings.Count(w.Log("agent"), "msg=serving")
-	var err error
-	w.agent, err = w.Start("agent", environment, w.program, append([]string{
-		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
-		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
-	}, options...)...)
-	w.no(err)
+	w.launchAgent(environment, options...)
 	w.eventually("the agent serves or has ended", func() (bool, string) {
 		select {
 		case <-w.agent.Ended():
 			return true, ""
 		default:
 		}
-		return is() || strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
+		return strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
 	})
+}
+
+// launchAgent is startAgentWith that waits for nothing.
+func (w *world) launchAgent(environment []string, options ...string) {
+	w.Helper()
+	var err error
+	w.agent, err = w.Start("agent", environment, w.program, append([]string{
+		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
+		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
+	}, options...)...)
+	w.no(err)
 }
 
 // loadExamples makes the image of the example programs, with the test cluster's own program in it.

@@ -46,7 +46,10 @@ func (k *killer) gone(name string, meanwhile func()) {
 // CDI file; no page that agent or arbiter still have; no Share; and no claim that is held by a finalizer.
 func (k *killer) nothingLeft(pod, claim string) {
 	k.Helper()
-	stays := k.claim("stays")
+	stays, runs := k.claim("stays"), k.client.CoreV1().Pods("default")
+	if one, err := runs.Get(k.ctx, "stays", metav1.GetOptions{}); err != nil || len(k.groupsOf(string(one.UID))) == 0 {
+		k.Fatalf("the pod that runs on has no control group: %v", err)
+	}
 	of := func(path string) bool {
 		return strings.Contains(path, claim) || !strings.Contains(path, string(stays.UID))
 	}

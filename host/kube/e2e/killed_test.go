@@ -50,8 +50,9 @@ const (
 	stopping = "stop"
 )
 
-// parts are what is killed at each step. Kubelet is the last: it does not start where containerd does not answer.
-var parts = []string{"controller", "scheduler", "agent", "containerd", "kube-apiserver", "kubelet"}
+// parts are what is killed at each step, in this order: kubelet does not start where containerd does not answer, and ours, each time that the API server has
+// gone, wait longer before they look again, up to a minute; what stands still goes on through that, what is started anew waits for nothing.
+var parts = []string{"containerd", "kube-apiserver", "kubelet", "agent", "scheduler", "controller"}
 
 func ofKube(points []string) []string {
 	return slices.DeleteFunc(slices.Clone(points), func(point string) bool { return !strings.HasPrefix(point, "kube.") })
@@ -200,14 +201,14 @@ func (k *killer) life(command []string) {
 		}
 		k.agentDies(name, point)
 	}
-	k.startAgent()
+	k.launchAgent(nil)
 	k.runs(name)
 	k.trains(name)
 	for i, point := range changing { // the last of them is passed soon after the agent serves
 		k.agentUntil(point)
 		k.no(change(k.ctx, k.sharesAs(k.Kubeconfig()), k.claim(name).Name, fmt.Sprintf(`{"ceiling":{"compute":"0.9%d"}}`, i)))
 		k.agentDies(name, point)
-		k.startAgent()
+		k.launchAgent(nil)
 		k.untilCeiling(string(k.claim(name).UID), uint32(900+10*i))
 	}
 	k.lifeEnds(name)
@@ -227,7 +228,7 @@ func (k *killer) lifeEnds(name string) {
 				k.agentDiesBeginning(point)
 			}
 		}
-		k.startAgent()
+		k.launchAgent(nil)
 	})
 }
 
@@ -236,7 +237,7 @@ func (k *killer) lifeEnds(name string) {
 func (k *killer) lifeWithout(command []string) {
 	k.Helper()
 	name, guests := k.next(), k.guests(command)
-	k.left["agent"], k.left["scheduler"] = ofKube(preparing), passes["scheduler"]
+	k.left["agent"], k.left["scheduler"] = nil, passes["scheduler"] // the agent stands once the others have gone
 	k.agentStands()
 	k.schedulerStands()
 	uid := k.begins(name, command)
@@ -265,9 +266,6 @@ func (k *killer) lifeWithout(command []string) {
 			_, err := pods.Get(k.ctx, name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
-		// It is none of the parts that this is about, and only its time is saved: each time that the API server has gone it waits longer, half a minute in
-		// the end, before it looks again what claims are without their pods. Nothing of ours goes on before it has; and in the other life it is left alone.
-		k.no(k.Restart(k.ctx, "kube-controller-manager"))
 	})
 	k.no(k.client.ResourceV1().ResourceClaimTemplates("default").Delete(k.ctx, name, metav1.DeleteOptions{}))
 	k.goneAll(guests)

@@ -109,7 +109,7 @@ func (k *killer) untilNoTemplate() {
 func (k *killer) agentUntil(point string) {
 	k.Helper()
 	k.agent.Kill()
-	k.startAgentWith(append(k.until("agent", point), "ALIQUOT_POINTS_AFTER="+recovered))
+	k.launchAgent(append(k.until("agent", point), "ALIQUOT_POINTS_AFTER="+recovered))
 }
 
 // agentDies waits until the agent has died at a point in what is asked of it for a pod.
@@ -124,7 +124,7 @@ func (k *killer) agentDies(pod, point string) {
 func (k *killer) agentDiesBeginning(point string) {
 	k.Helper()
 	served := strings.Count(k.Log("agent"), "msg=serving")
-	k.startAgentWith(k.until("agent", point))
+	k.launchAgent(k.until("agent", point))
 	k.died("agent", k.agent, point)
 	if now := strings.Count(k.Log("agent"), "msg=serving"); now > served {
 		k.Fatalf("the agent was to die at %s while it began, and served:\n%s", point, k.Log("agent"))

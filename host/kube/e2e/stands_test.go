@@ -112,15 +112,15 @@ func (k *killer) forget(who string) {
 	}
 }
 
-// agentStands starts the agent anew so that it stands still at the points that are left, in what is asked of it, and waits until it serves or stands.
+// agentStands starts the agent anew so that it stands still at the points that are left, in what is asked of it.
 func (k *killer) agentStands() {
 	k.Helper()
-	k.agent.Kill()
-	k.forget("agent")
-	k.startAgentOr(func() bool { return k.standing("agent") != "" }, append(k.stands("agent"), "ALIQUOT_POINTS_AFTER="+recovered))
 	if k.dead(k.agent) {
 		k.Fatalf("the agent has ended:\n%s", k.agent.Log())
 	}
+	k.agent.Kill()
+	k.forget("agent")
+	k.launchAgent(append(k.stands("agent"), "ALIQUOT_POINTS_AFTER="+recovered))
 }
 
 // schedulerStands is agentStands of the scheduler, which stands nowhere before it schedules.
@@ -153,7 +153,15 @@ func (k *killer) allDie(step, but string) {
 		k.Logf("%s at %s: %v", part, step, time.Since(begun).Round(time.Millisecond))
 	}
 	k.oneEach()
+	if slices.Contains(waitedFor, step) {
+		k.no(k.Restart(k.ctx, "kube-controller-manager"))
+	}
 }
+
+// waitedFor are the steps after which a pod waits for kube-controller-manager alone, to take evicted pods out of their claims, and to delete the claims of those
+// that are gone. That is none of the parts that this is about, and only its time is saved: each time that the API server has gone it waits longer, half a
+// minute in the end, before it looks again. All that waits for it does so, and in a pod's other life it is left alone.
+var waitedFor = []string{evicting[len(evicting)-1], unpreparing[len(unpreparing)-1]}
 
 // without kills each part each time that agent or scheduler stands still, and has it go on then, until that is over and something is so of a pod.
 func (k *killer) without(name, what string, is func() bool) {
@@ -190,6 +198,9 @@ func (k *killer) letGo(who, step string) {
 		return strings.HasPrefix(rest, "T"), rest
 	})
 	k.left[who] = slices.DeleteFunc(slices.Clone(k.left[who]), func(point string) bool { return point == step })
+	if step == allocating[0] {
+		k.left["agent"] = ofKube(preparing)
+	}
 	k.allDie(step, who)
 	k.forget(who)
 	k.no(syscall.Kill(p.PID(), syscall.SIGCONT))
