@@ -205,7 +205,8 @@ func (k *killer) life(command []string) {
 	k.runs(name)
 	k.trains(name)
 	for i, point := range changing { // the last of them is passed soon after the agent serves
-		k.agentUntil(point)
+		k.agent.Kill()
+		k.launchAgent(k.once(point))
 		k.no(change(k.ctx, k.sharesAs(k.Kubeconfig()), k.claim(name).Name, fmt.Sprintf(`{"ceiling":{"compute":"0.9%d"}}`, i)))
 		k.agentDies(name, point)
 		k.launchAgent(nil)

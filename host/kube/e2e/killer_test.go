@@ -105,11 +105,16 @@ func (k *killer) untilNoTemplate() {
 	})
 }
 
-// agentUntil starts the agent anew so that it dies at a point in what is asked of it; what it passes while it begins counts for nothing.
+// once is the environment of an agent that is to die at a point in what is asked of it; what it passes while it begins counts for nothing.
+func (k *killer) once(point string) []string {
+	return append(k.until("agent", point), "ALIQUOT_POINTS_AFTER="+recovered)
+}
+
+// agentUntil starts the agent anew so that it dies at a point in what is asked of it. It waits until it serves: what kubelet asks before, it asks again later.
 func (k *killer) agentUntil(point string) {
 	k.Helper()
 	k.agent.Kill()
-	k.launchAgent(append(k.until("agent", point), "ALIQUOT_POINTS_AFTER="+recovered))
+	k.startAgentWith(k.once(point))
 }
 
 // agentDies waits until the agent has died at a point in what is asked of it for a pod.

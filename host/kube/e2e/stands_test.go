@@ -134,7 +134,6 @@ func (k *killer) schedulerStands() {
 // allDie kills every part and starts it again, one after the other, at a step at which one of them stands still.
 func (k *killer) allDie(step, but string) {
 	k.Helper()
-	begun := time.Now()
 	for _, part := range parts {
 		switch {
 		case part == but:
@@ -150,7 +149,6 @@ func (k *killer) allDie(step, but string) {
 			k.no(k.Restart(k.ctx, part))
 		}
 		k.hits[part+" at "+step]++
-		k.Logf("%s at %s: %v", part, step, time.Since(begun).Round(time.Millisecond))
 	}
 	k.oneEach()
 	if slices.Contains(waitedFor, step) {
