@@ -175,12 +175,12 @@ func (k *killer) beginsAnew() {
 // of them is asked again after each.
 func (k *killer) life(command []string) {
 	k.Helper()
-	k.untilNoTemplate() // the last life's, so that this one's is made
+	k.untilNoTemplate()                         // the last life's, so that this one's is made
+	name, guests := k.next(), k.guests(command) // while the API server trusts the webhook
 	k.no(k.client.CoreV1().Secrets("aliquot").Delete(k.ctx, "aliquot-webhook-tls", metav1.DeleteOptions{}))
 	k.controllerUntil(certificatePoint)
 	k.died("controller", k.controller, certificatePoint)
 	k.controllerUntil(templateMade)
-	name, guests := k.next(), k.guests(command)
 	k.schedulerUntil(passes["scheduler"])
 	k.webhookDies(name, command)
 	k.admitted(k.asks(name, command))
