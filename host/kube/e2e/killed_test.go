@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -244,7 +245,7 @@ func (k *killer) lifeWithout(command []string) {
 	uid := k.begins(name, command)
 	k.without(name, "its first container runs", func() bool { return len(k.inPod(uid, firstCommand)) == 1 })
 	k.allDie(starting, "")
-	k.signal(k.inPod(uid, firstCommand))
+	k.signal(k.inPod(uid, firstCommand), syscall.SIGTERM)
 	k.runs(name)
 	k.trains(name)
 
@@ -262,7 +263,7 @@ func (k *killer) lifeWithout(command []string) {
 		})
 		k.left["agent"] = ofKube(unpreparing)
 		k.allDie(stopping, "")
-		k.endsNow(name)
+		k.signal(slices.Concat(k.inPod(uid, toldCommand), k.inPod(uid, command)), syscall.SIGKILL) // they end, and no time of theirs is up
 		k.without(name, name+" is gone", func() bool {
 			_, err := pods.Get(k.ctx, name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)

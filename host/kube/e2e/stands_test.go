@@ -57,19 +57,12 @@ func (k *killer) isTold(pid int) bool {
 	return err == nil && strings.TrimSpace(string(name)) == "told"
 }
 
-// signal tells processes to end.
-func (k *killer) signal(pids []int) {
+// signal sends a signal to processes.
+func (k *killer) signal(pids []int, signal syscall.Signal) {
 	k.Helper()
 	for _, pid := range pids {
-		k.no(syscall.Kill(pid, syscall.SIGTERM))
+		k.no(syscall.Kill(pid, signal))
 	}
-}
-
-// endsNow gives a pod that is being deleted a second to end in.
-func (k *killer) endsNow(name string) {
-	k.Helper()
-	grace := int64(1)
-	k.no(k.client.CoreV1().Pods("default").Delete(k.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
 }
 
 // ceiling is that of the page of a claim, by its UID; 0: there is none, or it is just written.
@@ -179,7 +172,8 @@ func (k *killer) without(name, what string, is func() bool) {
 		case <-again.C:
 			k.nudge(name)
 		case <-late.C:
-			k.Fatalf("waited three minutes until %s; agent and scheduler have yet to stand at %v", what, k.left)
+			pod, err := k.client.CoreV1().Pods("default").Get(k.ctx, name, metav1.GetOptions{})
+			k.Fatalf("waited three minutes until %s; agent and scheduler have yet to stand at %v; it is %+v (%v), and kubelet said\n%s", what, k.left, pod, err, k.Log("kubelet"))
 		case <-look.C:
 		}
 	}
