@@ -84,7 +84,7 @@ WORLDS ?= 4
 SEED ?= $(shell date +%s)
 REPLACED ?= 100
 
-chaos: examples ## replace server and arbiter by another version REPLACED=100 times under load; kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h; POINT=REGEX aims at some
+chaos: examples ## replace server and arbiter by another version REPLACED=100 times under load; kill everything at each named point EACH=200 times and at any moment, in WORLDS=4 at a time, for at most FOR=3h; POINT=REGEX aims at some. `make chaos-kube` does the like on Kubernetes
 	$(GO) test -count=1 -timeout 0 ./test/e2e -run 'TestReplacedUnderLoad$$|TestStopped$$' -v -args -judge -replace.rounds=$(REPLACED) -replace.seed=$(SEED)
 	@$(MAKE) --no-print-directory -C native OUT=$(POINTS) CFLAGS=-DALQ_POINTS $(POINTED:%=$(POINTS)/%)
 	@printf '{"Replace":{%s}}\n' "$$(printf '"$(CURDIR)/native/dist/%s":"$(POINTS)/%s",' \
@@ -140,7 +140,7 @@ bench-kube: kube-setup native ## measure how fast pods are placed on 5,000 nodes
 
 chaos-kube: EACH = 100
 chaos-kube: WORLDS = 3
-chaos-kube: kube-parts native examples ## kill agent, scheduler, controller, webhook, kubelet, containerd and API server at each step of a pod's life EACH=100 times, in WORLDS=3 clusters at a time: needs root
+chaos-kube: kube-parts native examples ## kill agent, scheduler, controller, kubelet, containerd and API server at each step of a pod's life (allocate, prepare, start, stop, unprepare) and each part of ours at each named point, EACH=100 times, in WORLDS=3 clusters at a time: needs root
 	cd host/kube && $(GO) test -count=1 -timeout 0 ./e2e -run 'TestKilled$$' -v -args -killed.each=$(EACH) -killed.worlds=$(WORLDS) -clusters=$(WORLDS)
 
 clean: ## remove what was built

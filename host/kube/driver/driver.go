@@ -108,7 +108,11 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 			return nil, err
 		}
 	}
-	return d, d.recover(ctx)
+	if err := d.recover(ctx); err != nil {
+		return d, err
+	}
+	point.Here("kube.claims.recovered")
+	return d, nil
 }
 
 // publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.

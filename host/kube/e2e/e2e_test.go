@@ -192,12 +192,7 @@ func (w *world) startAgent(options ...string) {
 func (w *world) startAgentWith(environment []string, options ...string) {
 	w.Helper()
 	before := strings.Count(w.Log("agent"), "msg=serving")
-	var err error
-	w.agent, err = w.Start("agent", environment, w.program, append([]string{
-		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
-		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
-	}, options...)...)
-	w.no(err)
+	w.launchAgent(environment, options...)
 	w.eventually("the agent serves or has ended", func() (bool, string) {
 		select {
 		case <-w.agent.Ended():
@@ -206,6 +201,17 @@ func (w *world) startAgentWith(environment []string, options ...string) {
 		}
 		return strings.Count(w.agent.Log(), "msg=serving") > before, w.agent.Log()
 	})
+}
+
+// launchAgent is startAgentWith that waits for nothing.
+func (w *world) launchAgent(environment []string, options ...string) {
+	w.Helper()
+	var err error
+	w.agent, err = w.Start("agent", environment, w.program, append([]string{
+		"agent", "--node-name", testcluster.NodeName, "--kubeconfig", w.kubeconfig, "--simulate", w.devices,
+		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
+	}, options...)...)
+	w.no(err)
 }
 
 // loadExamples makes the image of the example programs, with the test cluster's own program in it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,65 +20,78 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
+// killer kills parts of a world.
+type killer struct {
+	*world
+	reached    string // the folder in which they write which points they reached: agent, scheduler, webhook, controller
+	scheduler  *testcluster.Process
+	webhook    *testcluster.Process
+	asked      string // where the webhook answers
+	controller *testcluster.Process
+	stays      map[int]bool // the processes of the pod that runs on
+	busy       time.Duration
+	capacity   int64 // of the device, in bytes of memory
+	hits       map[string]int
+	left       map[string][]string // at which points agent and scheduler have yet to stand still
+	lives      int
+	nudged     int
+}
+
+// Points that are more than one of a list.
+const (
+	recovered        = "kube.claims.recovered" // up to here an agent does for itself what it does for kubelet after it
+	admitPoint       = "kube.admit.decided"    // the webhook's only one
+	certificatePoint = "kube.certificate.kept"
+	templateMade     = "kube.template.made"
+	templateRemoved  = "kube.template.removed"
+)
+
+// until is the environment of a part that is to die at a point.
+func (k *killer) until(who, point string) []string {
+	return []string{"ALIQUOT_KILL_AT=" + point, "ALIQUOT_KILL_LOG=" + k.file(who)}
+}
+
+// file is where a part writes which point it reached.
+func (k *killer) file(who string) string { return filepath.Join(k.reached, who) }
+
 // schedulerUntil starts the scheduler anew so that it dies at the first of these points, if there is one.
 func (k *killer) schedulerUntil(points []string) {
 	k.Helper()
-	if len(points) == 0 {
-		return
-	}
 	k.scheduler.Kill()
-	k.scheduler = k.startSchedulerWith("ALIQUOT_KILL_AT="+points[0], "ALIQUOT_KILL_LOG="+k.file("scheduler"))
-}
-
-// schedulerDies waits until the scheduler has died at each of these points, one after the other, and starts it again.
-func (k *killer) schedulerDies(points []string) {
-	k.Helper()
-	for i, point := range points {
-		k.died("scheduler", k.scheduler, point)
-		k.oneEach()
-		k.schedulerUntil(points[i+1:])
-	}
+	var environment []string
 	if len(points) > 0 {
-		k.scheduler = k.startScheduler()
+		environment = k.until("scheduler", points[0])
 	}
+	k.scheduler = k.startSchedulerWith(environment...)
 }
 
-// admitPoint is the webhook's only one.
-const admitPoint = "kube.admit.decided"
-
-// askingUntil starts webhook or controller anew, whose point it is, so that it dies there.
-func (k *killer) askingUntil(point string) {
+// controllerUntil starts the controller anew so that it dies at a point.
+func (k *killer) controllerUntil(point string) {
 	k.Helper()
-	if point == admitPoint {
-		k.webhook.Kill()
-		k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name, "ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("webhook"))
-		return
-	}
-	k.untilNoTemplate() // the last life's, so that this one's is made
 	k.controller.Kill()
-	if point == certificatePoint {
-		k.no(k.client.CoreV1().Secrets("aliquot").Delete(k.ctx, "aliquot-webhook-tls", metav1.DeleteOptions{}))
-	}
-	k.startController("ALIQUOT_KILL_AT="+point, "ALIQUOT_KILL_LOG="+k.file("controller"))
-	k.controllerDies(certificatePoint, []string{point})
-}
-
-// certificatePoint is passed while the controller starts.
-const certificatePoint = "kube.certificate.kept"
-
-// controllerDies waits until the controller has died here, if that is one of these points, and starts it again.
-func (k *killer) controllerDies(here string, points []string) {
-	k.Helper()
-	if slices.Contains(points, here) {
-		k.died("controller", k.controller, here)
-		k.startController()
-	}
+	k.startController(k.until("controller", point)...)
 }
 
 // startController starts the controller so that a template goes with the last pod that names it.
 func (k *killer) startController(environment ...string) {
 	k.Helper()
 	k.controller = k.startControllerWith(environment, "--keep-templates", "0s")
+}
+
+// webhookDies has the webhook die while it is asked about a pod, and starts it again. It is asked once the API server trusts its certificate.
+func (k *killer) webhookDies(name string, command []string) {
+	k.Helper()
+	k.webhook.Kill()
+	k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name, k.until("webhook", admitPoint)...)
+	k.eventually("the webhook has died", func() (bool, string) {
+		_, err := k.client.CoreV1().Pods("default").Create(k.ctx, k.asks(name, command), metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+			k.Fatalf("the webhook was to die before it answered for %s; got %v", name, err)
+		}
+		return k.dead(k.webhook), err.Error()
+	})
+	k.died("webhook", k.webhook, admitPoint)
+	k.webhook, _ = k.startWebhookAt(k.asked, scheduler.Name)
 }
 
 // untilNoTemplate waits until no template is left but that of the pod that runs on, while it does.
@@ -91,37 +105,34 @@ func (k *killer) untilNoTemplate() {
 	})
 }
 
-// agentUntil starts the agent anew so that it dies at the first of these points, if there is one, after it serves: what it passes there while it starts, for
-// the pod that runs on, it is let pass.
-func (k *killer) agentUntil(points []string) {
-	k.Helper()
-	if len(points) == 0 {
-		return
-	}
-	k.agent.Kill()
-	for passed := 1; passed < 5; passed++ {
-		served := strings.Count(k.Log("agent"), "msg=serving")
-		k.startAgentWith([]string{fmt.Sprintf("ALIQUOT_KILL_AT=%s:%d", points[0], passed), "ALIQUOT_KILL_LOG=" + k.file("agent")})
-		if !k.dead(k.agent) || strings.Count(k.agent.Log(), "msg=serving") > served {
-			return
-		}
-		k.endedAt("agent", k.agent, points[0])
-	}
-	k.Fatalf("the agent does not serve: it passes %s again and again", points[0])
+// once is the environment of an agent that is to die at a point in what is asked of it; what it passes while it begins counts for nothing.
+func (k *killer) once(point string) []string {
+	return append(k.until("agent", point), "ALIQUOT_POINTS_AFTER="+recovered)
 }
 
-// agentDies waits until the agent has died at each of these points, one after the other, in what is asked of it for a pod, and starts it again.
-func (k *killer) agentDies(pod string, points []string) {
+// agentUntil starts the agent anew so that it dies at a point in what is asked of it. It waits until it serves: what kubelet asks before, it asks again later.
+func (k *killer) agentUntil(point string) {
 	k.Helper()
-	for i, point := range points {
-		k.asksAgain(pod, func() bool { return k.dead(k.agent) })
-		k.died("agent", k.agent, point)
-		if i+1 < len(points) {
-			k.agentUntil(points[i+1:])
-		} else {
-			k.startAgent()
-		}
-		k.oneEach()
+	k.agent.Kill()
+	k.startAgentWith(k.once(point))
+}
+
+// agentDies waits until the agent has died at a point in what is asked of it for a pod.
+func (k *killer) agentDies(pod, point string) {
+	k.Helper()
+	k.asksAgain(pod, func() bool { return k.dead(k.agent) })
+	k.died("agent", k.agent, point)
+	k.oneEach()
+}
+
+// agentDiesBeginning starts the agent, which has died, and has it die again at a point that it passes while it begins.
+func (k *killer) agentDiesBeginning(point string) {
+	k.Helper()
+	served := strings.Count(k.Log("agent"), "msg=serving")
+	k.launchAgent(k.until("agent", point))
+	k.died("agent", k.agent, point)
+	if now := strings.Count(k.Log("agent"), "msg=serving"); now > served {
+		k.Fatalf("the agent was to die at %s while it began, and served:\n%s", point, k.Log("agent"))
 	}
 }
 
@@ -154,6 +165,16 @@ func (k *killer) nudge(pod string) {
 	}
 }
 
+// runs waits until a pod runs.
+func (k *killer) runs(name string) {
+	k.Helper()
+	k.asksAgain(name, func() bool {
+		pod, err := k.client.CoreV1().Pods("default").Get(k.ctx, name, metav1.GetOptions{})
+		k.no(err)
+		return pod.Status.Phase == corev1.PodRunning
+	})
+}
+
 func (k *killer) dead(p *testcluster.Process) bool {
 	select {
 	case <-p.Ended():
@@ -163,17 +184,8 @@ func (k *killer) dead(p *testcluster.Process) bool {
 	}
 }
 
-func (k *killer) file(who string) string { return filepath.Join(k.reached, who) }
-
 // died waits until a part's process has ended, checks that it did so at the point, and counts that.
 func (k *killer) died(who string, p *testcluster.Process, point string) {
-	k.Helper()
-	k.endedAt(who, p, point)
-	k.hits[point]++
-}
-
-// endedAt is died without counting it.
-func (k *killer) endedAt(who string, p *testcluster.Process, point string) {
 	k.Helper()
 	ctx, cancel := context.WithTimeout(k.ctx, time.Minute)
 	defer cancel()
@@ -187,10 +199,11 @@ func (k *killer) endedAt(who string, p *testcluster.Process, point string) {
 		k.Fatalf("it has ended, and not at %s: it reached %q, %v\n%s", point, reached, err, p.Log())
 	}
 	k.no(os.Remove(k.file(who)))
+	k.hits[point]++
 }
 
-// pointsIn are the named points in a package's source whose names begin so.
-func pointsIn(t *testing.T, folder, prefix string) (found []string) {
+// pointsIn are the named points in a package's source.
+func pointsIn(t *testing.T, folder string) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))
 	if err != nil {
@@ -203,13 +216,11 @@ func pointsIn(t *testing.T, folder, prefix string) (found []string) {
 			t.Fatal(err)
 		}
 		for _, match := range call.FindAllStringSubmatch(string(source), -1) {
-			if strings.HasPrefix(match[1], prefix) {
-				found = append(found, match[1])
-			}
+			found = append(found, match[1])
 		}
 	}
 	if len(found) == 0 {
 		t.Fatalf("no point is in %v: is the test where the sources are?", files)
 	}
-	return found
+	return slices.Compact(found)
 }

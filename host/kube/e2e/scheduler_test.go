@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,7 +16,7 @@ import (
 )
 
 // Our scheduler, with its own account alone, has two pods share a device; a third waits, and one that starts after the scheduler was killed
-// knows what is granted. What goes makes room. A gang waits whole and starts whole.
+// knows what is granted. What goes makes room. A gang waits whole and starts whole. Of two schedulers one leads, and when that is killed the other goes on.
 func TestScheduler(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}}) // its account; it runs beside
 	scheduling := w.startScheduler()
@@ -29,7 +33,7 @@ func TestScheduler(t *testing.T) {
 	scheduling.Kill()
 	<-scheduling.Ended()
 	w.submit(work{name: "more", compute: 300, memory: "1Gi", command: trainer, scheduler: scheduler.Name})
-	w.startScheduler()
+	scheduling = w.startScheduler()
 	w.submit(work{name: "less", compute: 200, memory: "1Gi", command: trainer, scheduler: scheduler.Name})
 	w.unplaced("more", "0.30 of a device")
 	w.remove("half")
@@ -38,7 +42,43 @@ func TestScheduler(t *testing.T) {
 	w.remove("quarter", "more", "less")
 	w.gang(trainer)
 	w.filtered()
+	scheduling.Kill()
+	w.nextLeads(trainer)
 	w.empty()
+}
+
+// nextLeads has two schedulers, of which one leads, and that one killed when it has written an allocation and not yet bound the pod. The other waits until the
+// Lease has run out, and binds the pod to what its claim has.
+func (w *world) nextLeads(command []string) {
+	w.Helper()
+	account, err := w.KubeconfigOf(w.ctx, "aliquot", "aliquot-scheduler")
+	w.no(err)
+	start := func(identity string, environment ...string) *testcluster.Process {
+		process, err := w.Start("scheduler-"+identity, environment, w.program, "scheduler", "--kubeconfig", account, "--identity", identity)
+		w.no(err)
+		return process
+	}
+	reached := filepath.Join(w.TempDir(), "reached")
+	first := start("first", "ALIQUOT_KILL_AT=kube.schedule.allocated", "ALIQUOT_KILL_LOG="+reached)
+	w.eventually("the first schedules", func() (bool, string) { return strings.Contains(first.Log(), "msg=scheduling"), first.Log() })
+	second := start("second")
+	w.submit(work{name: "between", compute: 500, memory: "1Gi", command: command, scheduler: scheduler.Name})
+	w.eventually("the first is killed", func() (bool, string) {
+		point, err := os.ReadFile(reached)
+		return string(point) == "kube.schedule.allocated\n", fmt.Sprintf("%q, %v\n%s", point, err, first.Log())
+	})
+	<-first.Ended()
+	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, "between", metav1.GetOptions{})
+	w.no(err)
+	before := w.claim("between")
+	if before.Status.Allocation == nil || pod.Spec.NodeName != "" || strings.Contains(second.Log(), "msg=leading") {
+		w.Fatalf("its claim is allocated %+v, it is bound to %q, and the second said\n%s\nwant an allocation alone", before.Status.Allocation, pod.Spec.NodeName, second.Log())
+	}
+	w.trains("between")
+	if after := w.claim("between"); !reflect.DeepEqual(after.Status.Allocation, before.Status.Allocation) || !strings.Contains(second.Log(), "identity=second") {
+		w.Errorf("its claim had %+v and has %+v; the second said\n%s", before.Status.Allocation, after.Status.Allocation, second.Log())
+	}
+	w.remove("between")
 }
 
 // filtered has pods without devices placed, and left waiting, by what upstream's filters say.

@@ -1,6 +1,6 @@
 // Command pod is the program of the test cluster's own images: it waits to be told to end, as a sandbox's first process must; or says
 // something and ends (`say WORDS`); or runs a program with nothing in its environment (`cleared PROGRAM ARGUMENTS`); or says of each file whether
-// it may be opened for writing, and ends (`opens FILES`).
+// it may be opened for writing, and ends (`opens FILES`); or notes in its name that it was told to end, `told`, and does not (`stays`).
 package main
 
 import (
@@ -29,6 +29,15 @@ func main() {
 			_ = file.Close()
 			fmt.Printf("%s: %s\n", name, says)
 		}
+	case len(args) > 0 && args[0] == "stays":
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM)
+		<-told
+		if err := os.WriteFile("/proc/self/comm", []byte("told"), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "pod:", err)
+			os.Exit(1)
+		}
+		select {} // until it is killed
 	default:
 		told := make(chan os.Signal, 1)
 		signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)

@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// gone deletes a pod, does something meanwhile, and checks that all of it is gone then, and that the other has run on.
+func (k *killer) gone(name string, meanwhile func()) {
+	k.Helper()
+	pods, claim := k.client.CoreV1().Pods("default"), k.claim(name)
+	pod, err := pods.Get(k.ctx, name, metav1.GetOptions{})
+	k.no(err)
+	k.no(pods.Delete(k.ctx, name, metav1.DeleteOptions{}))
+	meanwhile()
+	k.asksAgain(name, func() bool {
+		_, err := pods.Get(k.ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	k.no(testcluster.AwaitGone(k.ctx, pods, name))
+	k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceClaims("default"), claim.Name))
+	k.nothingLeft(string(pod.UID), string(claim.UID))
+	if now := k.pids("stays"); !maps.Equal(now, k.stays) {
+		k.Fatalf("the pod that runs on had the processes %v and has %v", k.stays, now)
+	}
+	k.eventually("the pod that runs on uses the device", func() (bool, string) {
+		before := k.busy
+		k.busy = k.world.busy("stays", k.read())
+		return k.busy > before, fmt.Sprint(k.busy)
+	})
+}
+
+// nothingLeft waits until nothing is left of a pod and its claim, and of no other but the one that runs on: no process and no control group; no page, checkpoint or
+// CDI file; no page that agent or arbiter still have; no Share; and no claim that is held by a finalizer.
+func (k *killer) nothingLeft(pod, claim string) {
+	k.Helper()
+	stays, runs := k.claim("stays"), k.client.CoreV1().Pods("default")
+	if one, err := runs.Get(k.ctx, "stays", metav1.GetOptions{}); err != nil || len(k.groupsOf(string(one.UID))) == 0 {
+		k.Fatalf("the pod that runs on has no control group: %v", err)
+	}
+	of := func(path string) bool {
+		return strings.Contains(path, claim) || !strings.Contains(path, string(stays.UID))
+	}
+	k.eventually("nothing is left of the pod", func() (bool, string) {
+		var left []string
+		for _, folder := range []string{filepath.Join(k.run, "tasks"), k.CDI(), filepath.Join(k.state, "claims")} {
+			entries, err := os.ReadDir(folder)
+			k.no(err)
+			if len(entries) == 0 {
+				k.Fatalf("in %s is nothing of the pod that runs on", folder)
+			}
+			for _, entry := range entries {
+				if of(entry.Name()) {
+					left = append(left, filepath.Join(folder, entry.Name()))
+				}
+			}
+		}
+		left = append(left, k.groupsOf(pod)...)
+		for _, page := range k.pagesInUse() {
+			if of(page) {
+				left = append(left, page)
+			}
+		}
+		return len(left) == 0, strings.Join(left, "\n")
+	})
+	k.eventually("one Share is left, and one claim with a finalizer", func() (bool, string) {
+		shares, err := k.sharesAs(k.Kubeconfig()).List(k.ctx, metav1.ListOptions{})
+		k.no(err)
+		claims, err := k.client.ResourceV1().ResourceClaims("default").List(k.ctx, metav1.ListOptions{})
+		k.no(err)
+		held := slices.DeleteFunc(claims.Items, func(one resourceapi.ResourceClaim) bool { return len(one.Finalizers) == 0 })
+		return len(shares.Items) == 1 && shares.Items[0].GetName() == stays.Name && len(held) == 1 && held[0].UID == stays.UID, fmt.Sprint(shares.Items, held)
+	})
+}
+
+// groupsOf are the control groups of a pod, by its UID, in every hierarchy.
+func (k *killer) groupsOf(pod string) (found []string) {
+	k.Helper()
+	all, err := filepath.Glob("/sys/fs/cgroup/*/" + k.Group() + "/kubepods") // of version 1
+	k.no(err)
+	all = append(all, "/sys/fs/cgroup/"+k.Group()+"/kubepods")
+	for _, folder := range all {
+		k.no(filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && strings.Contains(entry.Name(), "pod"+pod) {
+				found = append(found, path)
+			}
+			return nil // it has gone meanwhile, or is of the other version
+		}))
+	}
+	return found
+}
+
+// pagesInUse are the pages of tasks that agent and arbiter have mapped, whether or not they have a name any more.
+func (k *killer) pagesInUse() (found []string) {
+	k.Helper()
+	pids := []int{k.agent.PID()}
+	for pid := range k.processesIn(k.Group()) {
+		if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && program == filepath.Join(k.run, "bin", "aliquot-arbiter") {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) != 2 {
+		k.Fatalf("agent and arbiters are the processes %v, want one of each", pids)
+	}
+	for _, pid := range pids {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		k.no(err)
+		for line := range strings.Lines(string(maps)) {
+			if at := strings.Index(line, filepath.Join(k.run, "tasks")+"/"); at >= 0 {
+				found = append(found, strings.TrimSpace(line[at:]))
+			}
+		}
+	}
+	if len(found) == 0 {
+		k.Fatalf("agent and arbiter have no page of the pod that runs on")
+	}
+	return found
+}
+
+// oneEach checks that no part of a device is granted twice, neither of its compute nor of its memory.
+func (k *killer) oneEach() {
+	k.Helper()
+	claims, err := k.client.ResourceV1().ResourceClaims("default").List(k.ctx, metav1.ListOptions{})
+	k.no(err)
+	compute, memory := map[string]int64{}, map[string]int64{}
+	for _, claim := range claims.Items {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			ofCompute, ofMemory := result.ConsumedCapacity[resourceapi.QualifiedName(driver.Compute)], result.ConsumedCapacity[resourceapi.QualifiedName(driver.Memory)]
+			if ofCompute.Value() <= 0 || ofMemory.Value() <= 0 {
+				k.Fatalf("a claim is given nothing: %+v", claim)
+			}
+			compute[result.Device] += ofCompute.Value()
+			memory[result.Device] += ofMemory.Value()
+		}
+	}
+	for device := range compute {
+		if compute[device] > 1000 || memory[device] > k.capacity {
+			k.Fatalf("of the device %s %d thousandths and %d bytes are granted, of %d: %+v", device, compute[device], memory[device], k.capacity, claims.Items)
+		}
+	}
+}
+
+// untilOffered waits until the node's device is offered, and notes how much memory it has.
+func (k *killer) untilOffered() {
+	k.Helper()
+	k.offers()
+	all, err := k.client.ResourceV1().ResourceSlices().List(k.ctx, metav1.ListOptions{})
+	k.no(err)
+	memory := all.Items[0].Spec.Devices[0].Capacity[driver.Memory].Value
+	k.capacity = memory.Value()
+}
