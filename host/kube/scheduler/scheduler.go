@@ -28,7 +28,6 @@ type Scheduler struct {
 	inbox  inbox
 	write  writer
 	beside sync.WaitGroup // what runs beside the loop
-	slots  chan struct{}  // a token for each workload that may be written now
 
 	engine   *engine.Engine
 	record   *engine.LogWriter // of its steps; nil: none
@@ -56,6 +55,7 @@ type Scheduler struct {
 	tenants       tenants
 	uses          uses
 	sayings       sayings
+	stuck         map[types.UID]string // why a write for a pod is refused again and again, and is tried on
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
@@ -77,13 +77,18 @@ func New(config Config) *Scheduler {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Scheduler{
+	s := &Scheduler{
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
-		write: writer{client: config.Client, log: config.Log, filters: config.Filters}, slots: make(chan struct{}, config.Writers),
+		write: writer{
+			client: config.Client, log: config.Log, filters: config.Filters,
+			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
+		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
 		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, programs: map[string]cel.CompilationResult{}, work: map[string]*work{},
-		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour),
+		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
+	s.write.tell = s.toldStuck
+	return s
 }
 
 // Run schedules until the context ends, and returns once nothing of it writes any more. What it was writing then may be half written:

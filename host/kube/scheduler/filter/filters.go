@@ -223,6 +223,14 @@ func (f *Filters) recall(ctx context.Context, pod *v1.Pod, node string) (cycle, 
 	return cycle, err
 }
 
+// Prepares says whether PreBind has anything to do for an assumed pod. One that is not assumed needs nothing.
+func (f *Filters) Prepares(ctx context.Context, pod *v1.Pod) bool {
+	f.judge.mu.Lock()
+	a, is := f.assumed[pod.UID]
+	f.judge.mu.Unlock()
+	return is && !f.judge.framework.RunPreBindPreFlights(ctx, a.state, a.bare, a.node).IsSkip()
+}
+
 // PreBind does for an assumed pod what upstream does before it writes a binding: it binds volumes that waited for a node, and writes the
 // allocation of claims of other drivers. It may take minutes (a volume is made) and is called without a lock; at once back where there
 // is nothing to do. After an error the caller forgets the pod.
