@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -48,10 +47,10 @@ type Scheduler struct {
 	forgetAt      int               // from so many classes on it is looked again
 	gangs         map[string]*gang
 	jobs          map[types.UID]*batchv1.Job
-	leaders       map[string]*leader               // by group of a LeaderWorkerSet
-	programs      map[string]cel.CompilationResult // by selector
-	work          map[string]*work                 // by the engine's ID
-	named         uint64                           // counts the IDs
+	leaders       map[string]*leader // by group of a LeaderWorkerSet
+	selections    map[string]*selection
+	work          map[string]*work // by the engine's ID
+	named         uint64           // counts the IDs
 	tenants       tenants
 	uses          uses
 	sayings       sayings
@@ -84,7 +83,7 @@ func New(config Config) *Scheduler {
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
-		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, programs: map[string]cel.CompilationResult{}, work: map[string]*work{},
+		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
 		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -38,6 +39,12 @@ type task struct {
 	pod    *pod // nil: adopted
 	ask    *ask
 	claims []*claim // that it holds; none once it was placed: it is over
+}
+
+// class is where a task may run that waits.
+func (t *task) class() *class {
+	at := slices.IndexFunc(t.work.roles, func(r *role) bool { return slices.Contains(r.members, t.pod) })
+	return t.work.roles[at].class
 }
 
 // newWork makes a workload with an ID that was never used.
@@ -156,6 +163,10 @@ func (s *Scheduler) placeTask(t *task, where engine.Placing) (one jobTask, node 
 	allocations, err := s.allocate(t.ask, where)
 	if err != nil {
 		return one, "", err
+	}
+	if c := t.class(); !c.selection.stands(s.node(where.Node)) {
+		c.stale = true
+		return one, where.Node, errors.New(judgeAnew)
 	}
 	if node, err = s.admit(t.pod, where.Node); err != nil {
 		return one, node, err
