@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // What JobSets (sigs.k8s.io/jobset, v1alpha2) write on their Jobs, and LeaderWorkerSets (sigs.k8s.io/lws, v1) on their pods.
@@ -214,10 +217,50 @@ func (s *Scheduler) considerGroup(of string) {
 	}
 }
 
+// ofJob is the Job that made a pod; nil: none did.
+func ofJob(object *corev1.Pod) *metav1.OwnerReference {
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil || owner.Kind != "Job" || !strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
+		return nil
+	}
+	return owner
+}
+
+// own keeps which pods are of which Job, until they are gone or that lets go of them.
+func (s *Scheduler) own(p *pod) {
+	now := types.UID("")
+	if owner := ofJob(p.object); owner != nil && s.pods[p.object.UID] == p {
+		now = owner.UID
+	}
+	if now == p.owner {
+		return
+	}
+	if delete(s.owned[p.owner], p); len(s.owned[p.owner]) == 0 {
+		delete(s.owned, p.owner)
+	}
+	if p.owner = now; now == "" {
+		return
+	}
+	if s.owned[now] == nil {
+		s.owned[now] = map[*pod]bool{}
+	}
+	s.owned[now][p] = true
+}
+
+// sameJob says whether nothing has changed by which a Job's pods are a gang or none. Its status does with every pod.
+func sameJob(a, b *batchv1.Job) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Completions, b.Spec.Completions) && equality.Semantic.DeepEqual(a.Spec.Parallelism, b.Spec.Parallelism) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
+}
+
 func (s *Scheduler) jobSet(job *batchv1.Job) {
+	before := s.jobs[job.UID]
 	s.jobs[job.UID] = job
-	for _, p := range sortedPods(s.pods) {
-		if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil && owner.UID == job.UID && p.gang == nil {
+	if before != nil && sameJob(before, job) {
+		return
+	}
+	for _, p := range sortedPods(s.owned[job.UID]) {
+		if p.gang == nil {
 			s.consider(p)
 		}
 	}

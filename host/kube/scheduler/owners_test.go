@@ -57,6 +57,54 @@ func TestJobSetGang(t *testing.T) {
 	c.says("workers-10-0", "of its gang 2 pods are there, and 4 start together")
 }
 
+// ofJobs makes a scheduler that knows of pods, ten of each Job, beside the loop.
+func ofJobs(pods int) *Scheduler {
+	s := New(Config{})
+	controller := true
+	for i := range pods {
+		job := types.UID(fmt.Sprint("job-", i/10))
+		p := &pod{object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint(i)), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "batch/v1", Kind: "Job", Name: string(job), UID: job, Controller: &controller},
+		}}}}
+		s.pods[p.object.UID] = p
+		s.own(p)
+	}
+	return s
+}
+
+// Which pods a Job made is known until they are gone or it lets go of them.
+func TestOwned(t *testing.T) {
+	s := ofJobs(10)
+	if n := len(s.owned["job-0"]); n != 10 {
+		t.Fatalf("%d pods are known, want 10", n)
+	}
+	orphan := s.pods["3"]
+	orphan.object = orphan.object.DeepCopy()
+	orphan.object.OwnerReferences = nil
+	s.own(orphan)
+	if n := len(s.owned["job-0"]); n != 9 || s.owned["job-0"][orphan] {
+		t.Errorf("%d pods are known when it has let go of one", n)
+	}
+	for uid, p := range s.pods {
+		delete(s.pods, uid)
+		s.own(p)
+	}
+	if len(s.owned) != 0 {
+		t.Errorf("%v are known when all are gone", s.owned)
+	}
+}
+
+// What a Job costs whose status changes, as it does with each of its pods: among 20,000 pods.
+func BenchmarkJobStatus(b *testing.B) {
+	s := ofJobs(20_000)
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-7", UID: "job-7"}}
+	for b.Loop() {
+		job = job.DeepCopy()
+		job.Status.Active++
+		s.jobSet(job)
+	}
+}
+
 // leaderCluster has a LeaderWorkerSet whose leaders start as its policy says.
 func leaderCluster(t *testing.T, policy string) *cluster {
 	t.Helper()

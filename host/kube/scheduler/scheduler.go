@@ -47,7 +47,8 @@ type Scheduler struct {
 	forgetAt      int               // from so many classes on it is looked again
 	gangs         map[string]*gang
 	jobs          map[types.UID]*batchv1.Job
-	leaders       map[string]*leader // by group of a LeaderWorkerSet
+	owned         map[types.UID]map[*pod]bool // pods by the Job that made them
+	leaders       map[string]*leader          // by group of a LeaderWorkerSet
 	selections    map[string]*selection
 	work          map[string]*work // by the engine's ID
 	named         uint64           // counts the IDs
@@ -83,7 +84,7 @@ func New(config Config) *Scheduler {
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
-		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
+		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
 		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck
@@ -148,11 +149,11 @@ func (s *Scheduler) begin() {
 	for _, tasks := range works {
 		s.adoptTasks(tasks)
 	}
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		s.hearSaved(p)
 	}
 	s.goOn()
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		if p.leaves() {
 			s.ending(p)
 		}
