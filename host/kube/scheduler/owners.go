@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,8 +37,8 @@ var errNotYet = errors.New("not known yet")
 
 var leaderSets = schema.GroupVersionResource{Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"}
 
-// jobGang is the gang of a pod of a Job that runs all its pods at once: these, or those of all Jobs that a JobSet makes of one of its replicated
-// Jobs. (Between these it may have an order in which they come, so those of the whole set may never be there together.)
+// jobGang is the gang of a pod of a Job that runs all its pods at once: these; or all such of the JobSet that made the Job, which are as many as are
+// known to ask for devices; or, where the JobSet starts its replicated Jobs one after the other, those of all Jobs of one of these.
 func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int, err error) {
 	job := s.jobs[owner.UID]
 	if job == nil {
@@ -51,18 +49,33 @@ func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int
 		return "", 0, nil // its pods come and go one by one
 	}
 	key, least = "job "+string(owner.UID), int(*all)
-	set, name := metav1.GetControllerOfNoCopy(job), job.Labels[replicatedJobLabel]
-	if set != nil && set.Kind == "JobSet" && strings.HasPrefix(set.APIVersion, jobSetGroup+"/") && name != "" {
-		jobs, err := strconv.Atoi(job.Labels[replicasLabel])
-		if err != nil || jobs < 1 {
-			return "", 0, fmt.Errorf("its Job %s has the label %s of a JobSet as %q, and that should be how many such Jobs there are", owner.Name, replicasLabel, job.Labels[replicasLabel])
+	if set, name := setOf(job); set != nil {
+		if key, least, err = s.setGang(job, set, name, least); err != nil {
+			return "", 0, err
 		}
-		key, least = strings.Join([]string{"jobset", string(set.UID), name, job.Labels[attemptLabel]}, " "), jobs*least
 	}
 	if least < 2 {
 		return "", 0, nil
 	}
 	return key, least, nil
+}
+
+// setGang is jobGang of a JobSet's Job of so many pods; a least of 0: it is of none.
+func (s *Scheduler) setGang(job *batchv1.Job, set *metav1.OwnerReference, replicated string, pods int) (key string, least int, err error) {
+	of, attempt := s.sets[set.UID], job.Labels[attemptLabel]
+	switch {
+	case !of.known:
+		return "", 0, fmt.Errorf("how the JobSet %s starts is %w", set.Name, errNotYet)
+	case of.ordered:
+		jobs, err := strconv.Atoi(job.Labels[replicasLabel])
+		if err != nil || jobs < 1 {
+			return "", 0, fmt.Errorf("its Job %s has the label %s of a JobSet as %q, and that should be how many such Jobs there are", job.Name, replicasLabel, job.Labels[replicasLabel])
+		}
+		return strings.Join([]string{"jobset", string(set.UID), replicated, attempt}, " "), jobs * pods, nil
+	case of.apart[replicated]:
+		return "", 0, nil
+	}
+	return strings.Join([]string{"jobset", string(set.UID), attempt}, " "), of.together(), nil
 }
 
 // leader is the first pod of a group of a LeaderWorkerSet.
@@ -174,29 +187,18 @@ func bothClaim(a, b *corev1.Pod) bool {
 func (s *Scheduler) askStart(of string, l *leader) {
 	object := l.object
 	s.beside.Go(func() {
-		for try := 0; ; try++ {
-			set, err := within(s.ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
-				return s.config.Objects.Resource(leaderSets).Namespace(object.Namespace).Get(ctx, object.Labels[leaderSetLabel], metav1.GetOptions{})
-			})
-			if err != nil && !apierrors.IsNotFound(err) {
-				if try == 0 {
-					s.config.Log.Warn("how a LeaderWorkerSet starts could not be read", "set", object.Namespace+"/"+object.Labels[leaderSetLabel], "error", err)
-				}
-				if !again(s.ctx, try) {
-					return
-				}
-				continue
-			}
-			policy := ""
-			if err == nil {
-				policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
-			}
-			s.inbox.put(func() {
-				l.known, l.apart = true, l.apart || policy == "LeaderReady"
-				s.considerGroup(of)
-			})
+		set, ended := s.askOwner(leaderSets, object.Namespace, object.Labels[leaderSetLabel])
+		if ended {
 			return
 		}
+		policy := ""
+		if set != nil {
+			policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
+		}
+		s.inbox.put(func() {
+			l.known, l.apart = true, l.apart || policy == "LeaderReady"
+			s.considerGroup(of)
+		})
 	})
 }
 
@@ -259,11 +261,21 @@ func (s *Scheduler) jobSet(job *batchv1.Job) {
 	if before != nil && sameJob(before, job) {
 		return
 	}
-	for _, p := range sortedPods(s.owned[job.UID]) {
-		if p.gang == nil {
-			s.consider(p)
+	s.joinSet(job)
+	pods := sortedPods(s.owned[job.UID])
+	for _, p := range pods {
+		if s.serves(p.object) {
+			s.joinGang(p)
+		} else {
+			s.jobApart(p)
 		}
+	}
+	for _, p := range pods {
+		s.consider(p)
 	}
 }
 
-func (s *Scheduler) jobGone(job *batchv1.Job) { delete(s.jobs, job.UID) }
+func (s *Scheduler) jobGone(job *batchv1.Job) {
+	delete(s.jobs, job.UID)
+	s.leaveSet(job)
+}

@@ -80,6 +80,8 @@ func (s *Scheduler) podSet(object *corev1.Pod) {
 	s.lead(object)
 	if s.serves(object) {
 		s.joinGang(p)
+	} else {
+		s.jobApart(p)
 	}
 	s.charge(p)
 	s.hearSaved(p)
@@ -243,7 +245,7 @@ func (s *Scheduler) consider(p *pod) {
 	case len(a.have) > 0 && s.gangUnknown(p):
 	case len(a.have) > 0 && s.halfGang(p):
 		s.giveBack(p, a, errors.New("only a part of its gang was placed"))
-	case len(a.have) == 0 && s.leadsApart(p):
+	case len(a.have) == 0 && (s.leadsApart(p) || s.jobApart(p)):
 	default:
 		s.runBeside(p, a)
 	}

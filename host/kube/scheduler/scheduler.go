@@ -48,7 +48,8 @@ type Scheduler struct {
 	gangs         map[string]*gang
 	jobs          map[types.UID]*batchv1.Job
 	owned         map[types.UID]map[*pod]bool // pods by the Job that made them
-	leaders       map[string]*leader          // by group of a LeaderWorkerSet
+	sets          map[types.UID]*setOfJobs
+	leaders       map[string]*leader // by group of a LeaderWorkerSet
 	selections    map[string]*selection
 	work          map[string]*work // by the engine's ID
 	named         uint64           // counts the IDs
@@ -84,7 +85,7 @@ func New(config Config) *Scheduler {
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
-		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
+		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, sets: map[types.UID]*setOfJobs{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
 		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck
@@ -141,6 +142,7 @@ func (s *Scheduler) begin() {
 	s.tellQueues()
 	s.knowLevelsOfPods()
 	s.leadersApart()
+	s.jobsApart()
 	works := s.found() // before the nodes, for what its pods request is theirs then
 	for _, n := range s.nodes {
 		s.dirty[n] = true
