@@ -199,10 +199,11 @@ func (c *deviceCluster) known() bool {
 func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 	placed, waited := make([]int, 5), make([]int, 5)
 	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(5) {
+		for seed, r := range seeded(5, 53) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				placed[seed], waited[seed] = sameDevices(t, rand.New(rand.NewPCG(seed, 53)))
+				i := seed - *seedFlag
+				placed[i], waited[i] = sameDevices(t, r)
 			})
 		}
 	})
