@@ -14,8 +14,8 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
-// judgeMost is what selectors may cost in CEL's own units until something else is judged: what upstream allows them for one device, half a second or so.
-// As they usually are, that is more than a hundred thousand devices.
+// judgeMost is what selectors may cost in CEL's own units until something else is judged, beyond the node at which that is reached: what upstream allows
+// them for one device, half a second or so. As they usually are, that is more than a hundred thousand devices.
 const judgeMost = resourceapi.CELSelectorExpressionMaxCost
 
 // What is said of a node whose devices were not judged yet, and of one whose devices are others since they were.
