@@ -34,6 +34,7 @@ type deviceCluster struct {
 	*testing.T
 	client  *fake.Clientset
 	stock   *stock
+	filters *Filters // of ours
 	mu      sync.Mutex
 	version int
 }
@@ -74,6 +75,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.filters = filters
 	ended := make(chan error, 1)
 	go func() {
 		ended <- scheduler.New(scheduler.Config{Client: c.client, Informers: factory, Filters: ours{filters}}).Run(ctx)
