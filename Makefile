@@ -9,7 +9,7 @@ SANITIZERS ?= address,undefined thread
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go explore lint bench-share bench-traces bench-engine gpu chaos test-systemd bench-kube images kube-setup kube-cluster kube-parts e2e e2e-node e2e-placing chaos-kube clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go explore explore-kube lint bench-share bench-traces bench-engine gpu chaos test-systemd bench-kube images kube-setup kube-cluster kube-parts e2e e2e-node e2e-placing chaos-kube clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ EXPLORE ?= 600
 
 explore: ## try all properties on other cases than `make test`, for EXPLORE=600 seconds; what fails says how to draw it again
 	end=$$(($$(date +%s) + $(EXPLORE))); while [ "$$(date +%s)" -lt "$$end" ]; do $(GO) test -count=1 $$($(DRAWING)) || exit 1; done
+
+explore-kube: ## try the scheduler for Kubernetes on other clusters, pods and faults than `make test`, beside the stock scheduler, for EXPLORE=600 seconds; what fails says from which seed to draw it again
+	@end=$$(($$(date +%s) + $(EXPLORE))); cd host/kube && while [ "$$(date +%s)" -lt "$$end" ]; do seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "-seed=$$seed"; \
+		$(GO) test -count=1 ./scheduler/filter ./scheduler -run 'TestSameNodesAsTheStockScheduler|TestSameDevicesAsTheStockScheduler|TestRunsWhereTheStockSchedulerWould|TestMembersOfAClassHaveEqualAnswers|TestFaults' -args -seed=$$seed || exit 1; done
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint

@@ -35,7 +35,7 @@ func (f *fleet) startOurs(program string, more ...string) (*ours, error) {
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
-	args := append([]string{"scheduler", "--kubeconfig", f.Kubeconfig(), "--namespace", namespace, "--metrics", address, "--profiles"}, more...)
+	args := append([]string{"scheduler", "--kubeconfig", f.Kubeconfig(), "--namespace", namespace, "--identity", "bench", "--metrics", address, "--profiles"}, more...)
 	p, err := f.Start("aliquot-scheduler", nil, program, args...)
 	return &ours{Process: p, metrics: address}, err
 }

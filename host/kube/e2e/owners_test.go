@@ -21,8 +21,8 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// Gangs that nobody labels wait whole while one of their pods would not fit, and start whole once all do: the pods of an indexed Job, those of the
-// two Jobs that a JobSet makes of one replicated Job, and a group of a LeaderWorkerSet, whose leader asks for less than its workers. Pods are made by the
+// Gangs that nobody labels wait whole while one of their pods would not fit, and start whole once all do: the pods of an indexed Job, those of a
+// JobSet, which are a launcher and two Jobs of workers, and a group of a LeaderWorkerSet, whose leader asks for less than its workers. Pods are made by the
 // controllers that users have. A JobSet whose programs are done is, and what is deleted leaves nothing.
 func TestOwnedGangs(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}})
@@ -42,24 +42,27 @@ func TestOwnedGangs(t *testing.T) {
 		pod.Spec.RestartPolicy = restart
 		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"gang": gang}}, Spec: pod.Spec}
 	}
-	indexed := func(gang string, count int32) batchv1.JobSpec {
+	indexed := func(gang, name string, count int32, compute int64) batchv1.JobSpec {
 		mode, none := batchv1.IndexedCompletion, int32(0)
 		return batchv1.JobSpec{
-			Completions: &count, Parallelism: &count, CompletionMode: &mode, BackoffLimit: &none, Template: template(gang, gang, 200, corev1.RestartPolicyNever),
+			Completions: &count, Parallelism: &count, CompletionMode: &mode, BackoffLimit: &none, Template: template(gang, name, compute, corev1.RestartPolicyNever),
 		}
 	}
 	background := metav1.DeletePropagationBackground
 
 	jobs := w.client.BatchV1().Jobs("default")
 	w.wholeOrNot("indexed", 4, "4 tasks at once, each of 0.20 of a device", func() {
-		_, err := jobs.Create(w.ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "indexed"}, Spec: indexed("indexed", 4)}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		_, err := jobs.Create(w.ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "indexed"}, Spec: indexed("indexed", "indexed", 4, 200)}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 		w.no(err)
 	}, func() { w.no(jobs.Delete(w.ctx, "indexed", metav1.DeleteOptions{PropagationPolicy: &background})) })
 
 	sets := objects.Resource(schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}).Namespace("default")
-	w.wholeOrNot("set", 4, "4 tasks at once, each of 0.20 of a device", func() {
+	w.wholeOrNot("set", 5, "4 tasks at once, each of 0.20 of a device with 1Gi of memory, and with them for role set-launcher-0-0", func() {
 		w.owner(sets, "jobset.x-k8s.io/v1alpha2", "JobSet", "set", map[string]any{
-			"replicatedJobs": []any{map[string]any{"name": "workers", "replicas": 2, "template": map[string]any{"spec": indexed("set", 2)}}},
+			"replicatedJobs": []any{
+				map[string]any{"name": "launcher", "replicas": 1, "template": map[string]any{"spec": indexed("set", "launches", 1, 100)}},
+				map[string]any{"name": "workers", "replicas": 2, "template": map[string]any{"spec": indexed("set", "works-in-set", 2, 200)}},
+			},
 		})
 	}, func() {
 		w.done("set", sets)

@@ -41,15 +41,17 @@ type cluster struct {
 	mu         sync.Mutex
 	version    int
 	uids       int
-	made       map[string]bool          // pods that there are or were, by name
-	fails      func(write string) fault // of each write, "update resourceclaims", "status resourceclaims", "bind pods"
-	unprepared int64                    // how often what a pod needs before its binding cannot be had
-	broken     []string                 // what must never be
-	memory     int64                    // of each device
-	classed    bool                     // pods that are alike are known to be, by their labels, too
-	also       []string                 // more schedulers whose pods are placed
-	now        func() time.Time         // by which schedulers go; nil: the machine's clock
-	spare      time.Duration            // how long schedulers leave alone what they could not evict
+	made       map[string]bool                           // pods that there are or were, by name
+	fails      func(write string) fault                  // of each write, "update resourceclaims", "status resourceclaims", "bind pods"
+	refuses    func(write string, of metav1.Object) bool // of each write beside: it is refused; nil: none is
+	unprepared int64                                     // how often what a pod needs before its binding cannot be had
+	mounted    chan struct{}                             // volumes by claim are made once it is closed; nil: at once
+	broken     []string                                  // what must never be
+	memory     int64                                     // of each device
+	classed    bool                                      // pods that are alike are known to be, by their labels, too
+	also       []string                                  // more schedulers whose pods are placed
+	now        func() time.Time                          // by which schedulers go; nil: the machine's clock
+	spare      time.Duration                             // how long schedulers leave alone what they could not evict
 
 	evicted chan string       // pods that are to end, in this order
 	recipes map[string]func() // what makes a pod again, by its name
@@ -138,6 +140,9 @@ func (c *cluster) update(action core.UpdateActionImpl) (bool, runtime.Object, er
 		what = "status resourceclaims"
 	}
 	wrong := c.fails(what)
+	if c.refuses != nil && c.refuses(what, wanted) {
+		wrong = before
+	}
 	switch wrong {
 	case before:
 		return true, nil, apierrors.NewForbidden(claimsResource.GroupResource(), wanted.Name, fmt.Errorf("the test wants it"))
@@ -173,6 +178,9 @@ func (c *cluster) update(action core.UpdateActionImpl) (bool, runtime.Object, er
 func (c *cluster) bind(action core.CreateActionImpl) (bool, runtime.Object, error) {
 	binding := action.GetObject().(*corev1.Binding)
 	wrong := c.fails("bind pods")
+	if c.refuses != nil && c.refuses("bind pods", binding) {
+		wrong = before
+	}
 	switch wrong {
 	case before:
 		return true, nil, apierrors.NewForbidden(podsResource.GroupResource(), binding.Name, fmt.Errorf("the test wants it"))

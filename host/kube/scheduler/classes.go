@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -26,7 +28,7 @@ type class struct {
 	key       string
 	alone     bool // of one pod only
 	pod       *corev1.Pod
-	selectors []string          // that devices must match
+	selection *selection        // of devices; nil: all do
 	node      string            // the only one that would do; empty: any
 	within    topology          // where its pods' gang runs; zero: anywhere
 	waiting   int               // pods and workloads
@@ -60,7 +62,7 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 			c.stale, c.likes.doubted = true, c.answer != nil
 			delete(s.left, key)
 		} else {
-			c = &class{key: key, alone: alone, selectors: a.selectors, node: a.node, within: a.within, stale: true}
+			c = &class{key: key, alone: alone, selection: s.selectionOf(a.selectors), node: a.node, within: a.within, stale: true}
 		}
 		s.classes[key] = c
 	}
@@ -138,9 +140,24 @@ func (s *Scheduler) classify() time.Duration {
 	first.stale, first.asking, first.asked, first.likes.doubted = false, true, now, false
 	s.classifying = true
 	sample := first.pod
+	selection := first.selection
+	var offers map[string][]resourceapi.Device
+	var judged map[string]judgement
+	if selection != nil {
+		offers, judged = s.offers(), selection.said
+	}
 	s.spawn(func(ctx context.Context) {
 		answer, err := s.config.Filters.Nodes(ctx, sample)
-		s.inbox.put(func() { s.classified(first, answer, err) })
+		now, whole := judged, true
+		if err == nil && selection != nil {
+			now, whole = selection.judge(ctx, slices.Concat(answer.Nodes, answer.Full), offers, judged)
+		}
+		s.inbox.put(func() {
+			if first.stale = first.stale || !whole; selection != nil {
+				selection.said = now
+			}
+			s.classified(first, answer, err)
+		})
 	})
 	return next
 }
@@ -165,10 +182,10 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 		answer[name] = why
 	}
 	for _, name := range said.Nodes {
-		answer[name] = s.unselected(c, name)
+		answer[name] = cmp.Or(s.elsewhere(c, name), c.selection.why(name))
 	}
 	for _, name := range s.givingWay(said.Full) { // whether it does for now is for the engine, which counts these resources, too
-		answer[name] = s.unselected(c, name)
+		answer[name] = cmp.Or(s.elsewhere(c, name), c.selection.why(name))
 	}
 	preferred, changed := s.rank(c, said.Wished, answer)
 	delta := engine.Feasibility{Class: c.key, Prefer: preferred}
@@ -222,16 +239,13 @@ func (s *Scheduler) givingWay(full []string) []string {
 	return slices.DeleteFunc(slices.Clone(full), func(name string) bool { return !preemptible[name] })
 }
 
-// unselected is why a node does not do for a class though its pods might run there; empty: it does.
-func (s *Scheduler) unselected(c *class, name string) string {
+// elsewhere is why only another node does for a class; empty: this one may.
+func (s *Scheduler) elsewhere(c *class, name string) string {
 	if c.node != "" && c.node != name {
 		return "its claims are allocated on node " + c.node
 	}
 	if !c.within.has(s.nodes[name]) {
 		return fmt.Sprintf("its %s is not %s, where the gang runs", c.within.label, c.within.value)
-	}
-	if n := s.nodes[name]; n != nil && len(c.selectors) > 0 {
-		return s.selected(c.selectors, n)
 	}
 	return ""
 }

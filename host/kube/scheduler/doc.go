@@ -54,7 +54,9 @@ type Filters interface {
 	WaitForSync(ctx context.Context) error
 	// MakeRoom is where a pod that no node takes would run if others of lower priority went; only says the one node that would do.
 	MakeRoom(ctx context.Context, pod *corev1.Pod, only string) (Room, error)
-	// PreBind does what an assumed pod needs before its binding, as volumes and claims of other drivers. It may take minutes.
+	// Prepares says whether there is anything to do for an assumed pod before its binding, as with volumes and claims of other drivers.
+	Prepares(ctx context.Context, pod *corev1.Pod) bool
+	// PreBind does it. It may take minutes, and is at once back where there is nothing to do.
 	PreBind(ctx context.Context, pod *corev1.Pod) error
 }
 

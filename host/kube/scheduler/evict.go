@@ -301,7 +301,7 @@ func (s *Scheduler) ending(p *pod) {
 // goOn takes up what a scheduler before this one had begun: of a gang of which too few are left without those that were to be evicted, these are;
 // of all others the engine decides anew.
 func (s *Scheduler) goOn() {
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		why, is := marked(p.object)
 		if !is || p.leaves() || over(p.object) || !s.serves(p.object) {
 			continue

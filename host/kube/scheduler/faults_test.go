@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,10 +11,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
+var seedFlag = flag.Uint64("seed", 0, "first of the seeds from which faults are drawn (TestFaults)")
+
 // Whatever write fails, before or after it was done, and whenever the scheduler ends and another begins: nothing is granted twice, a pod is
 // bound with its claims or not at all, a gang is evicted whole or not, and in the end everything that fits runs and nothing else is held.
 func TestFaults(t *testing.T) {
-	for seed := range uint64(8) {
+	for i := range uint64(8) {
+		seed := *seedFlag + i
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)

@@ -43,6 +43,7 @@ func (s *Scheduler) forgetClasses() {
 			gone.Classes = append(gone.Classes, c.preferred(rank+1, maxRanks))
 		}
 	}
+	s.forgetSelections()
 	s.metrics.classes.Store(int64(len(s.classes) + len(s.left)))
 	gone.At = s.at()
 	s.step(gone)

@@ -3,14 +3,10 @@ package scheduler
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Labels of a pod that is of a gang: the gang's name in its namespace, and how many of its pods start together, or none of them.
@@ -37,7 +33,7 @@ func (s *Scheduler) gangOf(object *corev1.Pod) (key string, least int, err error
 	if group(object) != "" {
 		return s.leaderGang(object)
 	}
-	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
+	if owner := ofJob(object); owner != nil {
 		return s.jobGang(owner)
 	}
 	return "", 0, nil
@@ -164,7 +160,7 @@ func (g *gang) running() []*pod {
 				return
 			}
 		}
-	}, func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+	}, byName)
 }
 
 // starting is a pod of a gang that is being placed or bound; nil: none is.
@@ -197,9 +193,7 @@ func (s *Scheduler) regather(g *gang) {
 }
 
 // sorted are the pods of a gang by name.
-func (g *gang) sorted() []*pod {
-	return slices.SortedFunc(maps.Keys(g.members), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
-}
+func (g *gang) sorted() []*pod { return sortedPods(g.members) }
 
 // followers looks at those of a gang that did not start with it.
 func (s *Scheduler) followers(g *gang) {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -18,7 +20,7 @@ type Leadership struct {
 	Client    kubernetes.Interface
 	Namespace string // of the Lease
 	Name      string // of the Lease
-	Identity  string // of this scheduler: no other has it
+	Identity  string // of this scheduler: no other that runs has it. One that holds the Lease already was this one, and was killed
 	Log       *slog.Logger
 
 	// For how long the Lease holds that is not renewed; 0: 15 s. It is given up by its holder after two thirds of that, and nothing of that one
@@ -27,7 +29,8 @@ type Leadership struct {
 }
 
 // Lead waits until this scheduler leads and runs it then, once: what it knows is of no use after another has led. The Lease is given back
-// only when run has returned, and so writes nothing any more. It returns run's error, or that the Lease was lost.
+// only when run has returned, and so writes nothing any more. A Lease that it holds already, from before it was killed, it goes on with when what was
+// under way then is over (answerWithin), and not only when that has run out. It returns run's error, or that the Lease was lost.
 func (l Leadership) Lead(ctx context.Context, run func(context.Context) error) error {
 	if l.Lasts == 0 {
 		l.Lasts = 15 * time.Second
@@ -66,6 +69,10 @@ func (l Leadership) Lead(ctx context.Context, run func(context.Context) error) e
 	if err != nil {
 		return fmt.Errorf("lead: %w", err)
 	}
+	if l.wasKilled(electing) {
+		l.Log.Info("goes on with the lease that it held when it was killed", "lease", l.Namespace+"/"+l.Name, "identity", l.Identity)
+		pause(electing, answerWithin)
+	}
 	elector.Run(electing)
 	select {
 	case <-began:
@@ -75,5 +82,23 @@ func (l Leadership) Lead(ctx context.Context, run func(context.Context) error) e
 		return errors.New("the lease was lost; another scheduler leads, or the API server could not be reached: start this one again")
 	default:
 		return nil // it was told to end before it led
+	}
+}
+
+// wasKilled says whether this scheduler holds the Lease, which it gives back when it ends by itself. It asks until that is known.
+func (l Leadership) wasKilled(ctx context.Context) bool {
+	for try := 0; ; try++ {
+		lease, err := within(ctx, func(ctx context.Context) (*coordinationv1.Lease, error) {
+			return l.Client.CoordinationV1().Leases(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
+		})
+		if err == nil {
+			return lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == l.Identity
+		}
+		if try == 0 && !apierrors.IsNotFound(err) {
+			l.Log.Warn("who leads could not be read, and is asked again", "lease", l.Namespace+"/"+l.Name, "error", err)
+		}
+		if apierrors.IsNotFound(err) || !again(ctx, try) {
+			return false
+		}
 	}
 }

@@ -19,6 +19,7 @@ type metrics struct {
 	deciding  prometheus.Histogram
 	waits     atomic.Int64
 	classes   atomic.Int64
+	stuck     atomic.Int64
 }
 
 func newMetrics() *metrics {
@@ -49,7 +50,11 @@ func newMetrics() *metrics {
 	classes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "aliquot", Subsystem: "scheduler", Name: "classes", Help: "Classes of pods by the nodes that they may use, of which it is known which these are.",
 	}, func() float64 { return float64(m.classes.Load()) })
-	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting, classes}
+	stuck := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "aliquot", Subsystem: "scheduler", Name: "stuck",
+		Help: "Pods for which a write that must be done is refused again and again: their binding, where others of their gang run already, or that their claims are taken back.",
+	}, func() float64 { return float64(m.stuck.Load()) })
+	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting, classes, stuck}
 	return m
 }
 

@@ -2,19 +2,20 @@ package scheduler
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // What JobSets (sigs.k8s.io/jobset, v1alpha2) write on their Jobs, and LeaderWorkerSets (sigs.k8s.io/lws, v1) on their pods.
@@ -36,8 +37,8 @@ var errNotYet = errors.New("not known yet")
 
 var leaderSets = schema.GroupVersionResource{Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"}
 
-// jobGang is the gang of a pod of a Job that runs all its pods at once: these, or those of all Jobs that a JobSet makes of one of its replicated
-// Jobs. (Between these it may have an order in which they come, so those of the whole set may never be there together.)
+// jobGang is the gang of a pod of a Job that runs all its pods at once: these; or all such of the JobSet that made the Job, which are as many as are
+// known to ask for devices; or, where the JobSet starts its replicated Jobs one after the other, those of all Jobs of one of these.
 func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int, err error) {
 	job := s.jobs[owner.UID]
 	if job == nil {
@@ -48,18 +49,33 @@ func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int
 		return "", 0, nil // its pods come and go one by one
 	}
 	key, least = "job "+string(owner.UID), int(*all)
-	set, name := metav1.GetControllerOfNoCopy(job), job.Labels[replicatedJobLabel]
-	if set != nil && set.Kind == "JobSet" && strings.HasPrefix(set.APIVersion, jobSetGroup+"/") && name != "" {
-		jobs, err := strconv.Atoi(job.Labels[replicasLabel])
-		if err != nil || jobs < 1 {
-			return "", 0, fmt.Errorf("its Job %s has the label %s of a JobSet as %q, and that should be how many such Jobs there are", owner.Name, replicasLabel, job.Labels[replicasLabel])
+	if set, name := setOf(job); set != nil {
+		if key, least, err = s.setGang(job, set, name, least); err != nil {
+			return "", 0, err
 		}
-		key, least = strings.Join([]string{"jobset", string(set.UID), name, job.Labels[attemptLabel]}, " "), jobs*least
 	}
 	if least < 2 {
 		return "", 0, nil
 	}
 	return key, least, nil
+}
+
+// setGang is jobGang of a JobSet's Job of so many pods; a least of 0: it is of none.
+func (s *Scheduler) setGang(job *batchv1.Job, set *metav1.OwnerReference, replicated string, pods int) (key string, least int, err error) {
+	of, attempt := s.sets[set.UID], job.Labels[attemptLabel]
+	switch {
+	case !of.known:
+		return "", 0, fmt.Errorf("how the JobSet %s starts is %w", set.Name, errNotYet)
+	case of.ordered:
+		jobs, err := strconv.Atoi(job.Labels[replicasLabel])
+		if err != nil || jobs < 1 {
+			return "", 0, fmt.Errorf("its Job %s has the label %s of a JobSet as %q, and that should be how many such Jobs there are", job.Name, replicasLabel, job.Labels[replicasLabel])
+		}
+		return strings.Join([]string{"jobset", string(set.UID), replicated, attempt}, " "), jobs * pods, nil
+	case of.apart[replicated]:
+		return "", 0, nil
+	}
+	return strings.Join([]string{"jobset", string(set.UID), attempt}, " "), of.together(), nil
 }
 
 // leader is the first pod of a group of a LeaderWorkerSet.
@@ -171,29 +187,18 @@ func bothClaim(a, b *corev1.Pod) bool {
 func (s *Scheduler) askStart(of string, l *leader) {
 	object := l.object
 	s.beside.Go(func() {
-		for try := 0; ; try++ {
-			set, err := within(s.ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
-				return s.config.Objects.Resource(leaderSets).Namespace(object.Namespace).Get(ctx, object.Labels[leaderSetLabel], metav1.GetOptions{})
-			})
-			if err != nil && !apierrors.IsNotFound(err) {
-				if try == 0 {
-					s.config.Log.Warn("how a LeaderWorkerSet starts could not be read", "set", object.Namespace+"/"+object.Labels[leaderSetLabel], "error", err)
-				}
-				if !again(s.ctx, try) {
-					return
-				}
-				continue
-			}
-			policy := ""
-			if err == nil {
-				policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
-			}
-			s.inbox.put(func() {
-				l.known, l.apart = true, l.apart || policy == "LeaderReady"
-				s.considerGroup(of)
-			})
+		set, ended := s.askOwner(leaderSets, object.Namespace, object.Labels[leaderSetLabel])
+		if ended {
 			return
 		}
+		policy := ""
+		if set != nil {
+			policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
+		}
+		s.inbox.put(func() {
+			l.known, l.apart = true, l.apart || policy == "LeaderReady"
+			s.considerGroup(of)
+		})
 	})
 }
 
@@ -214,13 +219,63 @@ func (s *Scheduler) considerGroup(of string) {
 	}
 }
 
+// ofJob is the Job that made a pod; nil: none did.
+func ofJob(object *corev1.Pod) *metav1.OwnerReference {
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil || owner.Kind != "Job" || !strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
+		return nil
+	}
+	return owner
+}
+
+// own keeps which pods are of which Job, until they are gone or that lets go of them.
+func (s *Scheduler) own(p *pod) {
+	now := types.UID("")
+	if owner := ofJob(p.object); owner != nil && s.pods[p.object.UID] == p {
+		now = owner.UID
+	}
+	if now == p.owner {
+		return
+	}
+	if delete(s.owned[p.owner], p); len(s.owned[p.owner]) == 0 {
+		delete(s.owned, p.owner)
+	}
+	if p.owner = now; now == "" {
+		return
+	}
+	if s.owned[now] == nil {
+		s.owned[now] = map[*pod]bool{}
+	}
+	s.owned[now][p] = true
+}
+
+// sameJob says whether nothing has changed by which a Job's pods are a gang or none. Its status does with every pod.
+func sameJob(a, b *batchv1.Job) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Completions, b.Spec.Completions) && equality.Semantic.DeepEqual(a.Spec.Parallelism, b.Spec.Parallelism) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
+}
+
 func (s *Scheduler) jobSet(job *batchv1.Job) {
+	before := s.jobs[job.UID]
 	s.jobs[job.UID] = job
-	for _, p := range sortedPods(s.pods) {
-		if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil && owner.UID == job.UID && p.gang == nil {
-			s.consider(p)
+	if before != nil && sameJob(before, job) {
+		return
+	}
+	s.joinSet(job)
+	pods := sortedPods(s.owned[job.UID])
+	for _, p := range pods {
+		if s.serves(p.object) {
+			s.joinGang(p)
+		} else {
+			s.jobApart(p)
 		}
+	}
+	for _, p := range pods {
+		s.consider(p)
 	}
 }
 
-func (s *Scheduler) jobGone(job *batchv1.Job) { delete(s.jobs, job.UID) }
+func (s *Scheduler) jobGone(job *batchv1.Job) {
+	delete(s.jobs, job.UID)
+	s.leaveSet(job)
+}

@@ -57,6 +57,179 @@ func TestJobSetGang(t *testing.T) {
 	c.says("workers-10-0", "of its gang 2 pods are there, and 4 start together")
 }
 
+// jobSetCluster has a JobSet of a launcher, of workers in two Jobs of two pods each, and of a driver.
+func jobSetCluster(t *testing.T, change func(spec map[string]any)) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	replicated := func(name string, replicas, pods int64) any {
+		return map[string]any{"name": name, "replicas": replicas, "template": map[string]any{"spec": map[string]any{"completions": pods, "parallelism": pods}}}
+	}
+	spec := map[string]any{"replicatedJobs": []any{replicated("driver", 1, 1), replicated("launcher", 1, 1), replicated("workers", 2, 2)}}
+	change(spec)
+	c.owners(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": jobSets.GroupVersion().String(), "kind": "JobSet", "metadata": map[string]any{"namespace": "default", "name": "set"}, "spec": spec,
+	}})
+	c.node("a", 2)
+	return c
+}
+
+// ofSet adds a Job of the JobSet, and its pods, each asking for so much of a device.
+func (c *cluster) ofSet(replicated string, jobs, index int, pods int32, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	c.Helper()
+	controller, name := true, fmt.Sprint("set-", replicated, "-", index)
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("job-" + name),
+			Labels:          map[string]string{replicatedJobLabel: replicated, replicasLabel: strconv.Itoa(jobs), attemptLabel: "0"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: jobSets.GroupVersion().String(), Kind: "JobSet", Name: "set", UID: "set", Controller: &controller}},
+		},
+		Spec: batchv1.JobSpec{Completions: &pods, Parallelism: &pods},
+	}
+	c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), job)
+	for i := range pods {
+		c.pod(fmt.Sprint(name, "-", i), compute, append(changes, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: job.UID, Controller: &controller}}
+		})...)
+	}
+}
+
+func bare(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+	pod.Spec.ResourceClaims, pod.Status.ResourceClaimStatuses = nil, nil
+}
+
+// All pods of a JobSet that ask for devices start together, whichever comes first; those that do not, or that another scheduler places, are not waited for.
+func TestJobSetIsOneGang(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod, *resourceapi.ResourceClaim){
+		"a driver without devices": bare,
+		"a driver of another scheduler": func(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+			bare(pod, claim)
+			pod.Spec.SchedulerName = "default-scheduler"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := jobSetCluster(t, func(map[string]any) {})
+			s, end := c.run()
+			c.pod("before", 500)
+			c.runs("before")
+			c.ofSet("workers", 2, 0, 2, 400)
+			c.says("set-workers-0-0", "of its gang 2 pods are there, and 6 start together")
+			c.ofSet("driver", 1, 0, 1, 100, change)
+			c.says("set-workers-0-0", "of its gang 2 pods are there, and 5 start together")
+			c.ofSet("launcher", 1, 0, 1, 200)
+			c.ofSet("workers", 2, 1, 2, 400)
+			c.says("set-launcher-0-0", "4 tasks at once, each of 0.40 of a device", "and with them for role set-launcher-0-0 0.20 of a device")
+			c.sound(s)
+			end()
+			s, _ = c.run()
+			c.says("set-workers-1-1", "4 tasks at once, each of 0.40 of a device")
+			c.sound(s)
+			c.remove("before")
+			c.runs("set-launcher-0-0", "set-workers-0-0", "set-workers-0-1", "set-workers-1-0", "set-workers-1-1")
+			c.sound(s)
+			c.idle(s, func() {
+				if len(s.sets) != 1 || len(s.gangs) != 1 {
+					t.Errorf("%d JobSets and %d gangs are known, want one of each", len(s.sets), len(s.gangs))
+				}
+			})
+		})
+	}
+}
+
+// A pod in place of one of a JobSet that runs starts alone, also where the scheduler is another since.
+func TestJobSetPodReplaced(t *testing.T) {
+	c := jobSetCluster(t, func(map[string]any) {})
+	s, end := c.run()
+	c.ofSet("driver", 1, 0, 1, 100)
+	c.ofSet("workers", 2, 0, 2, 300)
+	c.ofSet("workers", 2, 1, 2, 300)
+	c.ofSet("launcher", 1, 0, 1, 200)
+	c.runs("set-driver-0-0", "set-launcher-0-0", "set-workers-0-0", "set-workers-0-1", "set-workers-1-0", "set-workers-1-1")
+	c.sound(s)
+	end()
+	s, _ = c.run()
+	c.remove("set-workers-1-1")
+	c.recipes["set-workers-1-1"]()
+	c.runs("set-workers-1-1")
+	c.sound(s)
+}
+
+// Where a JobSet starts its Jobs one after the other, the Jobs of each replicated Job start together and wait for no other.
+func TestJobSetInOrder(t *testing.T) {
+	for name, change := range map[string]func(spec map[string]any){
+		"startupPolicy": func(spec map[string]any) { spec["startupPolicy"] = map[string]any{"startupPolicyOrder": "InOrder"} },
+		"dependsOn": func(spec map[string]any) {
+			spec["replicatedJobs"].([]any)[2].(map[string]any)["dependsOn"] = []any{map[string]any{"name": "launcher", "status": "Ready"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := jobSetCluster(t, change)
+			s, _ := c.run()
+			c.ofSet("launcher", 1, 0, 1, 200)
+			c.runs("set-launcher-0-0")
+			c.ofSet("workers", 2, 0, 2, 400)
+			c.says("set-workers-0-0", "of its gang 2 pods are there, and 4 start together")
+			c.ofSet("workers", 2, 1, 2, 400)
+			c.runs("set-workers-0-0", "set-workers-0-1", "set-workers-1-0", "set-workers-1-1")
+			c.sound(s)
+		})
+	}
+}
+
+// owners gives a cluster objects of kinds that make pods.
+func (c *cluster) owners(objects ...runtime.Object) {
+	c.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		v1alpha1.Queues: "QueueList", v1alpha1.Policies: "PolicyList", leaderSets: "LeaderWorkerSetList", jobSets: "JobSetList",
+	}, objects...)
+}
+
+// ofJobs makes a scheduler that knows of pods, ten of each Job, beside the loop.
+func ofJobs(pods int) *Scheduler {
+	s := New(Config{})
+	controller := true
+	for i := range pods {
+		job := types.UID(fmt.Sprint("job-", i/10))
+		p := &pod{object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint(i)), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "batch/v1", Kind: "Job", Name: string(job), UID: job, Controller: &controller},
+		}}}}
+		s.pods[p.object.UID] = p
+		s.own(p)
+	}
+	return s
+}
+
+// Which pods a Job made is known until they are gone or it lets go of them.
+func TestOwned(t *testing.T) {
+	s := ofJobs(10)
+	if n := len(s.owned["job-0"]); n != 10 {
+		t.Fatalf("%d pods are known, want 10", n)
+	}
+	orphan := s.pods["3"]
+	orphan.object = orphan.object.DeepCopy()
+	orphan.object.OwnerReferences = nil
+	s.own(orphan)
+	if n := len(s.owned["job-0"]); n != 9 || s.owned["job-0"][orphan] {
+		t.Errorf("%d pods are known when it has let go of one", n)
+	}
+	for uid, p := range s.pods {
+		delete(s.pods, uid)
+		s.own(p)
+	}
+	if len(s.owned) != 0 {
+		t.Errorf("%v are known when all are gone", s.owned)
+	}
+}
+
+// What a Job costs whose status changes, as it does with each of its pods: among 20,000 pods.
+func BenchmarkJobStatus(b *testing.B) {
+	s := ofJobs(20_000)
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-7", UID: "job-7"}}
+	for b.Loop() {
+		job = job.DeepCopy()
+		job.Status.Active++
+		s.jobSet(job)
+	}
+}
+
 // leaderCluster has a LeaderWorkerSet whose leaders start as its policy says.
 func leaderCluster(t *testing.T, policy string) *cluster {
 	t.Helper()
@@ -65,9 +238,7 @@ func leaderCluster(t *testing.T, policy string) *cluster {
 		"apiVersion": leaderSets.GroupVersion().String(), "kind": "LeaderWorkerSet",
 		"metadata": map[string]any{"namespace": "default", "name": "serve"}, "spec": map[string]any{"startupPolicy": policy},
 	}}
-	c.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Queues: "QueueList", v1alpha1.Policies: "PolicyList", leaderSets: "LeaderWorkerSetList",
-	}, set)
+	c.owners(set)
 	c.node("a", 2)
 	return c
 }

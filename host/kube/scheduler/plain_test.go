@@ -25,11 +25,12 @@ type plain struct {
 	mu      sync.Mutex
 	assumed map[types.UID]string // nodes by pods
 
-	failing     atomic.Int64 // how often PreBind is to fail yet
-	late        atomic.Int64 // how often Nodes is yet to say what it said last, for it has not heard of a change
-	said        Feasible     // last
-	unmountable atomic.Bool  // no volume by claim can be used anywhere
-	classed     bool         // pods with the same labels and node selector are of one class
+	failing     atomic.Int64  // how often PreBind is to fail yet
+	late        atomic.Int64  // how often Nodes is yet to say what it said last, for it has not heard of a change
+	said        Feasible      // last
+	unmountable atomic.Bool   // no volume by claim can be used anywhere
+	mounted     chan struct{} // volumes by claim are made once it is closed; nil: at once
+	classed     bool          // pods with the same labels and node selector are of one class
 }
 
 // newPlain returns them for a cluster.
@@ -202,8 +203,20 @@ func (f *plain) Forget(pod *corev1.Pod) {
 // WaitForSync has nothing to wait for: it looks at what the informers have.
 func (f *plain) WaitForSync(context.Context) error { return nil }
 
-// PreBind has nothing to prepare, and says so as often as it is to fail.
-func (f *plain) PreBind(_ context.Context, pod *corev1.Pod) error {
+// Prepares says whether a pod has volumes by claim, which alone need anything.
+func (f *plain) Prepares(_ context.Context, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, claimed)
+}
+
+// PreBind waits until volumes are made, and fails as often as it is to.
+func (f *plain) PreBind(ctx context.Context, pod *corev1.Pod) error {
+	if f.mounted != nil && f.Prepares(ctx, pod) {
+		select {
+		case <-f.mounted:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if f.failing.Add(-1) >= 0 {
 		return fmt.Errorf("the volume of pod %s cannot be made", pod.Name)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/aliquot-dev/aliquot/engine"
@@ -28,6 +29,7 @@ type pod struct {
 	busy        bool              // it is being bound, or its claims given back, beside the engine
 	binding     bool              // of busy: it is being bound
 	gang        *gang             // nil: it is of none
+	owner       types.UID         // the Job that made it, as the index has it; empty: none did
 	beside      *class            // whose nodes it waits for beside the engine
 	reason      string            // why it waits, where the engine does not know
 	counted     bool              // as waiting
@@ -74,9 +76,12 @@ func (s *Scheduler) podSet(object *corev1.Pod) {
 	before := p.object
 	p.object = object
 	s.index(p)
+	s.own(p)
 	s.lead(object)
 	if s.serves(object) {
 		s.joinGang(p)
+	} else {
+		s.jobApart(p)
 	}
 	s.charge(p)
 	s.hearSaved(p)
@@ -92,6 +97,7 @@ func (s *Scheduler) podGone(object *corev1.Pod) {
 		return
 	}
 	delete(s.pods, object.UID)
+	s.own(p)
 	for _, key := range p.claims {
 		delete(s.users[key], p)
 		if len(s.users[key]) == 0 {
@@ -201,15 +207,24 @@ func (s *Scheduler) considerAll() {
 	if !s.began {
 		return
 	}
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		if p.reason != "" {
 			s.consider(p)
 		}
 	}
 }
 
-func sortedPods[K comparable](pods map[K]*pod) []*pod {
-	return slices.SortedFunc(maps.Values(pods), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
+func sortedPods(pods map[*pod]bool) []*pod {
+	return slices.SortedFunc(maps.Keys(pods), byName)
+}
+
+// allPods are all pods by name.
+func (s *Scheduler) allPods() []*pod {
+	return slices.SortedFunc(maps.Values(s.pods), byName)
+}
+
+func byName(a, b *pod) int {
+	return cmp.Or(strings.Compare(a.object.Namespace, b.object.Namespace), strings.Compare(a.object.Name, b.object.Name))
 }
 
 // consider decides what a pod that has not been dealt with needs: to be put in line, to be bound where its claims are, or to wait.
@@ -230,7 +245,7 @@ func (s *Scheduler) consider(p *pod) {
 	case len(a.have) > 0 && s.gangUnknown(p):
 	case len(a.have) > 0 && s.halfGang(p):
 		s.giveBack(p, a, errors.New("only a part of its gang was placed"))
-	case len(a.have) == 0 && s.leadsApart(p):
+	case len(a.have) == 0 && (s.leadsApart(p) || s.jobApart(p)):
 	default:
 		s.runBeside(p, a)
 	}
@@ -318,8 +333,7 @@ func (s *Scheduler) claimSettled(c *claim) {
 			s.consider(t.pod)
 		}
 	}
-	users := slices.SortedFunc(maps.Keys(s.users[c.key]), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) })
-	for _, p := range users {
+	for _, p := range sortedPods(s.users[c.key]) {
 		s.consider(p)
 	}
 	if c.object == nil && c.task == nil {

@@ -175,7 +175,7 @@ func (s *Scheduler) move() {
 	if !s.began {
 		return
 	}
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		if p.task == nil || p.task.work.state != inLine {
 			continue
 		}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -28,7 +27,6 @@ type Scheduler struct {
 	inbox  inbox
 	write  writer
 	beside sync.WaitGroup // what runs beside the loop
-	slots  chan struct{}  // a token for each workload that may be written now
 
 	engine   *engine.Engine
 	record   *engine.LogWriter // of its steps; nil: none
@@ -49,13 +47,16 @@ type Scheduler struct {
 	forgetAt      int               // from so many classes on it is looked again
 	gangs         map[string]*gang
 	jobs          map[types.UID]*batchv1.Job
-	leaders       map[string]*leader               // by group of a LeaderWorkerSet
-	programs      map[string]cel.CompilationResult // by selector
-	work          map[string]*work                 // by the engine's ID
-	named         uint64                           // counts the IDs
+	owned         map[types.UID]map[*pod]bool // pods by the Job that made them
+	sets          map[types.UID]*setOfJobs
+	leaders       map[string]*leader // by group of a LeaderWorkerSet
+	selections    map[string]*selection
+	work          map[string]*work // by the engine's ID
+	named         uint64           // counts the IDs
 	tenants       tenants
 	uses          uses
 	sayings       sayings
+	stuck         map[types.UID]string // why a write for a pod is refused again and again, and is tried on
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
@@ -77,13 +78,18 @@ func New(config Config) *Scheduler {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Scheduler{
+	s := &Scheduler{
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
-		write: writer{client: config.Client, log: config.Log, filters: config.Filters}, slots: make(chan struct{}, config.Writers),
+		write: writer{
+			client: config.Client, log: config.Log, filters: config.Filters,
+			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
+		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
-		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, leaders: map[string]*leader{}, programs: map[string]cel.CompilationResult{}, work: map[string]*work{},
-		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour),
+		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, sets: map[types.UID]*setOfJobs{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
+		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
+	s.write.tell = s.toldStuck
+	return s
 }
 
 // Run schedules until the context ends, and returns once nothing of it writes any more. What it was writing then may be half written:
@@ -136,6 +142,7 @@ func (s *Scheduler) begin() {
 	s.tellQueues()
 	s.knowLevelsOfPods()
 	s.leadersApart()
+	s.jobsApart()
 	works := s.found() // before the nodes, for what its pods request is theirs then
 	for _, n := range s.nodes {
 		s.dirty[n] = true
@@ -144,11 +151,11 @@ func (s *Scheduler) begin() {
 	for _, tasks := range works {
 		s.adoptTasks(tasks)
 	}
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		s.hearSaved(p)
 	}
 	s.goOn()
-	for _, p := range sortedPods(s.pods) {
+	for _, p := range s.allPods() {
 		if p.leaves() {
 			s.ending(p)
 		}

@@ -80,7 +80,7 @@ func (s *Scheduler) tell() time.Duration {
 				p.again = true
 				s.sayings.again = append(s.sayings.again, saying{p, now.Add(sayAgain)})
 			}
-			if p.busy || p.task != nil && p.task.work.state != inLine {
+			if s.stuck[p.object.UID] == "" && (p.busy || p.task != nil && p.task.work.state != inLine) {
 				continue
 			}
 			told++
@@ -149,6 +149,9 @@ func condition(ctx context.Context, config Config, pod *corev1.Pod, why string) 
 // why is why a pod waits, for its user: the engine's dominant reason, the devices that it counted for it, what the filters said of nodes, and
 // what would help.
 func (s *Scheduler) why(p *pod) string {
+	if why := s.stuck[p.object.UID]; why != "" {
+		return why
+	}
 	if p.task == nil {
 		return p.reason
 	}

@@ -12,8 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	core "k8s.io/client-go/testing"
 )
@@ -147,5 +149,39 @@ func TestLead(t *testing.T) {
 	releaseSecond()
 	if err := <-endedSecond; err == nil || !strings.Contains(err.Error(), "the lease was lost") {
 		t.Errorf("it could not renew the Lease, and says %v", err)
+	}
+}
+
+// One that was killed goes on with the Lease that it held, and does not wait until that has run out; but until what it was writing then is over.
+func TestLeadAfterKill(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	held, lasts := "one", int32(15)
+	now := metav1.NowMicro()
+	c.add(coordinationv1.SchemeGroupVersion.WithResource("leases"), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "aliquot", Name: Name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &held, LeaseDurationSeconds: &lasts, AcquireTime: &now, RenewTime: &now},
+	})
+	started := time.Now()
+	lead := func(identity string) time.Duration {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		began := time.Duration(0)
+		one := Leadership{Client: c.client, Namespace: "aliquot", Name: Name, Identity: identity, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		if err := one.Lead(ctx, func(context.Context) error {
+			began = time.Since(started)
+			end()
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		return began
+	}
+	if took := lead("one"); took < answerWithin || took > 10*time.Second {
+		t.Errorf("it leads after %v", took)
+	}
+	started = time.Now()
+	if took := lead("one"); took > answerWithin {
+		t.Errorf("it had given the Lease back, and leads after %v", took)
 	}
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -38,6 +39,12 @@ type task struct {
 	pod    *pod // nil: adopted
 	ask    *ask
 	claims []*claim // that it holds; none once it was placed: it is over
+}
+
+// class is where a task may run that waits.
+func (t *task) class() *class {
+	at := slices.IndexFunc(t.work.roles, func(r *role) bool { return slices.Contains(r.members, t.pod) })
+	return t.work.roles[at].class
 }
 
 // newWork makes a workload with an ID that was never used.
@@ -157,6 +164,10 @@ func (s *Scheduler) placeTask(t *task, where engine.Placing) (one jobTask, node 
 	if err != nil {
 		return one, "", err
 	}
+	if c := t.class(); !c.selection.stands(s.node(where.Node)) {
+		c.stale = true
+		return one, where.Node, errors.New(judgeAnew)
+	}
 	if node, err = s.admit(t.pod, where.Node); err != nil {
 		return one, node, err
 	}
@@ -188,13 +199,8 @@ func (s *Scheduler) admit(p *pod, on string) (node string, err error) {
 // carryOut has a job written beside the loop, and the loop hear of its outcome.
 func (s *Scheduler) carryOut(j job, then func(outcome)) {
 	s.spawn(func(ctx context.Context) {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		case <-ctx.Done():
-			return
-		}
-		out, err := s.write.carryOut(ctx, j)
+		w := s.write
+		out, err := w.carryOut(ctx, j)
 		if err != nil {
 			return // it has ended: who comes next looks at what is written
 		}

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
@@ -23,6 +24,9 @@ type writer struct {
 	client  kubernetes.Interface
 	filters Filters
 	log     *slog.Logger
+	turns   turns
+	writes  bool                            // it is its turn: of a copy that one goroutine has
+	tell    func(pod types.UID, why string) // is told why a write that must be done for a pod is not done; empty: it is
 }
 
 // job is what is to be written for a workload: all of it or none.
@@ -68,7 +72,11 @@ const answerWithin = 4 * time.Second
 
 // again waits until something may be tried once more; false: the context has ended.
 func again(ctx context.Context, try int) bool {
-	timer := time.NewTimer(min(againAfter<<min(try, 10), againMost))
+	return pause(ctx, min(againAfter<<min(try, 10), againMost))
+}
+
+func pause(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -89,9 +97,13 @@ func within[Object any](ctx context.Context, call func(ctx context.Context) (Obj
 	return call(ctx)
 }
 
-// carryOut writes a job: all claims, then all bindings. An error is that the context has ended, and what is written of it is not known.
+// carryOut writes a job when it is its turn: all claims, then all bindings. It is called of a copy of a writer. An error is that the context has ended, and what is written of it is not known.
 func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 	out := outcome{claims: make([][]*resourceapi.ResourceClaim, len(j)), gone: make([]bool, len(j))}
+	if !w.take(ctx) {
+		return out, ctx.Err()
+	}
+	defer w.give()
 	for i, t := range j {
 		for k, c := range t.claims {
 			now, err := w.put(ctx, c, reference(t.pod))
@@ -105,7 +117,7 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 		}
 	}
 	for _, t := range j {
-		if err := w.filters.PreBind(ctx, t.pod); err != nil {
+		if err := w.prepare(ctx, t.pod); err != nil {
 			out.refused = fmt.Errorf("pod %s/%s could not be prepared for node %s: %w", t.pod.Namespace, t.pod.Name, t.node, err)
 			err := w.undo(ctx, j, &out)
 			return out, err
@@ -220,17 +232,16 @@ func (w *writer) giveBack(ctx context.Context, c jobClaim, pod resourceapi.Resou
 	for try := 0; ; try++ {
 		current, err := w.claim(ctx, c.object)
 		if errors.Is(err, errLost) {
+			w.insisted(try, pod.UID)
 			return nil, nil
 		}
 		if err == nil {
 			if current, err = w.giveBackOnce(ctx, current, c.allocation, pod); err == nil {
+				w.insisted(try, pod.UID)
 				return current, nil
 			}
 		}
-		if try == tries {
-			w.log.Warn("an allocation cannot be taken back, and is tried on", "claim", c.object.Namespace+"/"+c.object.Name, "error", err)
-		}
-		if !again(ctx, try) {
+		if !w.insist(ctx, try, pod.UID, fmt.Sprintf("claim %s/%s cannot be taken back", c.object.Namespace, c.object.Name), err) {
 			return nil, ctx.Err()
 		}
 	}
@@ -294,7 +305,13 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 		Target:     corev1.ObjectReference{Kind: "Node", Name: t.node},
 	}
 	pods := w.client.CoreV1().Pods(t.pod.Namespace)
-	for try := 0; ; try++ {
+	why := "it cannot be bound to node " + t.node
+	if must {
+		why += ", and others of its gang run already"
+	}
+	try := 0
+	defer func() { w.insisted(try, t.pod.UID) }()
+	for ; ; try++ {
 		_, err := within(ctx, func(ctx context.Context) (*corev1.Binding, error) {
 			return binding, pods.Bind(ctx, binding, metav1.CreateOptions{})
 		})
@@ -316,7 +333,7 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 			return lost("it is being deleted")
 		case unknown == nil && try >= tries && !must:
 			return err
-		case !again(ctx, try):
+		case !w.insist(ctx, try, t.pod.UID, why, err):
 			return err
 		}
 	}

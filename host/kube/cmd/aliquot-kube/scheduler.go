@@ -60,7 +60,7 @@ func schedule(ctx context.Context, args []string) error {
 	record := options.String("record", "", "new file that gets every event and decision of the engine, for `aliquot sim replay`; it grows without end. Empty: none")
 	elect := options.Bool("leader-elect", true, "schedule only while holding the Lease of its name; of several one does")
 	namespace := options.String("namespace", cmp.Or(os.Getenv("NAMESPACE"), "aliquot"), "of the Lease; by default $NAMESPACE, else aliquot")
-	identity := options.String("identity", "", "under which it holds the Lease; empty: the machine's name and a part that is its own")
+	identity := options.String("identity", "", "under which it holds the Lease, and goes on with it after it was killed: no two that run may have the same. Empty: the machine's name and a part that is its own, so that the Lease of one that was killed has to run out first")
 	if err := parse(options, args); err != nil {
 		return err
 	}

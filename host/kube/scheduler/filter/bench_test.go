@@ -3,7 +3,6 @@ package filter
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -78,42 +77,6 @@ func BenchmarkCheckAssumeForget(b *testing.B) {
 			b.Fatal(err)
 		}
 		f.Forget(p)
-	}
-}
-
-// 127 classes: judged at first, and judged again after one pod came to a node, and after one came to each of 100 nodes.
-func BenchmarkUpdate(b *testing.B) {
-	f := fleet(b)
-	follow := func() {
-		for _, p := range kinds() {
-			f.Follow(p)
-		}
-	}
-	b.Run("whole", func(b *testing.B) {
-		for b.Loop() {
-			f.changed.all()
-			follow()
-			if _, err := f.Update(background); err != nil {
-				b.Fatal(err)
-			}
-		}
-		var memory runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&memory)
-		b.ReportMetric(float64(memory.HeapAlloc)/(1<<20), "MiB-heap")
-	})
-	for _, count := range []int{1, 100} {
-		b.Run(fmt.Sprintf("%d-nodes", count), func(b *testing.B) {
-			follow()
-			for b.Loop() {
-				for i := range count {
-					f.changed.node(fmt.Sprintf("node-%04d", i))
-				}
-				if _, err := f.Update(background); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
 

@@ -152,7 +152,7 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	manager := dynamicresources.NewDRAManager(ctx, known, slices, factory)
 	f.claims = &claims{manager: manager, made: factory.Resource().V1().ResourceClaims().Lister()}
 	f.synced = append(f.synced, known.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}).HasSynced)
-	anew := toolscache.ResourceEventHandler(whenever(f.changed.all))
+	anew := toolscache.ResourceEventHandler(whenever(f.changed.note))
 	if resolver, is := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); is && resolver != nil {
 		resolver.AddEventHandler(anew)
 		anew = resolver

@@ -3,7 +3,6 @@ package filter
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -107,8 +106,7 @@ func TestPodsWithoutAClass(t *testing.T) {
 // Pods of one class get the same answer on every node, whatever runs in the cluster.
 func TestMembersOfAClassHaveEqualAnswers(t *testing.T) {
 	alike, refused := 0, 0
-	for seed := range uint64(6) {
-		r := rand.New(rand.NewPCG(seed, 9))
+	for seed, r := range seeded(6, 9) {
 		f, _ := over(t, storage()...)
 		for i := range 12 {
 			f.nodeAdded(randomNode(r, fmt.Sprintf("n%d", i)))

@@ -34,6 +34,7 @@ type deviceCluster struct {
 	*testing.T
 	client  *fake.Clientset
 	stock   *stock
+	filters *Filters // of ours
 	mu      sync.Mutex
 	version int
 }
@@ -74,6 +75,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.filters = filters
 	ended := make(chan error, 1)
 	go func() {
 		ended <- scheduler.New(scheduler.Config{Client: c.client, Informers: factory, Filters: ours{filters}}).Run(ctx)
@@ -199,10 +201,11 @@ func (c *deviceCluster) known() bool {
 func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 	placed, waited := make([]int, 5), make([]int, 5)
 	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(5) {
+		for seed, r := range seeded(5, 53) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				placed[seed], waited[seed] = sameDevices(t, rand.New(rand.NewPCG(seed, 53)))
+				i := seed - *seedFlag
+				placed[i], waited[i] = sameDevices(t, r)
 			})
 		}
 	})

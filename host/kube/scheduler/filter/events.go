@@ -33,17 +33,17 @@ func (f *Filters) watch(factory informers.SharedInformerFactory) error {
 			},
 		}},
 		{core.Namespaces().Informer(), toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { f.changed.all() },
+			AddFunc:    func(any) { f.changed.note() },
 			UpdateFunc: func(o, n any) { both(o, n, f.namespaceChanged) },
-			DeleteFunc: func(any) { f.changed.all() },
+			DeleteFunc: func(any) { f.changed.note() },
 		}},
-		{core.PersistentVolumes().Informer(), whenever(f.changed.volumes)},
-		{core.PersistentVolumeClaims().Informer(), whenever(f.changed.volumes)},
-		{storage.StorageClasses().Informer(), whenever(f.changed.volumes)},
-		{storage.CSINodes().Informer(), whenever(f.changed.volumes)},
-		{storage.CSIDrivers().Informer(), whenever(f.changed.volumes)},
-		{storage.CSIStorageCapacities().Informer(), whenever(f.changed.volumes)},
-		{storage.VolumeAttachments().Informer(), whenever(f.changed.volumes)},
+		{core.PersistentVolumes().Informer(), whenever(f.changed.note)},
+		{core.PersistentVolumeClaims().Informer(), whenever(f.changed.note)},
+		{storage.StorageClasses().Informer(), whenever(f.changed.note)},
+		{storage.CSINodes().Informer(), whenever(f.changed.note)},
+		{storage.CSIDrivers().Informer(), whenever(f.changed.note)},
+		{storage.CSIStorageCapacities().Informer(), whenever(f.changed.note)},
+		{storage.VolumeAttachments().Informer(), whenever(f.changed.note)},
 	}
 	for _, h := range handlers {
 		registration, err := h.informer.AddEventHandler(h.handler)
@@ -79,16 +79,13 @@ func alive(o any) bool {
 
 func (f *Filters) nodeAdded(node *v1.Node) {
 	f.cache.AddNode(f.logger, node)
-	f.changed.relabelled(node.Name)
+	f.changed.note()
 }
 
 func (f *Filters) nodeChanged(old, node *v1.Node) {
 	f.cache.UpdateNode(f.logger, old, node)
-	switch {
-	case !equality.Semantic.DeepEqual(old.Labels, node.Labels):
-		f.changed.relabelled(node.Name)
-	case len(framework.NodeSchedulingPropertiesChange(node, old)) > 0:
-		f.changed.node(node.Name)
+	if len(framework.NodeSchedulingPropertiesChange(node, old)) > 0 {
+		f.changed.note()
 	}
 }
 
@@ -96,23 +93,23 @@ func (f *Filters) nodeGone(node *v1.Node) {
 	if err := f.cache.RemoveNode(f.logger, node); err != nil {
 		f.logger.Error(err, "Remove a node", "node", klog.KObj(node))
 	}
-	f.changed.relabelled(node.Name)
+	f.changed.note()
 }
 
 // namespaceChanged matters for affinity terms that select namespaces by label.
 func (f *Filters) namespaceChanged(old, space *v1.Namespace) {
 	if !equality.Semantic.DeepEqual(old.Labels, space.Labels) {
-		f.changed.all()
+		f.changed.note()
 	}
 }
 
 func (f *Filters) podAdded(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		f.nominated.set(pod)
-		f.changed.node(pod.Status.NominatedNodeName)
+		f.changed.note()
 		return
 	}
-	f.bound(nil, pod)
+	f.bound(pod)
 }
 
 func (f *Filters) podChanged(old, pod *v1.Pod) {
@@ -121,21 +118,20 @@ func (f *Filters) podChanged(old, pod *v1.Pod) {
 		f.podGone(old)
 		f.podAdded(pod)
 	case pod.Spec.NodeName != "":
-		f.bound(old, pod)
+		f.bound(pod)
 	case pod.DeletionTimestamp != nil && f.forget(pod.UID): // it is not going to run: what it holds is free at once
 	case old.Status.NominatedNodeName != pod.Status.NominatedNodeName:
 		if f.isAssumed(pod) {
 			return // it counts on the node that it is assumed on
 		}
 		f.nominated.set(pod)
-		f.changed.node(old.Status.NominatedNodeName)
-		f.changed.node(pod.Status.NominatedNodeName)
+		f.changed.note()
 	}
 }
 
 func (f *Filters) podGone(pod *v1.Pod) {
 	f.nominated.remove(pod.UID)
-	f.changed.node(pod.Status.NominatedNodeName)
+	f.changed.note()
 	if f.forget(pod.UID) {
 		return
 	}
@@ -146,7 +142,7 @@ func (f *Filters) podGone(pod *v1.Pod) {
 	if err := f.cache.RemovePod(f.logger, cached); err != nil {
 		f.logger.Error(err, "Remove a pod", "pod", klog.KObj(pod))
 	}
-	f.changed.pod(cached, nil)
+	f.changed.note()
 }
 
 func (f *Filters) isAssumed(pod *v1.Pod) bool {
@@ -157,11 +153,8 @@ func (f *Filters) isAssumed(pod *v1.Pod) bool {
 }
 
 // bound takes in a pod that is on a node now; what was assumed of it is thereby true, or overruled.
-func (f *Filters) bound(old, pod *v1.Pod) {
+func (f *Filters) bound(pod *v1.Pod) {
 	f.nominated.remove(pod.UID)
-	if old != nil {
-		f.changed.node(old.Status.NominatedNodeName)
-	}
 	f.judge.mu.Lock()
 	if err := f.place(pod); err != nil {
 		f.logger.Error(err, "Take a bound pod in", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
@@ -181,21 +174,18 @@ func (f *Filters) place(pod *v1.Pod) error {
 	switch {
 	case err != nil:
 		return err
-	case unknown != nil:
-		f.changed.pod(nil, pod)
-		return f.cache.AddPod(f.logger, pod)
-	case assumed:
-		f.changed.pod(cached, pod)
+	case unknown != nil, assumed:
+		f.changed.note()
 		return f.cache.AddPod(f.logger, pod)
 	case cached.Spec.NodeName != pod.Spec.NodeName: // its end and its new beginning were not seen
-		f.changed.pod(cached, pod)
+		f.changed.note()
 		if err := f.cache.RemovePod(f.logger, cached); err != nil {
 			return err
 		}
 		return f.cache.AddPod(f.logger, pod)
 	}
 	if holdsOther(cached, pod) {
-		f.changed.pod(cached, pod)
+		f.changed.note()
 	}
 	return f.cache.UpdatePod(f.logger, cached, pod)
 }

@@ -34,8 +34,7 @@ type Filters struct {
 	assumed map[types.UID]*assumption
 	last    *judged // what Check found last
 
-	changed  *changes
-	followed map[string]*followed // by class; guarded by survey.mu
+	changed changes
 }
 
 // An assumption is a pod that was assumed on a node and is not seen bound yet, with what the plugins reserved for it.
@@ -74,11 +73,9 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 	f := &Filters{
 		cache:     cache.New(ctx, nil, false),
 		nominated: newNominated(),
-		changed:   newChanges(),
 		logger:    logger,
 		started:   func(stop <-chan struct{}) bool { return allSynced(factory.WaitForCacheSync(stop)) },
 		assumed:   map[types.UID]*assumption{},
-		followed:  map[string]*followed{},
 	}
 	manager, err := f.watchClaims(ctx, client, factory)
 	if err != nil {
@@ -197,7 +194,7 @@ func (f *Filters) Assume(pod *v1.Pod, node string) error {
 	}
 	f.nominated.remove(pod.UID)
 	f.assumed[pod.UID] = &assumption{pod: placed, bare: bare, state: cycle.state, node: node}
-	f.changed.pod(nil, placed)
+	f.changed.note()
 	return nil
 }
 
@@ -221,6 +218,14 @@ func (f *Filters) recall(ctx context.Context, pod *v1.Pod, node string) (cycle, 
 		err = asked(pod, "node "+node, fmt.Errorf("refused: %s", why))
 	}
 	return cycle, err
+}
+
+// Prepares says whether PreBind has anything to do for an assumed pod. One that is not assumed needs nothing.
+func (f *Filters) Prepares(ctx context.Context, pod *v1.Pod) bool {
+	f.judge.mu.Lock()
+	a, is := f.assumed[pod.UID]
+	f.judge.mu.Unlock()
+	return is && !f.judge.framework.RunPreBindPreFlights(ctx, a.state, a.bare, a.node).IsSkip()
 }
 
 // PreBind does for an assumed pod what upstream does before it writes a binding: it binds volumes that waited for a node, and writes the
@@ -250,7 +255,7 @@ func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 func (f *Filters) Forget(pod *v1.Pod) {
 	if f.forget(pod.UID) {
 		f.nominated.set(pod)
-		f.changed.node(pod.Status.NominatedNodeName)
+		f.changed.note()
 	}
 }
 
@@ -263,7 +268,7 @@ func (f *Filters) forget(uid types.UID) bool {
 		if err := f.cache.ForgetPod(f.logger, a.pod); err != nil {
 			f.logger.Error(err, "Forget an assumed pod", "pod", klog.KObj(a.pod), "node", a.node)
 		}
-		f.changed.pod(a.pod, nil)
+		f.changed.note()
 	}
 	f.judge.mu.Unlock()
 	if is { // outside the lock: DynamicResources may ask the API server to take a reservation back

@@ -1,13 +1,28 @@
 package filter
 
 import (
+	"flag"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
+
+var seedFlag = flag.Uint64("seed", 0, "first of the seeds from which random clusters and pods are drawn")
+
+// seeded are so many sources of chance, by their seeds.
+func seeded(count int, what uint64) iter.Seq2[uint64, *rand.Rand] {
+	return func(yield func(uint64, *rand.Rand) bool) {
+		for i := range uint64(count) {
+			if seed := *seedFlag + i; !yield(seed, rand.New(rand.NewPCG(seed, what))) {
+				return
+			}
+		}
+	}
+}
 
 func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 

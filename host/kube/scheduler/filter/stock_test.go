@@ -149,8 +149,7 @@ func (s *stock) nominate(t *testing.T, p *v1.Pod) {
 // upstream's own scheduler and here, from Nodes and from Check.
 func TestSameNodesAsTheStockScheduler(t *testing.T) {
 	judged, refused := 0, 0
-	for seed := range uint64(24) {
-		r := rand.New(rand.NewPCG(seed, 36))
+	for seed, r := range seeded(24, 36) {
 		objects := append(storage(), foreign()...)
 		f, _ := over(t, objects...)
 		s := newStock(t, objects...)
