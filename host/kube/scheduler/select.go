@@ -8,6 +8,9 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
+// inParts is the selector that devices must match of which a part is asked for.
+const inParts = `device.allowMultipleAllocations == true`
+
 // selected is why a node's devices do not all match selectors; empty: they do. A node on which some match and others do not is left out whole:
 // which of its devices a pod gets is the engine's choice.
 func (s *Scheduler) selected(selectors []string, n *node) string {
@@ -35,6 +38,9 @@ func (s *Scheduler) selected(selectors []string, n *node) string {
 		switch matching {
 		case len(n.offered):
 		case 0:
+			if expression == inParts {
+				return "its devices are handed out whole alone, for the API server drops what is said of parts; ask for whole ones, or have it enable DRAConsumableCapacity"
+			}
 			return "no device matches the selectors"
 		default:
 			return "some devices do not match the selectors, and this scheduler chooses among all of a node"

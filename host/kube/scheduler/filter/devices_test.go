@@ -110,6 +110,15 @@ func (c *deviceCluster) bind(binding *v1.Binding) error {
 		return err
 	}
 	pod := stored.(*v1.Pod).DeepCopy()
+	for _, entry := range pod.Spec.ResourceClaims {
+		claim, err := c.client.Tracker().Get(claimsResource, binding.Namespace, *entry.ResourceClaimName)
+		if err != nil {
+			return err
+		}
+		if claim.(*resourceapi.ResourceClaim).Status.Allocation == nil {
+			c.Errorf("%s is bound to %s, and its claim %s is not allocated: it never starts", pod.Name, binding.Target.Name, *entry.ResourceClaimName)
+		}
+	}
 	pod.Spec.NodeName = binding.Target.Name
 	c.next(pod)
 	return c.client.Tracker().Update(podsResource, pod, pod.Namespace)
