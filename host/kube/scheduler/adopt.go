@@ -11,6 +11,7 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
 // found are the tasks of all claims that are allocated when a scheduler begins, those of a gang together: the pods that a gang needs are one
@@ -152,13 +153,12 @@ func (s *Scheduler) describe(asked *engine.Workload, p *pod) {
 
 // classOfClaim is the class of the work that has an allocated claim, as far as it says one.
 func (s *Scheduler) classOfClaim(object *resourceapi.ResourceClaim) api.Class {
-	for i := range object.Spec.Devices.Requests {
-		r := &object.Spec.Devices.Requests[i]
-		if class := s.classOfRequest(r); class == nil || !isOurs(class) {
+	for _, r := range object.Status.Allocation.Devices.Results {
+		if r.Driver != driver.Name {
 			continue
 		}
-		if _, class, err := s.shareOf(object, r); err == nil {
-			return class
+		if config, err := driver.ConfigOf(object.Status.Allocation.Devices.Config, r.Request); err == nil && config.Class != "" {
+			return config.Class
 		}
 	}
 	return api.Batch

@@ -23,10 +23,8 @@ func (s *Scheduler) allocate(a *ask, placing engine.Placing) (map[*claim]*resour
 	all := map[*claim]*resourceapi.AllocationResult{}
 	for _, c := range a.open {
 		all[c] = &resourceapi.AllocationResult{
-			Devices: resourceapi.DeviceAllocationResult{Config: s.configs(c.object)},
-			NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{placing.Node}},
-			}}}},
+			Devices:      resourceapi.DeviceAllocationResult{Config: s.configs(c.object)},
+			NodeSelector: onNode(placing.Node),
 		}
 	}
 	for i, want := range a.devices {
@@ -35,27 +33,45 @@ func (s *Scheduler) allocate(a *ask, placing engine.Placing) (map[*claim]*resour
 		if !ok || pool != placing.Node {
 			return nil, fmt.Errorf("the engine gave device %s on node %s", grant.Device, placing.Node)
 		}
-		share := uuid.NewUUID()
 		to := &all[want.claim].Devices
-		to.Results = append(to.Results, resourceapi.DeviceRequestAllocationResult{
-			Request: want.request, Driver: driver.Name, Pool: pool, Device: device, Tolerations: want.exactly.Tolerations, ShareID: &share,
-			ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+		result := resourceapi.DeviceRequestAllocationResult{Request: want.request, Driver: driver.Name, Pool: pool, Device: device, Tolerations: want.exactly.Tolerations}
+		switch offered := s.offered(pool, device); {
+		case offered == nil:
+			return nil, fmt.Errorf("device %s is not offered any more", grant.Device)
+		case shareable(*offered):
+			share := uuid.NewUUID()
+			result.ShareID, result.ConsumedCapacity = &share, map[resourceapi.QualifiedName]resource.Quantity{
 				driver.Compute: *resource.NewQuantity(int64(grant.Compute.Floor), resource.DecimalSI),
 				driver.Memory:  *resource.NewQuantity(int64(grant.Floor), resource.BinarySI),
-			},
-		})
+			}
+		case !a.whole():
+			return nil, fmt.Errorf("device %s is handed out whole alone", grant.Device)
+		}
+		to.Results = append(to.Results, result)
 	}
 	return all, nil
 }
 
-// sameAllocation says whether two allocations are one and the same: shares have IDs that are used once.
+// onNode is the node selector of an allocation that is for one node.
+func onNode(name string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
+	}}}}
+}
+
+// sameAllocation says whether two allocations are one and the same: shares have IDs that are used once. Whole devices have none where the API server
+// knows of no shares, and are had by one claim at a time.
 func sameAllocation(a, b *resourceapi.AllocationResult) bool {
 	if a == nil || b == nil || len(a.Devices.Results) == 0 || len(a.Devices.Results) != len(b.Devices.Results) {
 		return false
 	}
 	for i := range a.Devices.Results {
-		x, y := a.Devices.Results[i].ShareID, b.Devices.Results[i].ShareID
-		if x == nil || y == nil || *x != *y {
+		one, other := a.Devices.Results[i], b.Devices.Results[i]
+		x, y := one.ShareID, other.ShareID
+		switch {
+		case x != nil && y != nil && *x == *y:
+		case x == nil && y == nil && one.Request == other.Request && one.Driver == other.Driver && one.Pool == other.Pool && one.Device == other.Device:
+		default:
 			return false
 		}
 	}
@@ -103,13 +119,21 @@ func merge(grants, more []engine.Grant) []engine.Grant {
 
 // memoryOf is a device's memory; 0: it is not known.
 func (s *Scheduler) memoryOf(pool, device string) api.Bytes {
+	if d := s.offered(pool, device); d != nil {
+		memory := d.Capacity[driver.Memory]
+		return api.Bytes(memory.Value.Value())
+	}
+	return 0
+}
+
+// offered is a device as its node offers it; nil: it does not.
+func (s *Scheduler) offered(pool, device string) *resourceapi.Device {
 	if n := s.nodes[pool]; n != nil {
-		for _, d := range n.offered {
-			if d.Name == device {
-				memory := d.Capacity[driver.Memory]
-				return api.Bytes(memory.Value.Value())
+		for i := range n.offered {
+			if n.offered[i].Name == device {
+				return &n.offered[i]
 			}
 		}
 	}
-	return 0
+	return nil
 }

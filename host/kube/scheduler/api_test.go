@@ -41,17 +41,18 @@ type cluster struct {
 	mu         sync.Mutex
 	version    int
 	uids       int
-	made       map[string]bool                           // pods that there are or were, by name
-	fails      func(write string) fault                  // of each write, "update resourceclaims", "status resourceclaims", "bind pods"
-	refuses    func(write string, of metav1.Object) bool // of each write beside: it is refused; nil: none is
-	unprepared int64                                     // how often what a pod needs before its binding cannot be had
-	mounted    chan struct{}                             // volumes by claim are made once it is closed; nil: at once
-	broken     []string                                  // what must never be
-	memory     int64                                     // of each device
-	classed    bool                                      // pods that are alike are known to be, by their labels, too
-	also       []string                                  // more schedulers whose pods are placed
-	now        func() time.Time                          // by which schedulers go; nil: the machine's clock
-	spare      time.Duration                             // how long schedulers leave alone what they could not evict
+	made       map[string]bool                                 // pods that there are or were, by name
+	fails      func(write string) fault                        // of each write, "update resourceclaims", "status resourceclaims", "bind pods"
+	refuses    func(write string, of metav1.Object) bool       // of each write beside: it is refused; nil: none is
+	unprepared int64                                           // how often what a pod needs before its binding cannot be had
+	mounted    chan struct{}                                   // volumes by claim are made once it is closed; nil: at once
+	broken     []string                                        // what must never be
+	memory     int64                                           // of each device
+	device     func(node string, i int, d *resourceapi.Device) // changes devices before they are offered; nil: nothing does
+	classed    bool                                            // pods that are alike are known to be, by their labels, too
+	also       []string                                        // more schedulers whose pods are placed
+	now        func() time.Time                                // by which schedulers go; nil: the machine's clock
+	spare      time.Duration                                   // how long schedulers leave alone what they could not evict
 
 	evicted chan string       // pods that are to end, in this order
 	recipes map[string]func() // what makes a pod again, by its name
@@ -230,6 +231,15 @@ func (c *cluster) stored() []resourceapi.ResourceClaim {
 	return list.(*resourceapi.ResourceClaimList).Items
 }
 
+// consumed is what a device's part takes of it: all of its compute where nothing is said.
+func consumed(r resourceapi.DeviceRequestAllocationResult) (compute, memory int64) {
+	if len(r.ConsumedCapacity) == 0 {
+		return 1000, 0
+	}
+	one, two := r.ConsumedCapacity[driver.Compute], r.ConsumedCapacity[driver.Memory]
+	return one.Value(), two.Value()
+}
+
 // checkGrants notes when the floors on a device pass what it has.
 func (c *cluster) checkGrants() {
 	compute, memory := map[string]int64{}, map[string]int64{}
@@ -238,9 +248,9 @@ func (c *cluster) checkGrants() {
 			continue
 		}
 		for _, r := range claim.Status.Allocation.Devices.Results {
-			one, two := r.ConsumedCapacity[driver.Compute], r.ConsumedCapacity[driver.Memory]
-			compute[deviceID(r.Pool, r.Device)] += one.Value()
-			memory[deviceID(r.Pool, r.Device)] += two.Value()
+			one, two := consumed(r)
+			compute[deviceID(r.Pool, r.Device)] += one
+			memory[deviceID(r.Pool, r.Device)] += two
 		}
 	}
 	for device, total := range compute {

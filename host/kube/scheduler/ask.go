@@ -3,8 +3,8 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/demand"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
@@ -27,6 +28,7 @@ type ask struct {
 	class     api.Class
 	queue     string   // whose quota it counts against; of the open ones
 	selectors []string // CEL; sorted, each once
+	special   string   // what of it the engine has no words for; empty: nothing. See special.go
 
 	same, prefer string   // labels of nodes of which its gang is to have one value, or should; empty: none
 	within       topology // where its gang runs, which it follows
@@ -45,8 +47,8 @@ type wanted struct {
 // askOf is what a pod asks for, or why that cannot be said or had (yet), for its user.
 func (s *Scheduler) askOf(p *pod) (*ask, error) {
 	a := &ask{}
-	if name := s.wholes(p.object); name != "" {
-		return nil, fmt.Errorf("it has a limit of %s, whole devices, which this scheduler does not place; ask for them by a claim, or leave the pod to the cluster's own scheduler", name)
+	if name := s.limitOf(p.object); name != "" {
+		return nil, fmt.Errorf("it has a limit of %s, whole devices, which this scheduler does not place; ask for them by a claim, or have the webhook make one of it", name)
 	}
 	for i := range p.object.Spec.ResourceClaims {
 		c, err := s.claimOf(p.object, &p.object.Spec.ResourceClaims[i])
@@ -60,8 +62,12 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 			return nil, fmt.Errorf("claim %s: %w", c.object.Name, err)
 		}
 	}
-	slices.Sort(a.selectors)
-	a.selectors = slices.Compact(a.selectors)
+	switch {
+	case a.special != "":
+		a.selectors = nil // a device that does not match them is no reason against its node
+	case len(a.devices) > 0 && len(s.wholes) > 0 && !a.whole():
+		a.selectors = append(a.selectors, inParts)
+	}
 	a.class = cmp.Or(a.class, api.Batch)
 	if len(a.open) == 0 {
 		return a, nil
@@ -80,17 +86,18 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 	return a, err
 }
 
-// wholes is a resource of a pod's containers by which it asks for devices without a claim; empty: there is none.
-func (s *Scheduler) wholes(object *corev1.Pod) string {
+// whole says whether it asks for whole devices.
+func (a *ask) whole() bool {
+	return a.share.Compute.Floor == api.WholeDevice && a.share.Memory.Floor.Part == api.WholeDevice
+}
+
+// limitOf is a resource of a pod's containers by which it asks for devices of ours without a claim; empty: there is none. Those of other drivers are
+// the filters'.
+func (s *Scheduler) limitOf(object *corev1.Pod) string {
 	for _, container := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
 		for name := range container.Resources.Requests {
-			if strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
+			if demand.Extended(string(name), slices.Collect(maps.Values(s.deviceClasses))) != nil {
 				return string(name)
-			}
-			for _, class := range s.deviceClasses {
-				if class.Spec.ExtendedResourceName != nil && *class.Spec.ExtendedResourceName == string(name) {
-					return string(name)
-				}
 			}
 		}
 	}
@@ -120,15 +127,9 @@ func (s *Scheduler) claimOf(pod *corev1.Pod, entry *corev1.PodResourceClaim) (*c
 
 // askClaim adds what a claim wants.
 func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
-	ours := 0
-	requests := c.object.Spec.Devices.Requests
-	for i := range requests {
-		if class := s.classOfRequest(&requests[i]); class != nil && isOurs(class) {
-			ours++
-		}
-	}
+	ours, others := demand.Of(&c.object.Spec, s.deviceClass)
 	switch {
-	case ours == 0 && !s.allocatedHere(c.object):
+	case !ours && !s.allocatedHere(c.object):
 		return nil // another driver's: the filters see to it
 	case c.object.DeletionTimestamp != nil:
 		return fmt.Errorf("it is being deleted; wait until it is gone")
@@ -136,12 +137,13 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return fmt.Errorf("it is being allocated for another pod; this one follows")
 	case c.object.Status.Allocation != nil:
 		return a.found(c)
-	case ours < len(requests):
+	case others:
 		return fmt.Errorf("it asks for devices of %s and of another driver, or of a class that is not there; ask for them in claims apart", driver.Name)
-	case len(c.object.Spec.Devices.Constraints) > 0 && (ours > 1 || requests[0].Exactly.Count > 1):
-		return fmt.Errorf("it has constraints between its devices, which this scheduler does not know; leave them out, or leave the pod to the cluster's own scheduler")
 	}
 	a.open = append(a.open, c)
+	if constrained(&c.object.Spec.Devices) {
+		a.special = "it has constraints between its devices"
+	}
 	for i := range c.object.Spec.Devices.Requests {
 		if err := s.askRequest(a, c, &c.object.Spec.Devices.Requests[i]); err != nil {
 			return fmt.Errorf("request %s: %w", c.object.Spec.Devices.Requests[i].Name, err)
@@ -149,6 +151,16 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 	}
 	return nil
 }
+
+// constrained says whether a claim's devices are to go together in other ways than any that a pod is given do: those are distinct, by their UUIDs.
+func constrained(devices *resourceapi.DeviceClaim) bool {
+	return slices.ContainsFunc(devices.Constraints, func(c resourceapi.DeviceConstraint) bool {
+		return c.DistinctAttribute == nil || *c.DistinctAttribute != apart
+	})
+}
+
+// apart is the attribute in which no two devices are alike.
+const apart = resourceapi.FullyQualifiedName(driver.Name + "/uuid")
 
 // found adds a claim that is allocated.
 func (a *ask) found(c *claim) error {
@@ -174,6 +186,9 @@ func nodeOf(allocation *resourceapi.AllocationResult) string {
 	return ""
 }
 
+// deviceClass is one by its name; nil: there is none.
+func (s *Scheduler) deviceClass(name string) *resourceapi.DeviceClass { return s.deviceClasses[name] }
+
 func (s *Scheduler) classOfRequest(r *resourceapi.DeviceRequest) *resourceapi.DeviceClass {
 	if r.Exactly == nil {
 		return nil
@@ -181,40 +196,52 @@ func (s *Scheduler) classOfRequest(r *resourceapi.DeviceRequest) *resourceapi.De
 	return s.deviceClasses[r.Exactly.DeviceClassName]
 }
 
-// isOurs says whether a device class is of our driver's devices: one of its selectors names it.
-func isOurs(class *resourceapi.DeviceClass) bool {
-	return slices.ContainsFunc(class.Spec.Selectors, func(one resourceapi.DeviceSelector) bool {
-		return one.CEL != nil && strings.Contains(one.CEL.Expression, `"`+driver.Name+`"`)
-	})
-}
-
 // askRequest adds what a request of our devices wants.
 func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) error {
 	exactly := r.Exactly
 	class := s.classOfRequest(r)
 	switch {
-	case exactly.AllocationMode != resourceapi.DeviceAllocationModeExactCount && exactly.AllocationMode != "":
-		return fmt.Errorf("allocation mode %s is not known to this scheduler; use ExactCount", exactly.AllocationMode)
+	case exactly == nil:
+		a.special = "it has a choice of devices (firstAvailable)"
+		config, err := driver.ConfigOf(s.configs(c.object), r.Name)
+		a.class = cmp.Or(a.class, config.Class)
+		return err
 	case exactly.AdminAccess != nil && *exactly.AdminAccess:
 		return fmt.Errorf("access as an administrator gives no share; ask without adminAccess")
+	case exactly.AllocationMode == resourceapi.DeviceAllocationModeAll:
+		a.special = "it asks for all devices of a node"
+	case exactly.AllocationMode != resourceapi.DeviceAllocationModeExactCount && exactly.AllocationMode != "":
+		return fmt.Errorf("allocation mode %s is not known to this scheduler; use ExactCount", exactly.AllocationMode)
 	}
-	for _, one := range slices.Concat(class.Spec.Selectors, exactly.Selectors) {
-		if one.CEL != nil && one.CEL.Expression != onlyOurs {
-			a.selectors = append(a.selectors, one.CEL.Expression)
-		}
-	}
+	selectors := selectorsOf(class, exactly)
 	share, workClass, err := s.shareOf(c.object, r)
 	if err != nil {
 		return err
 	}
-	if len(a.devices) > 0 && (share != a.share || workClass != a.class) {
-		return fmt.Errorf("it asks for another share than the request before it, and this scheduler gives a pod shares that are all the same; ask for the larger of them in both")
+	switch {
+	case len(a.devices) == 0:
+		a.share, a.selectors = share, selectors
+	case share != a.share:
+		a.special = "it asks for shares that differ"
+	case !slices.Equal(selectors, a.selectors):
+		a.special = "its requests select devices differently"
 	}
-	a.share, a.class = share, workClass
+	a.class = cmp.Or(a.class, workClass)
 	for range max(1, exactly.Count) {
 		a.devices = append(a.devices, wanted{claim: c, request: r.Name, exactly: exactly})
 	}
 	return nil
+}
+
+// selectorsOf are the selectors that the devices of a request match beside that they are ours: CEL, sorted, each once.
+func selectorsOf(class *resourceapi.DeviceClass, exactly *resourceapi.ExactDeviceRequest) (all []string) {
+	for _, one := range slices.Concat(class.Spec.Selectors, exactly.Selectors) {
+		if one.CEL != nil && one.CEL.Expression != onlyOurs {
+			all = append(all, one.CEL.Expression)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // onlyOurs is the selector of our own device class. It holds for all devices that the engine is told of.

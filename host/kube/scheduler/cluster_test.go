@@ -39,14 +39,18 @@ func (c *cluster) node(name string, devices int, changes ...func(*corev1.Node)) 
 		Driver: driver.Name, NodeName: &name, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
 	}}
 	for i := range devices {
-		model, index := "H100", int64(i)
-		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{
+		model, index, uuid := "H100", int64(i), fmt.Sprint(name, "-", i)
+		device := resourceapi.Device{
 			Name: fmt.Sprintf("gpu-%d", i), AllowMultipleAllocations: &shared,
-			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"model": {StringValue: &model}, "number": {IntValue: &index}},
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"model": {StringValue: &model}, "number": {IntValue: &index}, "uuid": {StringValue: &uuid}},
 			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 				driver.Compute: {Value: *resource.NewQuantity(1000, resource.DecimalSI)}, driver.Memory: {Value: *resource.NewQuantity(c.memory, resource.BinarySI)},
 			},
-		})
+		}
+		if c.device != nil {
+			c.device(name, i, &device)
+		}
+		slice.Spec.Devices = append(slice.Spec.Devices, device)
 	}
 	c.add(slicesResource, slice)
 }
@@ -276,6 +280,9 @@ func (c *cluster) busy(s *Scheduler) string {
 		}
 	}
 	for _, p := range s.pods {
+		if p.searching {
+			return "it looks for devices for " + p.name()
+		}
 		if p.busy || p.bound != "" && p.bound != p.object.Spec.NodeName {
 			return "it binds pod " + p.name()
 		}
@@ -335,8 +342,8 @@ func (c *cluster) sound(s *Scheduler) {
 				continue
 			}
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				quantity := r.ConsumedCapacity[driver.Compute]
-				allocated[deviceID(r.Pool, r.Device)] += quantity.Value()
+				compute, _ := consumed(r)
+				allocated[deviceID(r.Pool, r.Device)] += compute
 			}
 			c.checkUsers(&claim)
 		}

@@ -26,6 +26,7 @@ type node struct {
 	offered []resourceapi.Device                  // of the newest pool that was whole
 	taken   map[string]int64                      // requested by pods on it that the engine does not know of
 	told    *engine.NodeSet                       // nil: nothing, or that it is gone
+	whole   bool                                  // of its devices some are handed out whole alone
 }
 
 // node returns a node by its name, made known if it was not.
@@ -53,6 +54,7 @@ func (s *Scheduler) tellNodes() {
 	clear(s.dirty)
 	for _, n := range changed {
 		if n.object == nil {
+			delete(s.wholes, n)
 			if n.told != nil {
 				n.told = nil
 				s.step(engine.NodeGone{At: s.at(), Node: n.name})
@@ -63,6 +65,9 @@ func (s *Scheduler) tellNodes() {
 			continue
 		}
 		now := engine.NodeSet{Node: n.name, Devices: n.devices(), Resources: n.resources(), Domains: s.domains(n)}
+		if delete(s.wholes, n); n.whole {
+			s.wholes[n] = true
+		}
 		if n.told != nil && reflect.DeepEqual(*n.told, now) {
 			continue
 		}
@@ -97,12 +102,13 @@ func (n *node) devices() []engine.Device {
 			offered = slices.SortedFunc(slices.Values(offered), byName)
 		}
 		n.offered = offered
+		n.whole = slices.ContainsFunc(offered, func(d resourceapi.Device) bool { return !shareable(d) })
 	}
 	var devices []engine.Device
 	for i, d := range n.offered {
 		compute, memory := d.Capacity[driver.Compute], d.Capacity[driver.Memory]
-		if d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations || compute.Value.Value() != int64(api.WholeDevice) {
-			continue // cannot be shared: the stock scheduler hands it out whole
+		if compute.Value.Value() != int64(api.WholeDevice) {
+			continue // it is not of a node agent of ours
 		}
 		one := engine.Device{UUID: deviceID(n.name, d.Name), Index: i, Memory: api.Bytes(memory.Value.Value()), Health: api.Healthy}
 		if model := d.Attributes["model"].StringValue; model != nil {
@@ -117,6 +123,11 @@ func (n *node) devices() []engine.Device {
 		devices = append(devices, one)
 	}
 	return devices
+}
+
+// shareable says whether parts of a device are handed out. Where the API server drops that field, none are: each is had whole.
+func shareable(d resourceapi.Device) bool {
+	return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 }
 
 // attributed is what else the attributes say of a device, as the driver writes them, and what is known of its model.

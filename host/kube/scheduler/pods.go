@@ -28,6 +28,7 @@ type pod struct {
 	bound       string            // the node that it was bound to, which the API server may tell of later
 	busy        bool              // it is being bound, or its claims given back, beside the engine
 	binding     bool              // of busy: it is being bound
+	searching   bool              // devices are looked for, for it, beside the engine
 	gang        *gang             // nil: it is of none
 	owner       types.UID         // the Job that made it, as the index has it; empty: none did
 	beside      *class            // whose nodes it waits for beside the engine
@@ -229,7 +230,7 @@ func byName(a, b *pod) int {
 
 // consider decides what a pod that has not been dealt with needs: to be put in line, to be bound where its claims are, or to wait.
 func (s *Scheduler) consider(p *pod) {
-	if !s.began || p.task != nil || p.busy || p.beside != nil || !s.mine(p) {
+	if !s.began || p.task != nil || p.busy || p.searching || p.beside != nil || !s.mine(p) {
 		return
 	}
 	a, err := s.askOf(p)
@@ -238,6 +239,8 @@ func (s *Scheduler) consider(p *pod) {
 		s.wait(p, err)
 	case len(a.open) > 0 && len(a.have) > 0 && s.aloneIn(p, a.have):
 		s.giveBack(p, a, errors.New("only a part of its claims was allocated"))
+	case len(a.open) > 0 && a.special != "":
+		s.placeSpecial(p, a, nil)
 	case len(a.open) > 0:
 		if !s.gather(p, a) {
 			s.submit(alone(p, a))

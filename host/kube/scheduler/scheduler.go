@@ -35,6 +35,7 @@ type Scheduler struct {
 	began    bool // everything there was at the start is known
 
 	nodes         map[string]*node
+	wholes        map[*node]bool // those with devices that are handed out whole alone
 	dirty         map[*node]bool // the engine is to be told of
 	levels        []string       // labels of nodes by which gangs were to be together, sorted: the engine is told of those
 	pods          map[types.UID]*pod
@@ -60,10 +61,11 @@ type Scheduler struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
-	outdated      time.Time // when something changed last by which classes may use other nodes
-	seekers       []seeker  // pods for which room is to be looked for
-	seeks         bool      // it is, for one
-	evictions     int       // under way
+	outdated      time.Time     // when something changed last by which classes may use other nodes
+	specials      map[*pod]bool // that wait for devices beside the engine
+	seekers       []seeker      // pods for which room is to be looked for
+	seeks         bool          // it is, for one
+	evictions     int           // under way
 	tick          *time.Timer
 }
 
@@ -86,7 +88,7 @@ func New(config Config) *Scheduler {
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
 		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, sets: map[types.UID]*setOfJobs{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
-		metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
+		specials: map[*pod]bool{}, wholes: map[*node]bool{}, metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck
 	return s

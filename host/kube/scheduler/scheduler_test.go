@@ -284,19 +284,9 @@ func TestRefusedAsks(t *testing.T) {
 			claim.Spec.Devices.Requests[0].Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("1001")
 		}, "a device has 1000"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
-			claim.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
-		}, "use ExactCount"},
-		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
-			second := claim.Spec.Devices.Requests[0].DeepCopy()
-			second.Name = "second"
-			second.Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("1")
-			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, *second)
-		}, "another share than the request before it"},
-		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
-			same := resourceapi.FullyQualifiedName(driver.Name + "/numaNode")
-			claim.Spec.Devices.Requests[0].Exactly.Count = 2
-			claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &same}}
-		}, "constraints between its devices"},
+			admin := true
+			claim.Spec.Devices.Requests[0].Exactly.AdminAccess = &admin
+		}, "ask without adminAccess"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.OwnerReferences = nil }, "was not created for Pod"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.ResourceClaimStatuses = nil }, "was not made yet"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {

@@ -14,6 +14,9 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
+// inParts is the selector that devices must match of which a part is asked for.
+const inParts = `device.allowMultipleAllocations == true`
+
 // judgeMost is what selectors may cost in CEL's own units until something else is judged, beyond the node at which that is reached: what upstream allows
 // them for one device, half a second or so. As they usually are, that is more than a hundred thousand devices.
 const judgeMost = resourceapi.CELSelectorExpressionMaxCost
@@ -146,6 +149,9 @@ func (l *selection) match(ctx context.Context, devices []resourceapi.Device, cos
 		switch matching {
 		case len(devices):
 		case 0:
+			if l.selectors[i] == inParts {
+				return "its devices are handed out whole alone, for the API server drops what is said of parts; ask for whole ones, or have it enable DRAConsumableCapacity"
+			}
 			return "no device matches the selectors"
 		default:
 			return someDiffer

@@ -318,6 +318,7 @@ func (s *Scheduler) free(c *claim) {
 	}
 	w := t.work
 	s.step(engine.Ended{At: s.at(), ID: w.id, Task: t.index})
+	s.devicesFree()
 	if !slices.ContainsFunc(w.tasks, func(t *task) bool { return len(t.claims) > 0 }) {
 		delete(s.work, w.id)
 	}

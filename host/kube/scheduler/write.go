@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +118,11 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 		}
 	}
 	for _, t := range j {
-		if err := w.prepare(ctx, t.pod); err != nil {
+		err := w.prepare(ctx, t.pod)
+		if err == nil {
+			err = w.allocated(ctx, t)
+		}
+		if err != nil {
 			out.refused = fmt.Errorf("pod %s/%s could not be prepared for node %s: %w", t.pod.Namespace, t.pod.Name, t.node, err)
 			err := w.undo(ctx, j, &out)
 			return out, err
@@ -144,6 +149,27 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 	}
 	point.Here("kube.schedule.bound")
 	return out, ctx.Err()
+}
+
+// allocated says which claim of a pod nobody has allocated, of those that are not the job's: the filters were to see to them. A pod that is bound without
+// one never starts.
+func (w *writer) allocated(ctx context.Context, t jobTask) error {
+	for _, key := range claimKeys(t.pod) {
+		if slices.ContainsFunc(t.claims, func(c jobClaim) bool { return c.object.Namespace+"/"+c.object.Name == key }) {
+			continue
+		}
+		_, name, _ := strings.Cut(key, "/")
+		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+			return w.client.ResourceV1().ResourceClaims(t.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		})
+		if err != nil {
+			return err
+		}
+		if now.Status.Allocation == nil {
+			return fmt.Errorf("its claim %s is not allocated; it is looked at anew", name)
+		}
+	}
+	return nil
 }
 
 // undo gives back what may have been written of these, the last first.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/demand"
 )
 
 // asked is what a pod's annotations make of it, and whether they ask for anything.
@@ -63,16 +65,17 @@ func names(containers []corev1.Container) string {
 
 // devices is how a pod asks for devices of ours, beside annotations.
 type devices struct {
-	claim  string   // the name of a claim of it by which it does; empty: there is none
-	limit  string   // the device class of which a container has a limit; empty: none has
-	doubts []string // what could not be found out
+	claim    string              // the name of a claim of it by which it does; empty: there is none
+	limit    string              // the device class of which a container has a limit; empty: none has
+	resource corev1.ResourceName // that limit
+	doubts   []string            // what could not be found out
 }
 
 func (d devices) none() bool { return d.claim == "" && d.limit == "" }
 
 // oneWay refuses a pod that asks in several ways.
 func (d devices) oneWay(annotations bool) error {
-	claim, limit := "its claim "+d.claim, "a limit of "+resourceapi.ResourceDeviceClassPrefix+d.limit
+	claim, limit := "its claim "+d.claim, "a limit of "+string(d.resource)
 	first, second := "annotations", claim
 	switch {
 	case annotations && d.claim != "":
@@ -95,32 +98,93 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		}
 		what, spec, err := w.specOf(ctx, namespace, claim)
 		if apierrors.IsNotFound(err) {
-			found.doubts = append(found.doubts, fmt.Sprintf("%s is not there yet; if it asks for devices of Aliquot, make it before the pod, so that the pod goes to the right scheduler", what))
+			found.doubts = append(found.doubts, what+" is not there yet")
 			continue
 		}
 		if err != nil {
 			return found, fmt.Errorf("read %s: %w", what, err)
 		}
-		for _, class := range classesOf(spec) {
-			ours, err := w.ourClass(ctx, class)
-			if err != nil {
-				return found, err
-			}
-			if ours {
-				found.claim = claim.Name
-			}
-		}
-	}
-	for _, class := range limitsOf(pod) {
-		ours, err := w.ourClass(ctx, class)
-		if err != nil {
-			return found, err
+		var failed error
+		ours, _ := demand.Of(&spec, func(name string) *resourceapi.DeviceClass {
+			class, err := w.class(ctx, name)
+			failed = cmp.Or(failed, err)
+			return class
+		})
+		if failed != nil {
+			return found, failed
 		}
 		if ours {
-			found.limit = class
+			found.claim = claim.Name
 		}
 	}
-	return found, nil
+	return found, w.limitOf(ctx, pod, &found)
+}
+
+// limitOf finds the limit of whole devices of ours that a container has.
+func (w *Webhook) limitOf(ctx context.Context, pod *corev1.Pod, found *devices) error {
+	names := extended(pod)
+	if len(names) == 0 {
+		return nil
+	}
+	list, err := w.config.Client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("read device classes: %w", err)
+	}
+	classes := []*resourceapi.DeviceClass{unseen()} // the last word on its name has one that is there
+	for i := range list.Items {
+		classes = append(classes, &list.Items[i])
+	}
+	slices.Reverse(classes)
+	for _, name := range names {
+		class := demand.Extended(string(name), classes)
+		if class == nil {
+			continue
+		}
+		if found.resource != "" {
+			return refuse(badLimits, "the pod has a limit of %s and one of %s, which both are devices of Aliquot; ask by one of them", found.resource, name)
+		}
+		found.limit, found.resource = class.Name, name
+	}
+	return nil
+}
+
+// extended are the resources of a pod's containers that devices may stand behind, sorted, each once.
+func extended(pod *corev1.Pod) []corev1.ResourceName {
+	var all []corev1.ResourceName
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range containers {
+			for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+				for name := range list {
+					if strings.Contains(string(name), "/") {
+						all = append(all, name)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unseen is our own class, as it is where it was not made yet.
+func unseen() *resourceapi.DeviceClass {
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: annotation.Driver}}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + annotation.Driver + `"`}}}
+	return class
+}
+
+// class is a device class by its name; nil: there is none.
+func (w *Webhook) class(ctx context.Context, name string) (*resourceapi.DeviceClass, error) {
+	class, err := w.config.Client.ResourceV1().DeviceClasses().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && name == annotation.Driver:
+		return unseen(), nil
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read DeviceClass %s: %w", name, err)
+	}
+	return class, nil
 }
 
 // specOf is what a pod's claim says, or its template, and in words which it is.
@@ -143,54 +207,4 @@ func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.Pod
 		return "ResourceClaim " + name, found.Spec, nil
 	}
 	return claim.Name, resourceapi.ResourceClaimSpec{}, nil // the API server refuses it, or it names what came after this version
-}
-
-// classesOf are the device classes that a claim names, each once.
-func classesOf(spec resourceapi.ResourceClaimSpec) []string {
-	var all []string
-	for _, r := range spec.Devices.Requests {
-		if r.Exactly != nil {
-			all = append(all, r.Exactly.DeviceClassName)
-		}
-		for _, one := range r.FirstAvailable {
-			all = append(all, one.DeviceClassName)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// limitsOf are the device classes that a pod asks for as resources of its containers, each once.
-func limitsOf(pod *corev1.Pod) []string {
-	var all []string
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, c := range containers {
-			for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
-				for name := range list {
-					if class, ok := strings.CutPrefix(string(name), resourceapi.ResourceDeviceClassPrefix); ok {
-						all = append(all, class)
-					}
-				}
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// ourClass says whether devices of a class are ours: it has our driver's name, or names that in what it selects by.
-func (w *Webhook) ourClass(ctx context.Context, name string) (bool, error) {
-	if name == annotation.Driver {
-		return true, nil
-	}
-	class, err := w.config.Client.ResourceV1().DeviceClasses().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read DeviceClass %s: %w", name, err)
-	}
-	return slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && strings.Contains(s.CEL.Expression, annotation.Driver)
-	}), nil
 }

@@ -53,11 +53,11 @@ func (c change) patch(text []byte) ([]operation, error) {
 	}
 	if c.limited > 0 {
 		has, path := pod.Spec.Containers[c.limited-1].Resources, fmt.Sprintf("/spec/containers/%d/resources", c.limited-1)
-		if _, is := has.Limits[string(wholes)]; is {
-			all = append(all, operation{Op: "remove", Path: path + "/limits/" + escaped(string(wholes))})
+		if _, is := has.Limits[string(c.resource)]; is {
+			all = append(all, operation{Op: "remove", Path: path + "/limits/" + escaped(string(c.resource))})
 		}
-		if _, is := has.Requests[string(wholes)]; is {
-			all = append(all, operation{Op: "remove", Path: path + "/requests/" + escaped(string(wholes))})
+		if _, is := has.Requests[string(c.resource)]; is {
+			all = append(all, operation{Op: "remove", Path: path + "/requests/" + escaped(string(c.resource))})
 		}
 	}
 	if c.template != "" && !c.hasClaim {

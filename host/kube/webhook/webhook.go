@@ -52,14 +52,15 @@ func New(config Config) *Webhook {
 
 // change is what is to become of a pod.
 type change struct {
-	annotations map[string]string // that it gets
-	template    string            // that its claim is to be made from; empty: it gets none
-	containers  []int             // that are to have the claim
-	hasClaim    bool              // the pod names the template already
-	limited     int               // the container that loses its limit of whole devices, counted from 1; 0: none
-	scheduler   string            // that it is to go to; empty: where it goes already
-	deadline    int64             // the time limit that it gets, in seconds; 0: what it asks for
-	warnings    []string          // for the user
+	annotations map[string]string   // that it gets
+	template    string              // that its claim is to be made from; empty: it gets none
+	containers  []int               // that are to have the claim
+	hasClaim    bool                // the pod names the template already
+	limited     int                 // the container that loses its limit of whole devices, counted from 1; 0: none
+	resource    corev1.ResourceName // that limit
+	scheduler   string              // that it is to go to; empty: where it goes already
+	deadline    int64               // the time limit that it gets, in seconds; 0: what it asks for
+	warnings    []string            // for the user
 }
 
 // refusal is why a pod is not to be, in a sentence for its user. Any other error is a failure to find out.
@@ -82,11 +83,11 @@ func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod)
 		return change{}, err
 	}
 	if have.limit != "" && !ask && w.config.Scheduler != "" {
-		if made, err = whole(pod, have.limit); err != nil {
+		if made, err = whole(pod, have.limit, have.resource); err != nil {
 			return change{}, err
 		}
 	}
-	made.warnings = have.doubts
+	w.doubt(pod, have, &made)
 	if err := have.oneWay(ask); err != nil {
 		return change{}, err
 	}
@@ -106,6 +107,22 @@ func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod)
 		}
 	}
 	return made, nil
+}
+
+// doubt has a pod of which it cannot be said yet whether it asks for devices of ours go to our scheduler, which places pods without any just as well;
+// but for one that is at another scheduler or at a node by its own wish.
+func (w *Webhook) doubt(pod *corev1.Pod, have devices, made *change) {
+	for _, what := range have.doubts {
+		says := "if it asks for devices of Aliquot, make it before the pod, so that the pod goes to the right scheduler"
+		switch name := pod.Spec.SchedulerName; {
+		case w.config.Scheduler == "" || name == w.config.Scheduler:
+			says = "the pod waits for it"
+		case (name == "" || name == corev1.DefaultSchedulerName) && pod.Spec.NodeName == "":
+			made.scheduler = w.config.Scheduler
+			says = fmt.Sprintf("the pod goes to the scheduler %s, in case that it asks for devices of Aliquot", w.config.Scheduler)
+		}
+		made.warnings = append(made.warnings, what+"; "+says)
+	}
 }
 
 // bounded refuses a pod whose work may not count against the queue that it names, or asks for more than that lets it, and gives one that asks for no time

@@ -44,6 +44,8 @@ func begin(t *testing.T, objects ...runtime.Object) *world {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "space", Labels: map[string]string{"aliquot.dev/queue": "vision"}}},
 		template("ours", "gpu.aliquot.dev"), template("through-class", "fast"), template("foreign", "tpu.example"), template("either", "tpu.example", "gpu.aliquot.dev"),
 		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "shared"}, Spec: template("", "gpu.aliquot.dev").Spec.Spec},
+		extending(class("gpu.aliquot.dev", `device.driver == "gpu.aliquot.dev"`), "example.com/gpu"), extending(class("tpu", `device.driver == "tpu.example"`), "example.com/tpu"),
+		extending(class("fastest", `device.driver == 'gpu.aliquot.dev'`), "example.com/fastest"),
 		class("fast", `device.driver == "gpu.aliquot.dev" && device.attributes["gpu.aliquot.dev"].model.contains("H200")`), class("tpu.example", `device.driver == "tpu.example"`),
 	}, objects...)...)
 	return &world{t, client, New(Config{Client: client, Queues: tree, Scheduler: "aliquot-scheduler", Log: slog.New(slog.DiscardHandler)})}
@@ -69,6 +71,15 @@ func class(name, expression string) *resourceapi.DeviceClass {
 	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
 	}}
+}
+
+// wholes is Kubernetes' own name for whole devices of our class.
+const wholes = corev1.ResourceName("deviceclass.resource.kubernetes.io/gpu.aliquot.dev")
+
+// extending is a class that containers may have a limit of by a name of its own.
+func extending(class *resourceapi.DeviceClass, name string) *resourceapi.DeviceClass {
+	class.Spec.ExtendedResourceName = &name
+	return class
 }
 
 // template asks for a device of a class, or of the first of several.
@@ -136,7 +147,10 @@ func with(name string, claims ...string) func(*corev1.Pod) {
 func limited(name corev1.ResourceName, number string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		last := &p.Spec.Containers[len(p.Spec.Containers)-1]
-		last.Resources.Limits = corev1.ResourceList{name: resource.MustParse(number)}
+		if last.Resources.Limits == nil {
+			last.Resources.Limits = corev1.ResourceList{}
+		}
+		last.Resources.Limits[name] = resource.MustParse(number)
 	}
 }
 
@@ -181,7 +195,7 @@ func (w *world) send(text []byte) (*admissionv1.AdmissionResponse, *corev1.Pod) 
 		w.Fatalf("got %d %s, %v", out.Code, out.Body, err)
 	}
 	for _, action := range w.client.Actions() {
-		if action.GetVerb() != "get" {
+		if verb := action.GetVerb(); verb != "get" && verb != "list" {
 			w.Errorf("it did %s %s: it is to write nothing", action.GetVerb(), action.GetResource())
 		}
 	}
@@ -217,30 +231,35 @@ func TestPods(t *testing.T) {
 		given, want *corev1.Pod
 		warning     string
 	}{
-		"nothing of ours":        {given: pod(), want: pod()},
-		"a queue alone":          {given: pod(annotated("queue", "vision")), want: pod(annotated("queue", "vision"))},
-		"annotations":            {given: pod(quarter), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
-		"two containers":         {given: pod(quarter, with("aside")), want: pod(quarter, with("aside", "aliquot"), claiming("aliquot", share), mainHas, ours)},
-		"one of them":            {given: pod(quarter, annotated("containers", "main"), with("aside")), want: pod(quarter, annotated("containers", "main"), with("aside"), claiming("aliquot", share), mainHas, ours)},
-		"beside a foreign":       {given: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu")), want: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu", "aliquot"), claiming("aliquot", share), mainHas, ours)},
-		"a container later":      {given: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected")), want: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected"))},
-		"the claim without use":  {given: pod(quarter, claiming("aliquot", share)), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
-		"a queue under its own":  {given: pod(quarter, annotated("queue", "night")), want: pod(quarter, annotated("queue", "night"), claiming("aliquot", share), mainHas, ours)},
-		"a queue of the policy":  {given: pod(quarter, annotated("queue", "evening")), want: pod(quarter, annotated("queue", "evening"), claiming("aliquot", share), mainHas, ours)},
-		"one that does not hold": {given: pod(quarter, annotated("queue", "wrong")), want: pod(quarter, annotated("queue", "wrong"), claiming("aliquot", share), mainHas, ours)},
-		"a bounded queue":        {given: pod(quarter, annotated("queue", "short"), priority(50)), want: pod(quarter, annotated("queue", "short"), priority(50), claiming("aliquot", share), mainHas, ours, limit(7200)), warning: "queue short lets work run for 2h at most: the pod ends then (spec.activeDeadlineSeconds: 7200)"},
-		"less than its bound":    {given: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60)), want: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60), ours)},
-		"the full form":          {given: pod(claiming("share", "ours"), with("aside", "share")), want: pod(claiming("share", "ours"), with("aside", "share"), ours)},
-		"of a class of ours":     {given: pod(claiming("share", "through-class")), want: pod(claiming("share", "through-class"), ours)},
-		"one of several":         {given: pod(claiming("share", "either")), want: pod(claiming("share", "either"), ours)},
-		"a claim":                {given: pod(sharing("shared")), want: pod(sharing("shared"), ours)},
-		"a limit":                {given: pod(limited(wholes, "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
-		"a limit of two":         {given: pod(limited(wholes, "2"), requested, annotated("queue", "vision"), with("aside")), want: pod(annotated("queue", "vision", "gpu", "1", "devices", "2", "containers", "main"), with("aside"), claiming("aliquot", both.Name()), mainHas, ours)},
-		"of another scheduler":   {given: pod(claiming("share", "ours"), by("batch")), want: pod(claiming("share", "ours"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
-		"another's devices":      {given: pod(claiming("tpu", "foreign"), by("batch"), on("node1")), want: pod(claiming("tpu", "foreign"), by("batch"), on("node1"))},
-		"another's limit":        {given: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1")), want: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1"))},
-		"no template yet":        {given: pod(claiming("share", "later")), want: pod(claiming("share", "later")), warning: "ResourceClaimTemplate later is not there yet"},
-		"no claim yet":           {given: pod(sharing("later")), want: pod(sharing("later")), warning: "ResourceClaim later is not there yet"},
+		"nothing of ours":         {given: pod(), want: pod()},
+		"a queue alone":           {given: pod(annotated("queue", "vision")), want: pod(annotated("queue", "vision"))},
+		"annotations":             {given: pod(quarter), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
+		"two containers":          {given: pod(quarter, with("aside")), want: pod(quarter, with("aside", "aliquot"), claiming("aliquot", share), mainHas, ours)},
+		"one of them":             {given: pod(quarter, annotated("containers", "main"), with("aside")), want: pod(quarter, annotated("containers", "main"), with("aside"), claiming("aliquot", share), mainHas, ours)},
+		"beside a foreign":        {given: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu")), want: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu", "aliquot"), claiming("aliquot", share), mainHas, ours)},
+		"a container later":       {given: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected")), want: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected"))},
+		"the claim without use":   {given: pod(quarter, claiming("aliquot", share)), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
+		"a queue under its own":   {given: pod(quarter, annotated("queue", "night")), want: pod(quarter, annotated("queue", "night"), claiming("aliquot", share), mainHas, ours)},
+		"a queue of the policy":   {given: pod(quarter, annotated("queue", "evening")), want: pod(quarter, annotated("queue", "evening"), claiming("aliquot", share), mainHas, ours)},
+		"one that does not hold":  {given: pod(quarter, annotated("queue", "wrong")), want: pod(quarter, annotated("queue", "wrong"), claiming("aliquot", share), mainHas, ours)},
+		"a bounded queue":         {given: pod(quarter, annotated("queue", "short"), priority(50)), want: pod(quarter, annotated("queue", "short"), priority(50), claiming("aliquot", share), mainHas, ours, limit(7200)), warning: "queue short lets work run for 2h at most: the pod ends then (spec.activeDeadlineSeconds: 7200)"},
+		"less than its bound":     {given: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60)), want: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60), ours)},
+		"the full form":           {given: pod(claiming("share", "ours"), with("aside", "share")), want: pod(claiming("share", "ours"), with("aside", "share"), ours)},
+		"of a class of ours":      {given: pod(claiming("share", "through-class")), want: pod(claiming("share", "through-class"), ours)},
+		"one of several":          {given: pod(claiming("share", "either")), want: pod(claiming("share", "either"), ours)},
+		"a claim":                 {given: pod(sharing("shared")), want: pod(sharing("shared"), ours)},
+		"a limit":                 {given: pod(limited(wholes, "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"a limit of two":          {given: pod(limited(wholes, "2"), requested, annotated("queue", "vision"), with("aside")), want: pod(annotated("queue", "vision", "gpu", "1", "devices", "2", "containers", "main"), with("aside"), claiming("aliquot", both.Name()), mainHas, ours)},
+		"of another scheduler":    {given: pod(claiming("share", "ours"), by("batch")), want: pod(claiming("share", "ours"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
+		"another's devices":       {given: pod(claiming("tpu", "foreign"), by("batch"), on("node1")), want: pod(claiming("tpu", "foreign"), by("batch"), on("node1"))},
+		"another's limit":         {given: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1")), want: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1"))},
+		"no template yet":         {given: pod(claiming("share", "later")), want: pod(claiming("share", "later"), ours), warning: "ResourceClaimTemplate later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
+		"no claim yet":            {given: pod(sharing("later")), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
+		"no claim yet, ours":      {given: pod(sharing("later"), ours), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod waits for it"},
+		"no claim yet, of batch":  {given: pod(sharing("later"), by("batch")), want: pod(sharing("later"), by("batch")), warning: "make it before the pod"},
+		"no claim yet, on node":   {given: pod(sharing("later"), on("node1")), want: pod(sharing("later"), on("node1")), warning: "make it before the pod"},
+		"a limit by its own name": {given: pod(limited("example.com/gpu", "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"a device plugin's":       {given: pod(limited("nvidia.com/gpu", "1")), want: pod(limited("nvidia.com/gpu", "1"))},
 	} {
 		w := begin(t)
 		answer, made := w.ask(test.given)
@@ -270,16 +289,18 @@ func TestRefused(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		"misspelt":           {pod(annotated("gpu", "0.25", "mem", "4Gi")), "aliquot.dev/mem is not known"},
-		"malformed":          {pod(annotated("gpu", "a quarter", "memory", "4Gi")), `compute "a quarter": a digit is expected`},
-		"both ways":          {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
-		"both ways, a limit": {pod(quarter, limited(wholes, "1")), "and by a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev"},
-		"the name is taken":  {pod(quarter, claiming("aliquot", "foreign")), "has a claim named aliquot already"},
-		"a forged template":  {pod(quarter, claiming("aliquot", "aliquot-00000000000000000000")), "has a claim named aliquot already"},
-		"no such container":  {pod(quarter, annotated("containers", "main,worker"), with("aside")), `names "worker", and the pod has no such container among spec.containers; it has main, aside`},
-		"too long":           {pod(quarter, annotated("queue", "short"), limit(7201)), "a time limit of 2h0m1s was asked for (spec.activeDeadlineSeconds: 7201), and work in queue short may run for 2h at most"},
-		"too high":           {pod(quarter, annotated("queue", "short"), priority(51)), "priority 51 was asked for (PriorityClass of the cluster), and in queue short pods may have at most 50"},
-		"its own node":       {pod(quarter, on("node1")), "names its node itself (spec.nodeName: node1)"},
+		"misspelt":                 {pod(annotated("gpu", "0.25", "mem", "4Gi")), "aliquot.dev/mem is not known"},
+		"malformed":                {pod(annotated("gpu", "a quarter", "memory", "4Gi")), `compute "a quarter": a digit is expected`},
+		"both ways":                {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
+		"two limits":               {pod(limited(wholes, "1"), limited("example.com/gpu", "1")), "a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev and one of example.com/gpu"},
+		"a limit of another class": {pod(limited("example.com/fastest", "1")), "a limit of example.com/fastest, which is of the device class fastest"},
+		"both ways, a limit":       {pod(quarter, limited(wholes, "1")), "and by a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev"},
+		"the name is taken":        {pod(quarter, claiming("aliquot", "foreign")), "has a claim named aliquot already"},
+		"a forged template":        {pod(quarter, claiming("aliquot", "aliquot-00000000000000000000")), "has a claim named aliquot already"},
+		"no such container":        {pod(quarter, annotated("containers", "main,worker"), with("aside")), `names "worker", and the pod has no such container among spec.containers; it has main, aside`},
+		"too long":                 {pod(quarter, annotated("queue", "short"), limit(7201)), "a time limit of 2h0m1s was asked for (spec.activeDeadlineSeconds: 7201), and work in queue short may run for 2h at most"},
+		"too high":                 {pod(quarter, annotated("queue", "short"), priority(51)), "priority 51 was asked for (PriorityClass of the cluster), and in queue short pods may have at most 50"},
+		"its own node":             {pod(quarter, on("node1")), "names its node itself (spec.nodeName: node1)"},
 		"its own node, a claim": {
 			pod(claiming("share", "ours"), on("node1"), by("aliquot-scheduler")), "leave nodeName out",
 		},

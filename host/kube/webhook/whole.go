@@ -4,20 +4,21 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
-// wholes is how containers ask for whole devices of our class, by number, as they would of a device plugin.
-const wholes = corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix + annotation.Driver)
-
 // whole makes of a container's limit of whole devices the annotations that ask for the same, for our scheduler hands out what claims ask for.
-// A limit of another class than ours says nothing that annotations could, and one container of a pod has it: all of a claim goes to containers
-// together.
-func whole(pod *corev1.Pod, class string) (change, error) {
+// It has our class's own name, or that which the class gives itself (extendedResourceName). A limit of another class than ours says nothing that
+// annotations could, and one container of a pod has it: all of a claim goes to containers together.
+func whole(pod *corev1.Pod, class string, wholes corev1.ResourceName) (change, error) {
+	has := func(c *corev1.Container) bool {
+		_, limit := c.Resources.Limits[wholes]
+		_, request := c.Resources.Requests[wholes]
+		return limit || request
+	}
 	if class != annotation.Driver {
-		return change{}, refuse(badLimits, "the pod has a limit of %s%s; a limit is of %s alone: ask for another class by a claim", resourceapi.ResourceDeviceClassPrefix, class, wholes)
+		return change{}, refuse(badLimits, "the pod has a limit of %s, which is of the device class %s; a limit is of class %s alone: ask for another by a claim", wholes, class, annotation.Driver)
 	}
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; has(c) {
@@ -48,13 +49,6 @@ func whole(pod *corev1.Pod, class string) (change, error) {
 		changed.Annotations[key] = value
 	}
 	made, _, err := asked(changed)
-	made.annotations, made.limited = added, at
+	made.annotations, made.limited, made.resource = added, at, wholes
 	return made, err
-}
-
-// has says whether a container asks for whole devices.
-func has(c *corev1.Container) bool {
-	_, limit := c.Resources.Limits[wholes]
-	_, request := c.Resources.Requests[wholes]
-	return limit || request
 }

@@ -3,10 +3,7 @@ package filter
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 
+	"github.com/aliquot-dev/aliquot/host/kube/demand"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
@@ -32,16 +30,8 @@ type claims struct {
 	made    resourcelisters.ResourceClaimLister // has a claim before anybody hears of it, so that whoever did can ask; the manager may come to know it later
 }
 
-// Ours says whether a device class selects this project's devices: one of its selectors names the driver.
-func Ours(class *resourceapi.DeviceClass) bool {
-	return slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && (strings.Contains(s.CEL.Expression, strconv.Quote(driver.Name)) || strings.Contains(s.CEL.Expression, "'"+driver.Name+"'"))
-	})
-}
-
-// strip is the pod without the claims and extended resources that the engine places: the pod itself if it has none. The second result is
-// why the pod fits nowhere, if claims alone say so. What is not known (a claim that is not made yet, a class that is not there) stays, and
-// upstream's plugin says what it lacks.
+// strip is the pod without the claims that our scheduler places: the pod itself if it has none. The second result is why the pod fits nowhere, if
+// claims alone say so. What is not known (a claim that is not made yet, a class that is not there) stays, and upstream's plugin says what it lacks.
 func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
 	var dropped []string
 	for i := range pod.Spec.ResourceClaims {
@@ -62,74 +52,37 @@ func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
 			dropped = append(dropped, entry.Name)
 		}
 	}
-	extended := c.extended(pod)
-	if len(dropped) == 0 && len(extended) == 0 {
+	if len(dropped) == 0 {
 		return pod, ""
 	}
 	bare := *pod // shares with the pod what is not taken from it: neither is ever changed
 	bare.Spec.ResourceClaims = slices.DeleteFunc(slices.Clone(pod.Spec.ResourceClaims), func(e v1.PodResourceClaim) bool {
 		return slices.Contains(dropped, e.Name)
 	})
-	bare.Spec.InitContainers = without(pod.Spec.InitContainers, dropped, extended)
-	bare.Spec.Containers = without(pod.Spec.Containers, dropped, extended)
+	bare.Spec.InitContainers = without(pod.Spec.InitContainers, dropped)
+	bare.Spec.Containers = without(pod.Spec.Containers, dropped)
 	return &bare, ""
 }
 
-// without are containers that use none of these claims and extended resources.
-func without(containers []v1.Container, claims []string, extended []v1.ResourceName) []v1.Container {
+// without are containers that use none of these claims.
+func without(containers []v1.Container, claims []string) []v1.Container {
 	containers = slices.Clone(containers)
 	for i := range containers {
 		resources := &containers[i].Resources
 		resources.Claims = slices.DeleteFunc(slices.Clone(resources.Claims), func(r v1.ResourceClaim) bool { return slices.Contains(claims, r.Name) })
-		if len(extended) == 0 {
-			continue
-		}
-		resources.Requests, resources.Limits = maps.Clone(resources.Requests), maps.Clone(resources.Limits)
-		for _, name := range extended {
-			delete(resources.Requests, name)
-			delete(resources.Limits, name)
-		}
 	}
 	return containers
 }
 
-// drivers says whether a claim asks for devices of classes that are ours, and of others.
+// drivers says whether a claim asks for devices of ours, and of others.
 func (c *claims) drivers(claim *resourceapi.ResourceClaim) (mine, others bool) {
-	count := func(name string) {
+	return demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
 		class, err := c.manager.DeviceClasses().Get(name)
-		if err == nil && Ours(class) {
-			mine = true
-		} else {
-			others = true
+		if err != nil {
+			return nil
 		}
-	}
-	for _, request := range claim.Spec.Devices.Requests {
-		if request.Exactly != nil {
-			count(request.Exactly.DeviceClassName)
-		}
-		for _, alternative := range request.FirstAvailable {
-			count(alternative.DeviceClassName)
-		}
-	}
-	return mine, others
-}
-
-// extended are the extended resources that a pod requests and that stand for a claim for our devices.
-func (c *claims) extended(pod *v1.Pod) []v1.ResourceName {
-	var found []v1.ResourceName
-	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for name := range containers[i].Resources.Requests {
-				if !strings.Contains(string(name), "/") || slices.Contains(found, name) {
-					continue
-				}
-				if class := c.manager.DeviceClassResolver().GetDeviceClass(name); class != nil && Ours(class) {
-					found = append(found, name)
-				}
-			}
-		}
-	}
-	return found
+		return class
+	})
 }
 
 // watchClaims makes what the plugins know of claims, slices and device classes, as upstream's scheduler does.
@@ -149,7 +102,7 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	if err != nil {
 		return nil, err
 	}
-	manager := dynamicresources.NewDRAManager(ctx, known, slices, factory)
+	manager := withoutOurs{dynamicresources.NewDRAManager(ctx, known, slices, factory)}
 	f.claims = &claims{manager: manager, made: factory.Resource().V1().ResourceClaims().Lister()}
 	f.synced = append(f.synced, known.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}).HasSynced)
 	anew := toolscache.ResourceEventHandler(whenever(f.changed.note))
@@ -163,6 +116,21 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	}
 	f.synced = append(f.synced, registration.HasSynced)
 	return manager, nil
+}
+
+// withoutOurs shows upstream's plugins all devices but ours, so that whatever they allocate (a class by which any driver's would do) none of ours is
+// handed out from books that lack what is being written for others.
+type withoutOurs struct{ fwk.SharedDRAManager }
+
+func (m withoutOurs) ResourceSlices() fwk.ResourceSliceLister {
+	return others{m.SharedDRAManager.ResourceSlices()}
+}
+
+type others struct{ fwk.ResourceSliceLister }
+
+func (l others) ListWithDeviceTaintRules() ([]*resourceapi.ResourceSlice, error) {
+	all, err := l.ResourceSliceLister.ListWithDeviceTaintRules()
+	return slices.DeleteFunc(slices.Clone(all), func(s *resourceapi.ResourceSlice) bool { return s.Spec.Driver == driver.Name }), err
 }
 
 // whenever calls back whenever an object comes, changes or goes.

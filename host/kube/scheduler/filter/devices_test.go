@@ -112,6 +112,15 @@ func (c *deviceCluster) bind(binding *v1.Binding) error {
 		return err
 	}
 	pod := stored.(*v1.Pod).DeepCopy()
+	for _, entry := range pod.Spec.ResourceClaims {
+		claim, err := c.client.Tracker().Get(claimsResource, binding.Namespace, *entry.ResourceClaimName)
+		if err != nil {
+			return err
+		}
+		if claim.(*resourceapi.ResourceClaim).Status.Allocation == nil {
+			c.Errorf("%s is bound to %s, and its claim %s is not allocated: it never starts", pod.Name, binding.Target.Name, *entry.ResourceClaimName)
+		}
+	}
 	pod.Spec.NodeName = binding.Target.Name
 	c.next(pod)
 	return c.client.Tracker().Update(podsResource, pod, pod.Namespace)
@@ -196,8 +205,8 @@ func (c *deviceCluster) known() bool {
 
 // Random claims for whole devices and parts of them, one after the other, in random clusters: our scheduler places a pod where upstream's DRA plugin
 // would have, and lets none wait that this would place. What our scheduler is known not to place (docs/kubernetes.md) is not among the claims:
-// several requests in one claim, constraints, firstAvailable, All, adminAccess, tolerations of devices; selectors by which the devices of one node
-// differ; and several devices of which two parts would fit on one, for it gives a claim distinct ones.
+// adminAccess, tolerations of devices; selectors by which the devices of one node differ; and several devices of which two parts would fit on one, for
+// it gives a claim distinct ones.
 func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 	placed, waited := make([]int, 5), make([]int, 5)
 	t.Run("seeds", func(t *testing.T) {
@@ -236,7 +245,7 @@ func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 		p := c.add(claim)
 		want := c.asked(p)
 		if len(want) > 0 {
-			until(t, fmt.Sprintf("%s is bound, which the stock scheduler would place on %v: %+v", p.Name, want, claim.Spec.Devices.Requests[0].Exactly), func() bool {
+			until(t, fmt.Sprintf("%s is bound, which the stock scheduler would place on %v: %+v", p.Name, want, claim.Spec.Devices), func() bool {
 				return c.pod(p.Name).Spec.NodeName != ""
 			})
 		} else {
@@ -251,7 +260,7 @@ func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 			waited++
 			c.remove(p.Name)
 		case !slices.Contains(want, on):
-			t.Fatalf("%s was placed on %s, the stock scheduler would on %v: %+v", p.Name, on, want, claim.Spec.Devices.Requests[0].Exactly)
+			t.Fatalf("%s was placed on %s, the stock scheduler would on %v: %+v", p.Name, on, want, claim.Spec.Devices)
 		default:
 			c.sound(there, p.Name)
 			placed++
@@ -347,12 +356,50 @@ func randomClaim(r *rand.Rand, name string) *resourceapi.ResourceClaim {
 	if len(requests) > 0 {
 		request.Capacity = &resourceapi.CapacityRequirements{Requests: requests}
 	}
+	if r.IntN(3) == 0 {
+		special(r, claim)
+		return claim
+	}
 	if r.IntN(4) == 0 {
 		request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
 			Expression: fmt.Sprintf("device.attributes[%q].model == %q", driver.Name, one(r, "H200", "A10")),
 		}}}
 	}
 	return claim
+}
+
+// special has a claim ask for what the engine has no words for: all devices, one of several things, devices that go together, or several shares that
+// differ, on distinct devices.
+func special(r *rand.Rand, claim *resourceapi.ResourceClaim) {
+	devices := &claim.Spec.Devices
+	first := devices.Requests[0].Exactly
+	of := func(compute int64, count int64) resourceapi.DeviceSubRequest {
+		return resourceapi.DeviceSubRequest{
+			Name: fmt.Sprint("choice-", compute), DeviceClassName: driver.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
+			Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
+				driver.Compute: *resource.NewQuantity(compute, resource.DecimalSI), driver.Memory: resource.MustParse("1Gi"),
+			}},
+		}
+	}
+	model, uuid := resourceapi.FullyQualifiedName(driver.Name+"/model"), resourceapi.FullyQualifiedName(driver.Name+"/uuid")
+	switch r.IntN(4) {
+	case 0:
+		first.AllocationMode, first.Count = resourceapi.DeviceAllocationModeAll, 0
+	case 1:
+		devices.Requests = []resourceapi.DeviceRequest{{Name: "any", FirstAvailable: []resourceapi.DeviceSubRequest{of(one[int64](r, 700, 1000), one[int64](r, 1, 3)), of(one[int64](r, 100, 600), 1)}}}
+	case 2:
+		first.Count = 2
+		first.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{driver.Compute: *resource.NewQuantity(one[int64](r, 501, 800), resource.DecimalSI), driver.Memory: resource.MustParse("2Gi")}}
+		devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &model}}
+	default:
+		devices.Requests = nil
+		for _, choice := range []resourceapi.DeviceSubRequest{of(one[int64](r, 100, 400), 1), of(one[int64](r, 200, 900), 1)} {
+			devices.Requests = append(devices.Requests, resourceapi.DeviceRequest{Name: choice.Name, Exactly: &resourceapi.ExactDeviceRequest{
+				DeviceClassName: driver.Name, AllocationMode: choice.AllocationMode, Count: 1, Capacity: choice.Capacity,
+			}})
+		}
+		devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &uuid}}
+	}
 }
 
 // machine is a node on which nothing but devices is scarce.

@@ -10,9 +10,9 @@
 // Two copies of the plugins look at one cache, each with a snapshot of its own: one answers Nodes, off the decision path and long
 // (milliseconds for thousands of nodes), the other Check and Assume, at once. What is assumed counts in both.
 //
-// Claims for devices of this project's driver are the engine's to place: a pod is judged as if it had none of them, and none of the
-// extended resources that stand for such a claim. Claims of other drivers are judged, reserved and allocated by upstream's
-// DynamicResources like everything else. A claim that mixes both fits nowhere, and the reason says so.
+// Claims for devices of this project's driver are our scheduler's to place: a pod is judged as if it had none of them. Claims of other drivers are
+// judged, reserved and allocated by upstream's DynamicResources like everything else, which sees no device of ours. A claim that mixes both fits
+// nowhere, and the reason says so.
 //
 // Feature gates are those of the build, at upstream's defaults for the release.
 package filter

@@ -1,0 +1,59 @@
+// Package demand says whose devices a claim asks for: those of this project's driver, or others. What comes in is a claim's text and the device
+// classes that there are. Scheduler, filters and webhook all go by it, so that what one of them leaves to another is never left to nobody.
+package demand
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+)
+
+// Class says whether a device class selects this project's devices: one of its selectors names the driver, in either of CEL's quotes.
+func Class(class *resourceapi.DeviceClass) bool { return class != nil && named(class.Spec.Selectors) }
+
+func named(selectors []resourceapi.DeviceSelector) bool {
+	return slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
+		return s.CEL != nil && (strings.Contains(s.CEL.Expression, strconv.Quote(annotation.Driver)) || strings.Contains(s.CEL.Expression, "'"+annotation.Driver+"'"))
+	})
+}
+
+// Of says whether a claim asks for devices of ours, and of others. A request is for ours if its class or its own selectors name the driver; each
+// alternative of a request counts. A class that is not known (nil) is another's, as is one by which any driver's devices would do: of those none of
+// ours are handed out.
+func Of(spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceapi.DeviceClass) (ours, others bool) {
+	count := func(class string, selectors []resourceapi.DeviceSelector) {
+		found := find(class)
+		if found != nil && (Class(found) || named(selectors)) {
+			ours = true
+		} else {
+			others = true
+		}
+	}
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil {
+			count(request.Exactly.DeviceClassName, request.Exactly.Selectors)
+		}
+		for k := range request.FirstAvailable {
+			count(request.FirstAvailable[k].DeviceClassName, request.FirstAvailable[k].Selectors)
+		}
+	}
+	return ours, others
+}
+
+// Extended is the device class of ours that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives
+// itself; nil: it stands for none.
+func Extended(resource string, classes []*resourceapi.DeviceClass) *resourceapi.DeviceClass {
+	name, implicit := strings.CutPrefix(resource, resourceapi.ResourceDeviceClassPrefix)
+	for _, class := range classes {
+		explicit := class.Spec.ExtendedResourceName != nil && *class.Spec.ExtendedResourceName == resource
+		if (explicit || implicit && class.Name == name) && Class(class) {
+			return class
+		}
+	}
+	return nil
+}
