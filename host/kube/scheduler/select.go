@@ -11,6 +11,9 @@ import (
 // inParts is the selector that devices must match of which a part is asked for.
 const inParts = `device.allowMultipleAllocations == true`
 
+// someMatch is why the engine leaves a node out of which some devices match and others do not: it chooses among all of a node. See secondChance.
+const someMatch = "some devices do not match the selectors"
+
 // selected is why a node's devices do not all match selectors; empty: they do. A node on which some match and others do not is left out whole:
 // which of its devices a pod gets is the engine's choice.
 func (s *Scheduler) selected(selectors []string, n *node) string {
@@ -43,7 +46,7 @@ func (s *Scheduler) selected(selectors []string, n *node) string {
 			}
 			return "no device matches the selectors"
 		default:
-			return "some devices do not match the selectors, and this scheduler chooses among all of a node"
+			return someMatch
 		}
 	}
 	return ""
