@@ -45,6 +45,13 @@ func Of(spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceap
 	return ours, others
 }
 
+// Tainted says whether a device takes nothing new but what tolerates that.
+func Tainted(d resourceapi.Device) bool {
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
+		return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
+	})
+}
+
 // Extended is the device class of ours that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives
 // itself; nil: it stands for none.
 func Extended(resource string, classes []*resourceapi.DeviceClass) *resourceapi.DeviceClass {

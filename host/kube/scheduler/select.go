@@ -23,10 +23,12 @@ const judgeMost = resourceapi.CELSelectorExpressionMaxCost
 
 // What is said of a node whose devices were not judged yet, and of one whose devices are others since they were.
 const (
-	notJudged  = "its devices are still to be matched with the selectors"
-	judgeAnew  = "its devices have changed, and are matched with the selectors anew"
-	someDiffer = "some devices do not match the selectors, and this scheduler chooses among all of a node"
+	notJudged = "its devices are still to be matched with the selectors"
+	judgeAnew = "its devices have changed, and are matched with the selectors anew"
 )
+
+// someMatch is why the engine leaves a node out of which some devices match and others do not: it chooses among all of a node. See secondChance.
+const someMatch = "some devices do not match the selectors"
 
 // selection is what selectors say of the devices of nodes. Classes with the same selectors have the same one, and it goes with the last of them.
 type selection struct {
@@ -154,7 +156,7 @@ func (l *selection) match(ctx context.Context, devices []resourceapi.Device, cos
 			}
 			return "no device matches the selectors"
 		default:
-			return someDiffer
+			return someMatch
 		}
 	}
 	return ""

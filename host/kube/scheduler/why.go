@@ -84,6 +84,7 @@ func (s *Scheduler) tell() time.Duration {
 				continue
 			}
 			told++
+			s.secondChance(p)
 			s.tellNow(p)
 		}
 	}

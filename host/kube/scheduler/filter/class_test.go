@@ -46,7 +46,6 @@ func TestClass(t *testing.T) {
 		"another name":    pod("q"),
 		"our claim":       pod("p", uses("mine")),
 		"our other claim": pod("p", uses("too")),
-		"our extended":    pod("p", asks("aliquot.dev/gpu", "1")),
 		"a secret": pod("p", func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}}}
 		}),
