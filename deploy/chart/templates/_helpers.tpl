@@ -69,3 +69,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- /* How long a program may not answer until it is started anew. One that starts has as long. */ -}}
+{{- define "aliquot.patience" -}}
+initialDelaySeconds: 30
+periodSeconds: 20
+timeoutSeconds: 5
+failureThreshold: 6
+{{- end }}

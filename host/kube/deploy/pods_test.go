@@ -34,6 +34,10 @@ func TestAgent(t *testing.T) {
 			t.Errorf("its arguments are %v, without %s", container.Args, want)
 		}
 	}
+	// Two of a node run for a while, and neither may have its port for itself.
+	if update := set.Spec.UpdateStrategy.RollingUpdate; update.MaxSurge.String() != "10%" || update.MaxUnavailable.IntValue() != 0 || len(container.Ports) > 0 {
+		t.Errorf("agents are replaced by %+v, and have the ports %+v", update, container.Ports)
+	}
 	environment := map[string]string{}
 	for _, variable := range container.Env {
 		environment[variable.Name] = variable.Value

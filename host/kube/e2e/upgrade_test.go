@@ -25,7 +25,7 @@ var upgradeFrom = flag.String("upgrade.from", "HEAD^", "revision of this reposit
 
 // The chart and the image of an earlier revision are upgraded to those of this one, as Helm does it, while pods run, which asked in both ways: they
 // run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them, one
-// that does not fit says why, and all of it goes.
+// that does not fit says why, and all of it goes. An agent that another replaces leaves no gap.
 func TestUpgrade(t *testing.T) {
 	earlier := sourceOf(t, *upgradeFrom)
 	program, built := filepath.Join(earlier, "aliquot-kube"), make(chan error, 1)
@@ -76,6 +76,7 @@ func TestUpgrade(t *testing.T) {
 	w.trains("tenth")
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
+	w.handsOver()
 	now := w.pids("quarter")
 	maps.Copy(now, w.pids("half"))
 	if !maps.Equal(now, run) {
