@@ -97,7 +97,7 @@ func (t *Turn) register(ctx context.Context) (err error) {
 	}
 	t.helper, err = kubeletplugin.Start(context.WithoutCancel(ctx), t.door, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(t.config.Node),
 		kubeletplugin.KubeClient(t.config.Client), kubeletplugin.PluginDataDirectoryPath(t.folder()), kubeletplugin.RegistrarDirectoryPath(t.config.registry()),
-		kubeletplugin.RollingUpdate(types.UID(t.config.PodUID)), kubeletplugin.GRPCInterceptor(t.door.hears), kubeletplugin.PluginListener(t.door.listen),
+		kubeletplugin.RollingUpdate(types.UID(t.config.instance())), kubeletplugin.GRPCInterceptor(t.door.hears), kubeletplugin.PluginListener(t.door.listen),
 		kubeletplugin.Serialize(false)) // one claim at a time is the driver's own rule, and the helper's would hold its lock while a call waits for the other agent's
 	if err != nil {
 		return fmt.Errorf("register with kubelet: %w", err)
@@ -165,8 +165,12 @@ func (c Config) registry() string { return filepath.Join(c.Kubelet, "plugins_reg
 
 // registered is the socket by which kubelet finds this agent.
 func (t *Turn) registered() string {
-	return filepath.Join(t.config.registry(), Name+"-"+t.config.PodUID+"-reg.sock")
+	return filepath.Join(t.config.registry(), Name+"-"+t.config.instance()+"-reg.sock")
 }
+
+// instance is in the names of this agent's sockets. It is not all of the UID, for paths of sockets are short, and that much tells apart the few agents of a
+// node; empty: it is no pod.
+func (c Config) instance() string { return c.PodUID[:min(8, len(c.PodUID))] }
 
 // removeStale removes the sockets of other agents, none of which is there any more.
 func (t *Turn) removeStale() error {
@@ -176,7 +180,7 @@ func (t *Turn) removeStale() error {
 			return err
 		}
 		for _, socket := range sockets {
-			if t.config.PodUID != "" && strings.Contains(filepath.Base(socket), t.config.PodUID) {
+			if t.config.PodUID != "" && strings.Contains(filepath.Base(socket), "-"+t.config.instance()) {
 				continue
 			}
 			if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {

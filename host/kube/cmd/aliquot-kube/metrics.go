@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/tools/leaderelection"
 )
 
 // monitor is what others see of a program: its metrics (/metrics), whether it is ready (/readyz) and whether it still works (/livez).
@@ -73,6 +74,14 @@ func (m *monitor) serve(address string) error {
 		}
 	}()
 	return nil
+}
+
+// renews watches a leader: one that does not lead any more and has not noticed for a while is stuck.
+func (m *monitor) renews() *leaderelection.HealthzAdaptor {
+	watched := leaderelection.NewLeaderHealthzAdaptor(20 * time.Second)
+	alive := func() error { return watched.Check(nil) }
+	m.alive.Store(&alive)
+	return watched
 }
 
 // Close ends it.

@@ -124,7 +124,7 @@ func schedule(ctx context.Context, args []string) error {
 		}
 		*identity = machine + "_" + string(uuid.NewUUID())
 	}
-	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log}.Lead(ctx, one.Run)
+	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log, Renews: seen.renews()}.Lead(ctx, one.Run)
 }
 
 // namesOf reads names of schedulers.

@@ -58,6 +58,7 @@ func answerPods(ctx context.Context, args []string) error {
 	seen := newMonitor(false, log)
 	defer seen.Close()
 	seen.add(one.Metrics())
+	seen.add(certificate)
 	seen.ready.Store(true)
 	if err := seen.serve(*metrics); err != nil {
 		return err
