@@ -202,7 +202,7 @@ func TestNamespaceEverywhere(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
-		{``, "containers on real devices cannot be held to shares yet"},
+		{``, "agents refuse real devices so far"},
 		{`agent: {simulate: h200 x2}`, "agent.simulate"},
 		{`agent: {simulate: h200x2, unenforced: kill}`, "agent.unenforced"},
 		{`agent: {simulate: h200x2, latencyClass: "10"}`, "agent.latencyClass"},

@@ -120,7 +120,7 @@ func (w *world) loadKube(name, program, dist string) {
 // everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
 func (w *world) everything() (values map[string]any, agent, scheduler string) {
 	w.Helper()
-	ports, err := testcluster.FreePorts(4)
+	ports, err := testcluster.FreePorts(5)
 	w.no(err)
 	server, err := url.Parse(w.REST().Host)
 	w.no(err)
@@ -131,7 +131,7 @@ func (w *world) everything() (values map[string]any, agent, scheduler string) {
 			"hostNetwork": true, "metricsPort": ports[0],
 		},
 		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
-		"controller": map[string]any{"replicas": 1, "hostNetwork": true},
+		"controller": map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[4]},
 		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2], "metricsPort": ports[3]},
 	}, fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
 }

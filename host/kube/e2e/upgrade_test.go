@@ -41,6 +41,8 @@ func TestUpgrade(t *testing.T) {
 
 	values, _, _ := w.everything()
 	values["image"] = map[string]any{"tag": "earlier"}
+	metricsPort := values["agent"].(map[string]any)["metricsPort"]
+	delete(values["controller"].(map[string]any), "metricsPort") // there was none once
 	installed := w.upgrade(filepath.Join(earlier, "deploy", "chart"), values, nil)
 	before := w.agentReady("")
 	w.offers()
@@ -53,6 +55,7 @@ func TestUpgrade(t *testing.T) {
 	maps.Copy(run, w.pids("half"))
 
 	values, _, _ = w.everything() // other ports: the next one starts before the last one ends
+	values["agent"].(map[string]any)["metricsPort"] = metricsPort // which an agent takes over with the rest
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
 	share := func(when string) {
 		t.Helper()
