@@ -28,6 +28,9 @@ func (w *world) edits() {
 	w.Helper()
 	w.editor()
 	held := w.claim("victim").Status.Allocation.Devices.Results[0]
+	offered, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
+	w.no(err)
+	all := offered.Items[0].Spec.Devices[0].Capacity[driver.Memory].Value
 	for name, c := range map[string]struct {
 		result resourceapi.DeviceRequestAllocationResult
 		config string // a ShareConfig's other fields
@@ -37,7 +40,7 @@ func (w *world) edits() {
 		"another-device":  {forged(held, 100, "1Gi", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-another" }), "", "which has no such device"},
 		"over-a-device":   {forged(held, 1001, "1Gi", nil), "", "it consumes 1001 thousandths of a device"},
 		"others-floors":   {forged(held, 800, "1Gi", nil), "", "floors of 250 are granted there already"},
-		"others-memory":   {forged(held, 100, "140Gi", nil), "", "granted there already"},
+		"others-memory":   {forged(held, 100, all.String(), nil), "", "granted there already"},
 		"over-its-memory": {forged(held, 100, "1Ti", nil), "", "the device has"},
 		"whole":           {forged(held, 0, "0", func(r *resourceapi.DeviceRequestAllocationResult) { r.ConsumedCapacity, r.ShareID = nil, nil }), "", "floors of 250 are granted there already"},
 		"ceiling":         {forged(held, 100, "1Gi", nil), `,"ceiling":{"compute":"5"}`, "ceiling"},

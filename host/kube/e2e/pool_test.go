@@ -5,11 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
 // clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
@@ -44,10 +47,18 @@ func TestMain(m *testing.M) {
 		lent.all = append(lent.all, &shared{state: fmt.Sprint("/var/lib/aliquot-e2e-", i)})
 	}
 	lent.free = slices.Clone(lent.all)
+	audits, made := os.MkdirTemp("", "aliquot-audit-")
+	for i, one := range lent.all {
+		one.audit = testcluster.Audit{Path: filepath.Join(audits, strconv.Itoa(i)), Group: "system:serviceaccounts:" + ours}
+	}
 	code := m.Run()
 	for _, one := range lent.all {
 		err = errors.Join(err, one.end())
 	}
+	if only := flag.Lookup("test.run").Value.String(); only == "" && code == 0 && flag.Lookup("test.list").Value.String() == "" {
+		err = errors.Join(err, allUsed(audits)) // of all that is tried
+	}
+	err = errors.Join(err, made, os.RemoveAll(audits))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

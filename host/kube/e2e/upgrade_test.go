@@ -54,7 +54,7 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	values, _, _ = w.everything() // other ports: the next one starts before the last one ends
+	values, _, _ = w.everything()                                 // other ports: the next one starts before the last one ends
 	values["agent"].(map[string]any)["metricsPort"] = metricsPort // which an agent takes over with the rest
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
 	share := func(when string) {
@@ -77,9 +77,9 @@ func TestUpgrade(t *testing.T) {
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))
 	w.trains("tenth")
+	w.handsOver()
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
-	w.handsOver()
 	now := w.pids("quarter")
 	maps.Copy(now, w.pids("half"))
 	if !maps.Equal(now, run) {
