@@ -44,6 +44,9 @@ ingress:
   - namespaceSelector:
       matchLabels:
         {{- toYaml . | nindent 8 }}
+  {{- range $.root.Values.networkPolicy.metricsFromCIDRs }}
+  - ipBlock: {cidr: {{ . }}}
+  {{- end }}
   {{- end }}
 {{ include "aliquot.egress" .root }}
 {{- end }}
