@@ -47,7 +47,7 @@ func (w *world) handsOver() {
 		events, err := w.client.CoreV1().Events("default").SearchWithContext(w.ctx, scheme.Scheme, pod)
 		w.no(err)
 		for _, event := range events.Items {
-			if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" {
+			if event.Reason == "FailedPrepareDynamicResources" {
 				w.Errorf("%s is told %s: %s", name, event.Reason, event.Message)
 			}
 		}
