@@ -41,8 +41,8 @@ var lent pool
 // TestMain makes room for all tests to stand in line at the same time, and ends the clusters.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	const all = 100
-	err := flag.Set("test.parallel", strconv.Itoa(all))
+	const many = 100
+	err := flag.Set("test.parallel", strconv.Itoa(many))
 	for i := range *clusters {
 		lent.all = append(lent.all, &shared{state: fmt.Sprint("/var/lib/aliquot-e2e-", i)})
 	}
@@ -55,8 +55,9 @@ func TestMain(m *testing.M) {
 	for _, one := range lent.all {
 		err = errors.Join(err, one.end())
 	}
-	if only := flag.Lookup("test.run").Value.String(); only == "" && code == 0 && flag.Lookup("test.list").Value.String() == "" {
-		err = errors.Join(err, allUsed(audits)) // of all that is tried
+	all := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
+	if code == 0 && (all || *roles) {
+		err = errors.Join(err, allUsed(audits))
 	}
 	err = errors.Join(err, made, os.RemoveAll(audits))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 )
+
+// roles has it said what of our roles nobody used, also where some tests ran alone.
+var roles = flag.Bool("roles", false, "fail where accounts may do what none of them did in these tests; so it is always where all tests run")
 
 // unseen are rules that no request shows: what the API server asks for by itself, where something else is asked for, and what a cluster of one node
 // without certain objects never needs; by account, verb and resource, with why they are there.
