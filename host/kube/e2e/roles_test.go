@@ -30,6 +30,16 @@ var unseen = map[string]string{
 	"aliquot-agent delete resource.k8s.io/resourceslices":                        "where a node offers fewer slices than before",
 	"aliquot-agent get aliquot.dev/shares":                                       "where another made a claim's Share at the same moment",
 	"aliquot-agent patch aliquot.dev/shares":                                     "where a Share says another node than its claim's",
+	"aliquot-agent patch events":                                                 "where the same happens again",
+	"aliquot-controller create events":                                           "where a template of claims cannot be made",
+	"aliquot-controller patch events":                                            "where it cannot be made, again",
+	"aliquot-controller update secrets":                                          "where a certificate is renewed, after 60 days",
+	"aliquot-scheduler get pods":                                                 "where the answer to a binding or an eviction was lost",
+	"aliquot-scheduler get resource.k8s.io/resourceclaims":                       "where the answer to an allocation was lost, or it met another's write",
+	"aliquot-scheduler patch events":                                             "where the same happens again",
+	"aliquot-scheduler update persistentvolumeclaims":                            "where a volume is made for the node of a pod, by a provisioner",
+	"aliquot-webhook get resource.k8s.io/deviceclasses":                          "where a claim's request is of another class than ours, which may select our devices",
+	"aliquot-webhook get resource.k8s.io/resourceclaims":                         "where a pod names a claim that is there",
 	"aliquot-controller get resource.k8s.io/resourceclaimtemplates":              "where there is a template of the name that says something else",
 }
 
