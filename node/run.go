@@ -119,6 +119,23 @@ func lockRun(r run) (*os.File, error) {
 	return file, nil
 }
 
+// Occupied says whether an agent works in a run folder, which need not be there.
+func Occupied(folder string) (bool, error) {
+	file, err := os.OpenFile(run(folder).path("agent.lock"), os.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look into run folder: %w", err)
+	}
+	defer file.Close()
+	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
 // claimRun writes down which host the run folder serves. Another's is refused: a host takes back every task that it knows nothing of,
 // and so would end what the other has running there. One in which nobody wrote it down is taken.
 func claimRun(r run, host string) error {

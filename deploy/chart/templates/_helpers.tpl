@@ -44,6 +44,9 @@ ingress:
   - namespaceSelector:
       matchLabels:
         {{- toYaml . | nindent 8 }}
+  {{- range $.root.Values.networkPolicy.metricsFromCIDRs }}
+  - ipBlock: {cidr: {{ . }}}
+  {{- end }}
   {{- end }}
 {{ include "aliquot.egress" .root }}
 {{- end }}
@@ -68,4 +71,12 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- /* How long a program may not answer until it is started anew. One that starts has as long. */ -}}
+{{- define "aliquot.patience" -}}
+initialDelaySeconds: 30
+periodSeconds: 20
+timeoutSeconds: 5
+failureThreshold: 6
 {{- end }}

@@ -114,6 +114,7 @@ func (f *fleet) install(ctx context.Context, root string) error {
 	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
 		values[component] = map[string]any{"enabled": false}
 	}
+	values["scheduler"] = map[string]any{"enabled": true, "replicas": 0} // its account
 	objects, err := chart.Render(values)
 	if err != nil {
 		return err

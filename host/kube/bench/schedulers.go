@@ -20,13 +20,17 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// ours is our scheduler as a process of its own, as the chart runs it: it holds a Lease.
+// ours is our scheduler as a process of its own, as the chart runs it: under its account, and holding a Lease.
 type ours struct {
 	*testcluster.Process
 	metrics string // address
 }
 
-func (f *fleet) startOurs(program string, more ...string) (*ours, error) {
+func (f *fleet) startOurs(ctx context.Context, program string, more ...string) (*ours, error) {
+	kubeconfig, err := f.KubeconfigOf(ctx, "aliquot", "aliquot-scheduler")
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -35,7 +39,7 @@ func (f *fleet) startOurs(program string, more ...string) (*ours, error) {
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
-	args := append([]string{"scheduler", "--kubeconfig", f.Kubeconfig(), "--namespace", namespace, "--identity", "bench", "--metrics", address, "--profiles"}, more...)
+	args := append([]string{"scheduler", "--kubeconfig", kubeconfig, "--namespace", "aliquot", "--identity", "bench", "--metrics", address, "--profiles"}, more...)
 	p, err := f.Start("aliquot-scheduler", nil, program, args...)
 	return &ours{Process: p, metrics: address}, err
 }
@@ -92,7 +96,7 @@ func (f *fleet) drain(ctx context.Context, program string, tasks int, profile st
 	bound := f.bound(ctx)
 	defer bound.stop()
 	started := time.Now()
-	o, err := f.startOurs(program)
+	o, err := f.startOurs(ctx, program)
 	if err != nil {
 		return nil, drained{}, err
 	}
@@ -186,7 +190,7 @@ func (f *fleet) restart(ctx context.Context, end func(), program, prefix string,
 	bound := follow(ctx, f.client.CoreV1().Pods(namespace), &corev1.Pod{}, "metadata.name="+prefix+"-000000", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
 	defer bound.stop()
 	started := time.Now()
-	next, err := f.startOurs(program, more...)
+	next, err := f.startOurs(ctx, program, more...)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -33,6 +33,8 @@ type ConditionsConfig struct {
 	Client dynamic.Interface
 	Clock  clock.WithTicker
 	Log    *slog.Logger
+
+	Metrics *Metrics // nil: nothing is counted
 }
 
 // Conditions says in the status of each Queue and Policy whether it holds, with what others there are, and why not.
@@ -77,6 +79,7 @@ func (c *Conditions) Run(ctx context.Context) error {
 				c.work.Forget(key)
 				c.work.AddAfter(key, daily)
 			} else if ctx.Err() == nil {
+				c.Metrics.failed(ofConditions)
 				c.Log.Warn("the conditions of queues and policies are not as they should be; trying again", "error", err)
 				c.work.AddRateLimited(key)
 			}

@@ -30,6 +30,7 @@ type RotationConfig struct {
 	Webhook           string        // the MutatingWebhookConfiguration whose clients are to trust it
 	Life              time.Duration // of a certificate
 	Settle            time.Duration // until all API servers know of what they are to trust
+	Metrics           *Metrics      // nil: nothing is counted
 	Log               *slog.Logger
 }
 
@@ -59,6 +60,7 @@ func (r *Rotation) Run(ctx context.Context) error {
 	for {
 		wait := min(time.Minute, r.Life/50)
 		if err := r.see(ctx); err != nil && ctx.Err() == nil {
+			r.Metrics.failed(ofCertificate)
 			r.Log.Warn("the webhook's certificate is not as it should be; trying again", "error", err)
 			wait = min(wait, 5*time.Second)
 		}
@@ -108,6 +110,7 @@ func (r *Rotation) see(ctx context.Context) error {
 	if err := r.keep(ctx, secret, made, turned); err != nil {
 		return fmt.Errorf("keep the certificate in Secret %s/%s: %w", r.Namespace, r.Secret, err)
 	}
+	r.Metrics.shown(turned.current)
 	point.Here("kube.certificate.kept")
 	if err := r.haveTrusted(ctx, config, turned.trust()); err != nil {
 		return fmt.Errorf("have API servers trust the webhook: %w", err)

@@ -34,6 +34,8 @@ type TemplatesConfig struct {
 	Clock  clock.WithTicker
 	Keep   time.Duration // a template that no pod names stays for so long: pods of a kind follow each other
 	Log    *slog.Logger
+
+	Metrics *Metrics // nil: nothing is counted
 }
 
 // Templates makes the ResourceClaimTemplates that pods with annotations name, and removes those that none names any more.
@@ -155,6 +157,7 @@ func (t *Templates) next(ctx context.Context) bool {
 	again, err := t.see(ctx, key)
 	switch {
 	case err != nil && ctx.Err() == nil:
+		t.Metrics.failed(ofTemplates)
 		t.Log.Warn("a template of claims is not as it should be; trying again", "template", key, "error", err)
 		t.queue.AddRateLimited(key)
 		return true
@@ -185,7 +188,11 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 			return left, nil
 		}
 		t.Log.Info("removing a template that no pod names", "template", key)
-		return 0, t.remove(ctx, have)
+		if err := t.remove(ctx, have); err != nil {
+			return 0, err
+		}
+		t.Metrics.did("removed")
+		return 0, nil
 	}
 	t.named(key)
 	for _, object := range found {
@@ -214,6 +221,7 @@ func (t *Templates) put(ctx context.Context, wanted *resourceapi.ResourceClaimTe
 	point.Here("kube.template.made")
 	if !apierrors.IsAlreadyExists(err) {
 		if err == nil {
+			t.Metrics.did("made")
 			t.Log.Info("made a template", "template", wanted.Namespace+"/"+wanted.Name)
 		}
 		return err
@@ -226,7 +234,9 @@ func (t *Templates) put(ctx context.Context, wanted *resourceapi.ResourceClaimTe
 	if err := t.remove(ctx, have); err != nil {
 		return fmt.Errorf("remove what is there of its name: %w", err)
 	}
-	_, err = client.Create(ctx, wanted, metav1.CreateOptions{})
+	if _, err = client.Create(ctx, wanted, metav1.CreateOptions{}); err == nil {
+		t.Metrics.did("replaced")
+	}
 	return err
 }
 

@@ -33,15 +33,17 @@ type making struct {
 	events *record.FakeRecorder
 	keep   time.Duration
 	made   *Templates
+
+	counted *Metrics
 }
 
 // makes begins one once these were made of the API server.
 func makes(t *testing.T, before func(*fake.Clientset), objects ...runtime.Object) *making {
-	m := &making{T: t, client: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(time.Now()), events: record.NewFakeRecorder(100), keep: 10 * time.Minute}
+	m := &making{T: t, client: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(time.Now()), events: record.NewFakeRecorder(100), keep: 10 * time.Minute, counted: NewMetrics()}
 	if before != nil {
 		before(m.client)
 	}
-	made, err := NewTemplates(TemplatesConfig{Client: m.client, Events: m.events, Clock: m.clock, Keep: m.keep, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	made, err := NewTemplates(TemplatesConfig{Client: m.client, Events: m.events, Clock: m.clock, Keep: m.keep, Metrics: m.counted, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +178,7 @@ func TestTemplates(t *testing.T) {
 	if waited := <-after; waited < m.keep {
 		t.Errorf("it was removed %v after the last pod that names it, want %v at least", waited, m.keep)
 	}
+	m.counts("aliquot_controller_templates_total/removed", 1)
 	m.there(second) // one pod still names it
 	third := asking("third", "0.50")
 	m.create(third)
@@ -233,6 +236,7 @@ func TestForged(t *testing.T) {
 	forged.Name, forged.Labels = templateNamed(first), nil
 	m := makes(t, nil, forged, first)
 	m.there(first)
+	m.counts("aliquot_controller_templates_total/replaced", 1)
 
 	own := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "their-own"}}
 	foreign := asking("foreign", "0.75")
@@ -271,6 +275,17 @@ func TestNotMade(t *testing.T) {
 		m.clock.Step(time.Second)
 		have, err := m.client.ResourceV1().ResourceClaimTemplates("space").List(context.Background(), metav1.ListOptions{})
 		return err == nil && len(have.Items) == 1, fmt.Sprintf("%+v, %v", have, err)
+	})
+	m.counts("aliquot_controller_failures_total/templates", 2)
+	m.counts("aliquot_controller_templates_total/made", 1)
+}
+
+// counts waits until a metric has a value.
+func (m *making) counts(metric string, want float64) {
+	m.Helper()
+	m.eventually("it is counted", func() (bool, string) {
+		all := values(m.T, m.counted)
+		return all[metric] == want, fmt.Sprint(all)
 	})
 }
 

@@ -127,11 +127,11 @@ func TestRender(t *testing.T) {
 		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1}, []string{"ServiceMonitor", "PrometheusRule", "ConfigMap", "Service", "Deployment", "MutatingWebhookConfiguration"}},
 		"annotations, placed by whom they name": {
 			`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {scheduler: ""}}`,
-			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5},
+			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6},
 			nil,
 		},
-		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 3, "PrometheusRule": 1, "ConfigMap": 1, "Service": 4, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 6, "NetworkPolicy": 4}, nil},
-		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4}, []string{"DaemonSet", "NetworkPolicy"}},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 4, "PrometheusRule": 1, "ConfigMap": 1, "Service": 5, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 7, "NetworkPolicy": 4}, nil},
+		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5}, []string{"DaemonSet", "NetworkPolicy"}},
 		"a namespace of its own": {
 			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}}`,
 			map[string]int{"DaemonSet": 1, "Deployment": 3},
@@ -202,7 +202,7 @@ func TestNamespaceEverywhere(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
-		{``, "containers on real devices cannot be held to shares yet"},
+		{``, "agents refuse real devices so far"},
 		{`agent: {simulate: h200 x2}`, "agent.simulate"},
 		{`agent: {simulate: h200x2, unenforced: kill}`, "agent.unenforced"},
 		{`agent: {simulate: h200x2, latencyClass: "10"}`, "agent.latencyClass"},

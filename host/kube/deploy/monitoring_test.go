@@ -64,7 +64,7 @@ func TestMetricsExist(t *testing.T) {
 	if len(exist) < 10 {
 		t.Fatalf("the sources define %v", exist)
 	}
-	for _, file := range []string{"rules/agent.yaml", "rules/scheduler.yaml", "rules/webhook.yaml", "dashboards/aliquot.json"} {
+	for _, file := range []string{"rules/agent.yaml", "rules/scheduler.yaml", "rules/webhook.yaml", "rules/controller.yaml", "dashboards/aliquot.json"} {
 		raw, err := os.ReadFile(filepath.Join(repository, "deploy", "chart", "files", file))
 		if err != nil {
 			t.Fatal(err)

@@ -34,6 +34,10 @@ func TestAgent(t *testing.T) {
 			t.Errorf("its arguments are %v, without %s", container.Args, want)
 		}
 	}
+	// Two of a node run for a while, and neither may have its port for itself.
+	if update := set.Spec.UpdateStrategy.RollingUpdate; update.MaxSurge.String() != "10%" || update.MaxUnavailable.IntValue() != 0 || len(container.Ports) > 0 {
+		t.Errorf("agents are replaced by %+v, and have the ports %+v", update, container.Ports)
+	}
 	environment := map[string]string{}
 	for _, variable := range container.Env {
 		environment[variable.Name] = variable.Value
@@ -157,5 +161,37 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 	for name := range labelled {
 		t.Errorf("pods of %s have no policy", name)
+	}
+}
+
+// Whatever runs is looked at: kubelet starts anew what is stuck, calls what is not ready by nobody's name, and does both at a port that is served.
+func TestProbes(t *testing.T) {
+	for _, one := range render(t, everything) {
+		var pod corev1.PodSpec
+		switch object := decoded(t, one).(type) {
+		case *appsv1.Deployment:
+			pod = object.Spec.Template.Spec
+		case *appsv1.DaemonSet:
+			pod = object.Spec.Template.Spec
+		default:
+			continue
+		}
+		for _, container := range pod.Containers {
+			for kind, probe := range map[string]*corev1.Probe{"/livez": container.LivenessProbe, "/readyz": container.ReadinessProbe} {
+				if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != kind {
+					t.Errorf("%s is asked for %s by %+v", one.Name, kind, probe)
+					continue
+				}
+				port := probe.HTTPGet.Port
+				named := slices.ContainsFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == port.StrVal })
+				served := slices.ContainsFunc(container.Args, func(arg string) bool { return strings.HasSuffix(arg, "=:"+port.String()) })
+				if !named && !served {
+					t.Errorf("%s is asked for %s at port %s, which it does not have", one.Name, kind, port.String())
+				}
+			}
+			if live := container.LivenessProbe; live != nil && live.PeriodSeconds*live.FailureThreshold < 60 {
+				t.Errorf("%s is started anew after %d s", one.Name, live.PeriodSeconds*live.FailureThreshold)
+			}
+		}
 	}
 }

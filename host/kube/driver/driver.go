@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/internal/point"
@@ -36,6 +35,10 @@ type Config struct {
 	Log     *slog.Logger
 
 	LatencyClasses api.LatencyClasses // that are declared of devices
+
+	PodUID string // of the pod that it is; with it AwaitTurn has it follow another on the node without a gap. Empty: it is no pod
+	Turn   *Turn  // to serve kubelet; nil: Open takes it
+	Waits  func() // called by AwaitTurn when there is another to wait for; nil: it is not
 }
 
 // Driver serves kubelet.
@@ -44,7 +47,7 @@ type Driver struct {
 	log         *slog.Logger
 	checkpoints checkpoints
 	container   container
-	helper      *kubeletplugin.Helper
+	turn        *Turn
 
 	mu sync.Mutex // one claim at a time
 
@@ -60,29 +63,31 @@ type Driver struct {
 	live    *live          // nil: ceilings are fixed
 }
 
-// Open finishes what an earlier driver left half done, registers with kubelet and tells the cluster of the devices.
+// Open finishes what an earlier driver left half done, serves kubelet and tells the cluster of the devices, until Close.
 func Open(ctx context.Context, config Config) (*Driver, error) {
+	if config.Turn == nil {
+		var err error
+		if config.Turn, err = AwaitTurn(ctx, config); err != nil {
+			config.Turn.Leave()
+			return nil, err
+		}
+	}
 	d, err := prepareDriver(ctx, config)
 	if err != nil {
+		config.Turn.Leave()
 		return nil, err
 	}
-	data := filepath.Join(config.Kubelet, "plugins", Name)
-	if err := os.MkdirAll(data, 0o750); err != nil {
-		return nil, fmt.Errorf("make the plugin's folder: %w", err)
-	}
+	d.turn, d.failed = config.Turn, config.Turn.door.failed
 	d.endEvents = d.recordEvents()
-	d.helper, err = kubeletplugin.Start(ctx, plugin{Driver: d}, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(config.Node),
-		kubeletplugin.KubeClient(config.Client), kubeletplugin.PluginDataDirectoryPath(data),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(config.Kubelet, "plugins_registry")))
-	if err != nil {
+	if err := d.turn.serve(ctx, d); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("register with kubelet: %w", err)
+		return nil, err
 	}
 	if err := d.publish(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
-	ctx, d.end = context.WithCancel(ctx)
+	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx)) // it works on until the next one does
 	d.working.Go(func() { d.reconcileUntil(ctx) })
 	d.working.Go(func() { d.reportUntil(ctx) })
 	if d.live != nil {
@@ -117,31 +122,29 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 
 // publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
 func (d *Driver) publish(ctx context.Context) error {
-	return d.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices(), d.config.LatencyClasses))
+	return d.turn.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices(), d.config.LatencyClasses))
 }
 
 // Failed has an error when kubelet cannot be served any more: the driver is to be closed then, and its process to end and be started anew.
 func (d *Driver) Failed() <-chan error { return d.failed }
 
-// Close ends the driver and leaves what is prepared as it is. It leaves its slices too, so that nothing is evicted while it is replaced;
+// Close ends the driver and leaves what is prepared as it is, after the next agent, if one waits, is registered with kubelet. It leaves its slices too, so that nothing is evicted while it is replaced;
 // kubelet removes them, and their taints with them, when none has registered for 30 s (kubelet 1.36): nothing new is placed then.
 func (d *Driver) Close() {
+	d.turn.pass()
 	if d.end != nil {
 		d.end()
 	}
-	d.helper.Stop()
 	d.working.Wait()
+	d.turn.stop()
 	d.telling.Wait()
 	if d.endEvents != nil {
 		d.endEvents()
 	}
 }
 
-// plugin is the driver as kubelet and its helper call it.
-type plugin struct {
-	*Driver
-	drahealth.UnimplementedDRAResourceHealthServer // for what later versions add
-}
+// plugin is the driver as kubelet and its helper call it, through the door.
+type plugin struct{ *Driver }
 
 // PrepareResourceClaims prepares the claims of one pod.
 func (p plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {

@@ -37,6 +37,7 @@ var (
 	shareDeviceTime = describe("share_device_seconds_total", "Device time held since the claim was prepared.", shareLabels...)
 	shareOwnTime    = describe("share_own_seconds_total", "Device time held within the floor since the claim was prepared.", shareLabels...)
 	shareBurstTime  = describe("share_burst_seconds_total", "Device time held above the floor since the claim was prepared.", shareLabels...)
+	shareLent       = describe("share_lent_seconds_total", "Device time of the floor that others used since the claim was prepared.", shareLabels...)
 	shareWaited     = describe("share_waited_seconds_total", "Time spent waiting at the gate since the claim was prepared, summed over processes.", shareLabels...)
 	shareLaunches   = describe("share_launches_total", "Launches let through since the claim was prepared.", shareLabels...)
 	shareProcesses  = describe("share_processes", "Processes that are held to the share.", shareLabels...)
@@ -123,6 +124,7 @@ func (c collector) collectShare(to chan<- prometheus.Metric, usage node.Usage, d
 	counter(to, shareDeviceTime, usage.Held.Seconds(), labels...)
 	counter(to, shareOwnTime, usage.Own.Seconds(), labels...)
 	counter(to, shareBurstTime, usage.Burst.Seconds(), labels...)
+	counter(to, shareLent, usage.Lent.Seconds(), labels...)
 	counter(to, shareWaited, usage.Waited.Seconds(), labels...)
 	counter(to, shareLaunches, float64(usage.Launches), labels...)
 }

@@ -60,7 +60,7 @@ func TestMetrics(t *testing.T) {
 	used := api.Bytes(5 << 30)
 	meters.sample = node.Sample{
 		Tasks: []node.Usage{
-			{Task: "a", Grant: grant, Held: 3 * time.Second, Own: 2 * time.Second, Burst: time.Second, Waited: 500 * time.Millisecond, Launches: 7, Memory: 1 << 30, Processes: []int{4, 5}, UnknownCalls: 2},
+			{Task: "a", Grant: grant, Held: 3 * time.Second, Own: 2 * time.Second, Burst: time.Second, Lent: 4 * time.Second, Waited: 500 * time.Millisecond, Launches: 7, Memory: 1 << 30, Processes: []int{4, 5}, UnknownCalls: 2},
 			{Task: "nobody's", Grant: grant},
 		},
 		Devices: []node.DeviceUsage{{UUID: h200.UUID, MemoryUsed: &used, Stopped: 1, MemoryDoubts: 3}},
@@ -83,6 +83,7 @@ func TestMetrics(t *testing.T) {
 		"aliquot_share_device_seconds_total" + claim:                                                 3,
 		"aliquot_share_own_seconds_total" + claim:                                                    2,
 		"aliquot_share_burst_seconds_total" + claim:                                                  1,
+		"aliquot_share_lent_seconds_total" + claim:                                                   4,
 		"aliquot_share_waited_seconds_total" + claim:                                                 0.5,
 		"aliquot_share_launches_total" + claim:                                                       7,
 		"aliquot_claim_unknown_calls{claim=claim-a,namespace=default}":                               2,

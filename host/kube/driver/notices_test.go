@@ -52,12 +52,13 @@ func noticing(t *testing.T, s *site, uids ...string) (plugin, *recorder) {
 	given := &recorder{}
 	p.events = given
 	var err error
-	p.helper, err = kubeletplugin.Start(t.Context(), p, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(here), kubeletplugin.KubeClient(s.config.Client),
+	p.turn = &Turn{}
+	p.turn.helper, err = kubeletplugin.Start(t.Context(), p, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(here), kubeletplugin.KubeClient(s.config.Client),
 		kubeletplugin.DRAService(false), kubeletplugin.RegistrationService(false))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.helper.Stop)
+	t.Cleanup(p.turn.helper.Stop)
 	t.Cleanup(p.troubles.claims.ShutDown)
 	for _, claim := range claims(uids...) {
 		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod-" + string(claim.UID), UID: "1"}}

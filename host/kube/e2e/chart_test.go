@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -120,7 +121,7 @@ func (w *world) loadKube(name, program, dist string) {
 // everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
 func (w *world) everything() (values map[string]any, agent, scheduler string) {
 	w.Helper()
-	ports, err := testcluster.FreePorts(4)
+	ports, err := testcluster.FreePorts(5)
 	w.no(err)
 	server, err := url.Parse(w.REST().Host)
 	w.no(err)
@@ -131,7 +132,7 @@ func (w *world) everything() (values map[string]any, agent, scheduler string) {
 			"hostNetwork": true, "metricsPort": ports[0],
 		},
 		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
-		"controller": map[string]any{"replicas": 1, "hostNetwork": true},
+		"controller": map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[4]},
 		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2], "metricsPort": ports[3]},
 	}, fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
 }
@@ -155,7 +156,7 @@ func (w *world) asksPlugin() {
 		want  []string
 		fails bool
 	}{
-		{[]string{"top"}, []string{"3 shares", "0.85 of 1.00", "0.25..0.80", "4Gi..8Gi", "Ready", "0.50..1.00"}, false},
+		{[]string{"top"}, []string{"3 shares", "0.85 of 1.00", "0.25..0.80", "4Gi..8Gi", "Ready", "0.50..1.00", "What is used is not known: pods is forbidden", "takes the role aliquot-use", "default/large", "0.30, 1Gi"}, false},
 		{[]string{"why", "half"}, []string{"half runs on node " + testcluster.NodeName, "0.50..1.00 of compute and 8Gi of memory"}, false},
 		{[]string{"why", "large"}, []string{"large waits: "}, false},
 		{[]string{"resize", "quarter", "--gpu", "0.25..0.30"}, []string{"quarter has 0.25..0.30 of compute and 4Gi..8Gi of memory"}, false},
@@ -170,6 +171,17 @@ func (w *world) asksPlugin() {
 			}
 		}
 	}
+	// Who may know what everybody uses sees that both use the device, and one of them more than its floor, which nobody else wants.
+	_, err = w.client.RbacV1().RoleBindings(ours).Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "top"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "aliquot-use"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "user"}},
+	}, metav1.CreateOptions{})
+	w.no(err)
+	uses := regexp.MustCompile(`half +0\.50\.\.1\.00 +[5-9]\d% +\+\d+% +8Gi`)
+	w.eventually("what is used is shown", func() (bool, string) {
+		said, err := exec.CommandContext(w.ctx, program, "top", "--kubeconfig", kubeconfig).CombinedOutput()
+		return err == nil && uses.Match(said), fmt.Sprintf("%v\n%s", err, said)
+	})
 }
 
 // agentReady waits until the agent's pod is ready, and it is another than the one of this UID.

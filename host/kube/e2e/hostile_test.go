@@ -33,6 +33,7 @@ func TestHostile(t *testing.T) {
 	w.podSecurity(link)
 	w.secure("")
 	w.reached(link, task)
+	w.edits()
 	w.ephemeral()
 	w.trains("victim")
 	w.remove("victim")
@@ -90,22 +91,44 @@ func (w *world) withFolder(one work, folder string) *corev1.Pod {
 // pathsRefused tries volumes of the agent's folders, which a policy of ours refuses in every namespace but our own.
 func (w *world) pathsRefused(task string) {
 	w.Helper()
-	w.withoutDoubts("aliquot-folders")
+	w.withoutDoubts("aliquot-folders", "aliquot-node-folders")
 	w.secure("")
-	const ours = "for agents alone"
-	for path, want := range map[string]string{
+	const ours, nodes = "for agents alone", "for the node's own agents"
+	paths := map[string]string{
 		w.run: ours, w.run + "/": ours, filepath.Join(w.run, task): ours, "/." + strings.ReplaceAll(w.run, "/", "//") + "/./sim": ours, w.state: ours,
-		w.Kubelet() + "/plugins/gpu.aliquot.dev": ours, w.run + "-of-another": "", w.Kubelet() + "/plugins": "",
-	} {
+		w.Kubelet() + "/plugins/gpu.aliquot.dev": ours, w.run + "-of-another": "",
+		w.Kubelet() + "/plugins": nodes, w.Kubelet() + "/plugins/another": "", w.Kubelet() + "/plugins_registry": nodes, w.Kubelet() + "/plugins_registry/x.sock": nodes,
+		w.CDI(): nodes, "/etc/cdi": nodes, "/var/run/cdi/": nodes, "/run/cdi/aliquot.json": nodes, "/run/cdi-of-another": "", "/etc": "",
+	}
+	for path, want := range paths {
 		pod := w.withFolder(work{name: "tried"}, path)
 		w.eventually("a volume of "+path+" is refused, or not: "+want, func() (bool, string) {
 			err := w.tried(pod)
 			return (want == "") == (err == nil) && (err == nil || strings.Contains(err.Error(), want)), fmt.Sprint(err)
 		})
 	}
-	agent := w.withFolder(work{name: "tried"}, w.run)
-	agent.Namespace = "aliquot"
-	w.no(w.tried(agent))
+	// Agents of the node may have what is theirs, where the chart or Pod Security says that a namespace is for such.
+	for namespace, mayHave := range map[string]func(want string) bool{
+		"aliquot":     func(string) bool { return true },
+		"kube-system": func(want string) bool { return want != ours },
+		"drivers":     func(want string) bool { return want != ours },
+	} {
+		if namespace == "drivers" {
+			_, err := w.client.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+			}}, metav1.CreateOptions{})
+			w.no(err)
+		}
+		for path, want := range paths {
+			agent := w.withFolder(work{name: "tried"}, path)
+			agent.Namespace = namespace
+			w.eventually("agents in "+namespace+" may have "+path+", or not", func() (bool, string) {
+				err := w.tried(agent)
+				return (err == nil) == mayHave(want), fmt.Sprint(err)
+			})
+		}
+	}
+	w.no(w.client.CoreV1().Namespaces().Delete(w.ctx, "drivers", metav1.DeleteOptions{}))
 }
 
 // podSecurity tries what the level baseline refuses.

@@ -5,11 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
 // clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
@@ -38,16 +41,25 @@ var lent pool
 // TestMain makes room for all tests to stand in line at the same time, and ends the clusters.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	const all = 100
-	err := flag.Set("test.parallel", strconv.Itoa(all))
+	const many = 100
+	err := flag.Set("test.parallel", strconv.Itoa(many))
 	for i := range *clusters {
 		lent.all = append(lent.all, &shared{state: fmt.Sprint("/var/lib/aliquot-e2e-", i)})
 	}
 	lent.free = slices.Clone(lent.all)
+	audits, made := os.MkdirTemp("", "aliquot-audit-")
+	for i, one := range lent.all {
+		one.audit = testcluster.Audit{Path: filepath.Join(audits, strconv.Itoa(i)), Group: "system:serviceaccounts:" + ours}
+	}
 	code := m.Run()
 	for _, one := range lent.all {
 		err = errors.Join(err, one.end())
 	}
+	all := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
+	if code == 0 && (all || *roles) {
+		err = errors.Join(err, allUsed(audits))
+	}
+	err = errors.Join(err, made, os.RemoveAll(audits))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

@@ -35,6 +35,7 @@ import (
 type shared struct {
 	*testcluster.Cluster                         // nil: it is not started, or was ended
 	state                string                  // its folder
+	audit                testcluster.Audit       // what of requests is noted
 	told                 teller                  // where it says what it begins: in the log of the test that has it
 	was                  map[object]bool         // what was there at first
 	labels               map[string]string       // of the namespace in which tests work, at first
@@ -95,7 +96,7 @@ func (s *shared) ready(ctx context.Context, t *testing.T) {
 		return
 	}
 	cluster, err := testcluster.Start(ctx, testcluster.Config{
-		Cache: cache, State: s.state, Log: slog.New(slog.NewTextHandler(&s.told, nil)), Kinds: deploy.Stream(kinds(t)),
+		Cache: cache, State: s.state, Audit: s.audit, Log: slog.New(slog.NewTextHandler(&s.told, nil)), Kinds: deploy.Stream(kinds(t)),
 	})
 	if err != nil {
 		t.Fatal(err)

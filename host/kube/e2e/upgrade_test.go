@@ -25,7 +25,7 @@ var upgradeFrom = flag.String("upgrade.from", "HEAD^", "revision of this reposit
 
 // The chart and the image of an earlier revision are upgraded to those of this one, as Helm does it, while pods run, which asked in both ways: they
 // run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them, one
-// that does not fit says why, and all of it goes.
+// that does not fit says why, and all of it goes. An agent that another replaces leaves no gap.
 func TestUpgrade(t *testing.T) {
 	earlier := sourceOf(t, *upgradeFrom)
 	program, built := filepath.Join(earlier, "aliquot-kube"), make(chan error, 1)
@@ -41,6 +41,8 @@ func TestUpgrade(t *testing.T) {
 
 	values, _, _ := w.everything()
 	values["image"] = map[string]any{"tag": "earlier"}
+	metricsPort := values["agent"].(map[string]any)["metricsPort"]
+	delete(values["controller"].(map[string]any), "metricsPort") // there was none once
 	installed := w.upgrade(filepath.Join(earlier, "deploy", "chart"), values, nil)
 	before := w.agentReady("")
 	w.offers()
@@ -52,7 +54,8 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	values, _, _ = w.everything() // other ports: the next one starts before the last one ends
+	values, _, _ = w.everything()                                 // other ports: the next one starts before the last one ends
+	values["agent"].(map[string]any)["metricsPort"] = metricsPort // which an agent takes over with the rest
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
 	share := func(when string) {
 		t.Helper()
@@ -74,6 +77,7 @@ func TestUpgrade(t *testing.T) {
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))
 	w.trains("tenth")
+	w.handsOver()
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
 	now := w.pids("quarter")

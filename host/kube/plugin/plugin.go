@@ -34,6 +34,9 @@ type Plugin struct {
 	Shares dynamic.Interface // and Queues, and the Policy
 	Out    io.Writer
 	Now    func() time.Time
+
+	Agents string        // the namespace that they are in
+	Over   time.Duration // what is used is a mean over
 }
 
 // holding is one share that a claim has.

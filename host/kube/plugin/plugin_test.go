@@ -2,9 +2,13 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -61,7 +66,7 @@ func claim(namespace, name, pod, compute, memory, ready string) *resourceapi.Res
 	}
 	one.Status.Devices = append(one.Status.Devices, resourceapi.AllocatedDeviceStatus{
 		Driver: driverName, Pool: "node1", Device: "gpu-aa", ShareID: ptr(string(share)),
-		Data:       &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"compute":%q,"memory":%q}`, compute, memory)},
+		Data:       &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"uuid":"GPU-aa","compute":%q,"memory":%q}`, compute, memory)},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: status, Reason: ready, Message: "its process 7 computes past the shim"}},
 	})
 	return one
@@ -92,31 +97,118 @@ func slice() *resourceapi.ResourceSlice {
 // plugged is a plugin of a cluster with these objects, and what it says.
 func plugged(objects ...runtime.Object) (Plugin, *bytes.Buffer) {
 	var out bytes.Buffer
-	return Plugin{Client: fake.NewClientset(objects...), Out: &out}, &out
+	return Plugin{Client: fake.NewClientset(objects...), Out: &out, Now: time.Now, Agents: "aliquot"}, &out
+}
+
+// agents are a node's agent and its metrics, each time a second later, or why it does not answer.
+func (p *Plugin) agents(t *testing.T, wrong error) *corev1.Pod {
+	t.Helper()
+	p.Agents = "gpus"
+	scrapes, now := 0, at(0).Time
+	p.Now = func() time.Time {
+		now = now.Add(time.Second)
+		return now
+	}
+	p.Client.(*fake.Clientset).AddProxyReactor("pods", func(action clienttesting.Action) (bool, rest.ResponseWrapper, error) {
+		get := action.(clienttesting.ProxyGetAction)
+		if get.GetNamespace() != "gpus" || get.GetName() != "agent-1" || get.GetPort() != "9999" || get.GetPath() != "metrics" {
+			t.Errorf("it asks %+v", get)
+		}
+		scrapes++
+		var said strings.Builder
+		for _, one := range []struct {
+			labels            string
+			held, burst, lent float64
+			memory            int64
+		}{
+			{`device="GPU-aa",index="0",namespace="ml",claim="train-x"`, 0.62, 0.37, 0, 5 << 30},
+			{`device="GPU-aa",index="0",namespace="web",claim="chat-y"`, 0.13, 0, 0.37, 300 << 20},
+		} {
+			for name, value := range map[string]float64{"device": one.held, "burst": one.burst, "lent": one.lent} {
+				fmt.Fprintf(&said, "# TYPE aliquot_share_%s_seconds_total counter\naliquot_share_%s_seconds_total{%s} %g\n", name, name, one.labels, 100+float64(scrapes)*value)
+			}
+			fmt.Fprintf(&said, "# TYPE aliquot_share_memory_bytes gauge\naliquot_share_memory_bytes{%s} %d\n", one.labels, one.memory)
+		}
+		return true, answered{[]byte(strings.Join(grouped(said.String()), "\n") + "\n"), wrong}, nil
+	})
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "agent-1", Labels: map[string]string{"app.kubernetes.io/name": "aliquot-agent"}},
+		Spec:       corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{Args: []string{"agent", "--metrics=:9999"}}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// grouped are lines of metrics with all of a name together, and its type once.
+func grouped(text string) []string {
+	lines := slices.Collect(strings.SplitSeq(strings.TrimSpace(text), "\n"))
+	slices.SortStableFunc(lines, func(a, b string) int {
+		name := func(line string) string {
+			return strings.Fields(strings.ReplaceAll(strings.TrimPrefix(line, "# TYPE "), "{", " "))[0]
+		}
+		return cmp.Or(cmp.Compare(name(a), name(b)), cmp.Compare(a[:1], b[:1]))
+	})
+	return slices.Compact(lines)
+}
+
+// answered is an answer that is there.
+type answered struct {
+	said  []byte
+	wrong error
+}
+
+func (a answered) DoRaw(context.Context) ([]byte, error) { return a.said, a.wrong }
+func (a answered) Stream(context.Context) (io.ReadCloser, error) {
+	return nil, errors.New("nobody streams this")
 }
 
 func TestTop(t *testing.T) {
+	pending := func(name string, seconds int, why string) *corev1.Pod {
+		one := pod(name)
+		one.Spec.NodeName, one.Status.Phase, one.CreationTimestamp = "", corev1.PodPending, at(seconds)
+		if why != "" {
+			one.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: why}}
+		}
+		return one
+	}
+	big, late, plain := pending("big", -120, "it is first in line"), pending("late", -5, ""), pending("plain", -500, "no CPU")
+	big.Annotations = map[string]string{"aliquot.dev/gpu": "0.80", "aliquot.dev/memory": "8Gi", "aliquot.dev/devices": "2"}
+	late.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "own", ResourceClaimName: ptr("mine")}}
+	mine := claim("ml", "mine", "late", "", "", "")
+	mine.Status = resourceapi.ResourceClaimStatus{}
 	objects := []runtime.Object{
 		slice(), claim("ml", "train-x", "train", "0.25..0.80", "4Gi..8Gi", "Prepared"), claim("web", "chat-y", "chat", "0.50", "8Gi", "Unenforced"), claim("web", "new", "fresh", "", "", ""),
-		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "waits"}},
+		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "waits"}}, big, late, plain, mine,
 	}
-	for _, c := range []struct{ namespace, want string }{
-		{"", `
-NODE    DEVICE        POD        COMPUTE        MEMORY     STATE        CLAIM
+	for _, c := range []struct {
+		namespace string
+		wrong     error
+		want      string
+	}{
+		{"", nil, `
+NODE    DEVICE        POD        COMPUTE        USE   FLOW   MEMORY     HELD    STATE        CLAIM
 node1   H200 gpu-aa   3 shares   0.75 of 1.00
-                      train      0.25..0.80     4Gi..8Gi   Ready        ml/train-x
-                      chat       0.50           8Gi        Unenforced   web/chat-y
-                      fresh      -              -          Preparing    web/new
+                      train      0.25..0.80     62%   +37%   4Gi..8Gi   5.0Gi   Ready        ml/train-x
+                      chat       0.50           13%   -37%   8Gi        300Mi   Unenforced   web/chat-y
+                      fresh      -              -            -          -       Preparing    web/new
 node1   gpu-bb        nobody     0.00 of 1.00
+
+WAITS     FOR    ASKS FOR                                        WHY
+ml/big    2m3s   2 times 0.80, 8Gi                               it is first in line
+ml/late   9s     1 of gpu.aliquot.dev, compute 250, memory 4Gi   no scheduler has said why yet
 `},
-		{"ml", `
-NODE    DEVICE        POD       COMPUTE        MEMORY     STATE   CLAIM
-node1   H200 gpu-aa   1 share   0.25 of 1.00
-                      train     0.25..0.80     4Gi..8Gi   Ready   ml/train-x
+		{"web", errors.New("no answer"), `
+NODE    DEVICE        POD        COMPUTE        USE   FLOW   MEMORY   HELD   STATE        CLAIM
+node1   H200 gpu-aa   2 shares   0.50 of 1.00
+                      chat       0.50           -            8Gi      -      Unenforced   web/chat-y
+                      fresh      -              -            -        -      Preparing    web/new
+What is used is not known: no answer. To see it takes the role aliquot-use in namespace gpus.
 `},
-		{"none", "\nNobody in sight has a share of a device.\n"},
+		{"none", nil, "\nNobody in sight has a share of a device.\n"},
 	} {
 		p, out := plugged(objects...)
+		agent := p.agents(t, c.wrong)
+		if err := p.Client.(*fake.Clientset).Tracker().Add(agent); err != nil {
+			t.Fatal(err)
+		}
 		if err := p.Top(t.Context(), c.namespace); err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 // device is one of ours in a slice: its node's pool and its name there.
 type device struct{ pool, name string }
 
-// Top lists devices, and beneath each the shares of it: all that the user may see, or those of one namespace. Devices of which nobody
-// in sight has a share are listed where all namespaces are asked for.
+// Top lists devices, and beneath each the shares of it with what they use now, lend and borrow, and then who waits: all that the user may see, or of one
+// namespace. Devices of which nobody in sight has a share are listed where all namespaces are asked for.
 func (p Plugin) Top(ctx context.Context, namespace string) error {
 	claims, err := p.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -43,24 +43,53 @@ func (p Plugin) Top(ctx context.Context, namespace string) error {
 		}
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(p.Out, "Nobody in sight has a share of a device.")
-		return err
+		if _, err := fmt.Fprintln(p.Out, "Nobody in sight has a share of a device."); err != nil {
+			return err
+		}
+		return p.waiting(ctx, namespace, claims.Items)
 	}
 	slices.SortFunc(all, func(a, b device) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.name, b.name)) })
+	nodes := map[string]bool{}
+	for at := range shares {
+		nodes[at.pool] = true
+	}
+	used, unknown := map[metered]usage(nil), error(nil)
+	if len(nodes) > 0 {
+		used, unknown = p.uses(ctx, nodes)
+	}
 	table := tabwriter.NewWriter(p.Out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NODE\tDEVICE\tPOD\tCOMPUTE\tMEMORY\tSTATE\tCLAIM")
+	fmt.Fprintln(table, "NODE\tDEVICE\tPOD\tCOMPUTE\tUSE\tFLOW\tMEMORY\tHELD\tSTATE\tCLAIM")
 	for _, at := range all {
 		list := shares[at]
 		slices.SortFunc(list, func(a, b holding) int {
 			return cmp.Or(cmp.Compare(a.claim.Namespace, b.claim.Namespace), cmp.Compare(a.claim.Name, b.claim.Name))
 		})
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\t\t\n", at.pool, cmp.Or(models[at], at.name), counted(len(list)), floors(list))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\t\t\t\t\t\n", at.pool, cmp.Or(models[at], at.name), counted(len(list)), floors(list))
 		for _, one := range list {
 			compute, memory := one.limits()
-			fmt.Fprintf(table, "\t\t%s\t%s\t%s\t%s\t%s\n", one.pods(), compute, memory, one.state(), one.claim.Namespace+"/"+one.claim.Name)
+			use, flow, held := one.used(used)
+			fmt.Fprintf(table, "\t\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", one.pods(), compute, use, flow, memory, held, one.state(), one.claim.Namespace+"/"+one.claim.Name)
 		}
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if unknown != nil {
+		fmt.Fprintf(p.Out, "What is used is not known: %v. To see it takes the role aliquot-use in namespace %s.\n", unknown, p.Agents)
+	}
+	return p.waiting(ctx, namespace, claims.Items)
+}
+
+// used is what a share uses of the device's time, borrows (+) or lends (-), and holds of its memory, as a table has it.
+func (h holding) used(all map[metered]usage) (use, flow, held string) {
+	if h.said == nil {
+		return "-", "", "-"
+	}
+	now, is := all[metered{h.said.UUID, h.claim.Namespace, h.claim.Name}]
+	if !is {
+		return "-", "", "-"
+	}
+	return percent(now.compute), now.flow(), rounded(now.memory)
 }
 
 func counted(shares int) string {

@@ -23,6 +23,8 @@ type Leadership struct {
 	Identity  string // of this scheduler: no other that runs has it. One that holds the Lease already was this one, and was killed
 	Log       *slog.Logger
 
+	Renews *leaderelection.HealthzAdaptor // is told of the Lease, for who asks whether this scheduler is stuck; nil: nobody does
+
 	// For how long the Lease holds that is not renewed; 0: 15 s. It is given up by its holder after two thirds of that, and nothing of that one
 	// is written any more when another may begin (answerWithin).
 	Lasts time.Duration
@@ -51,7 +53,7 @@ func (l Leadership) Lead(ctx context.Context, run func(context.Context) error) e
 			LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: l.Client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity},
 		},
-		LeaseDuration: l.Lasts, RenewDeadline: l.Lasts * 2 / 3, RetryPeriod: l.Lasts / 8, ReleaseOnCancel: true, Name: l.Name,
+		LeaseDuration: l.Lasts, RenewDeadline: l.Lasts * 2 / 3, RetryPeriod: l.Lasts / 8, ReleaseOnCancel: true, Name: l.Name, WatchDog: l.Renews,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				close(began)

@@ -89,17 +89,21 @@ func (c *Cluster) each(what string, stream []byte, do func(dynamic.ResourceInter
 	}
 }
 
-// KubeconfigOf makes a kubeconfig for a service account, by a token that holds for a day. The token is bound to the node, as one of a pod that
-// runs there is.
+// KubeconfigOf makes a kubeconfig for a service account, by a token that holds for a day. Where there is a node the token is bound to it, as
+// one of a pod that runs there is.
 func (c *Cluster) KubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
-	node, err := c.client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("make a token of account %s: %w", account, err)
+	var bound *authenticationv1.BoundObjectReference
+	if !c.control {
+		node, err := c.client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("make a token of account %s: %w", account, err)
+		}
+		bound = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: NodeName, UID: node.UID}
 	}
 	day := int64(24 * 60 * 60)
 	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: &day, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: NodeName, UID: node.UID},
+			ExpirationSeconds: &day, BoundObjectRef: bound,
 		}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("make a token of account %s: %w", account, err)

@@ -110,6 +110,11 @@ func (c *Cluster) runServer(ctx context.Context) error {
 	if c.control {
 		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
 	}
+	noted, err := c.audit.options(c.state)
+	if err != nil {
+		return err
+	}
+	args = append(args, noted...)
 	server, err := c.Start("kube-apiserver", nil, c.programs["kube-apiserver"], args...)
 	if err != nil {
 		return err

@@ -38,6 +38,9 @@ type Config struct {
 	// next looks, half a minute later, and collects none of them before.
 	Kinds []byte
 
+	// Audit is what of the requests to the API server is noted, over its restarts.
+	Audit Audit
+
 	// Log gets a line for each thing that is begun; nil: nobody is told.
 	Log *slog.Logger
 }
@@ -50,6 +53,7 @@ type Cluster struct {
 	log      *slog.Logger
 	cache    string
 	control  bool
+	audit    Audit
 	programs programs
 	state    state
 	book     book

@@ -31,7 +31,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{log: log, cache: config.Cache, control: config.Control, programs: built, state: s, book: machineBook, lock: lock}
+	c := &Cluster{log: log, cache: config.Cache, control: config.Control, audit: config.Audit, programs: built, state: s, book: machineBook, lock: lock}
 	if c.group, err = findGroup(s.groupName()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -51,6 +52,17 @@ func (s *Secret) take(object any) {
 	}
 	if before := s.now.Swap(&pair); before == nil || !before.Leaf.Equal(pair.Leaf) {
 		s.log.Info("showing a certificate", "serial", pair.Leaf.SerialNumber, "until", pair.Leaf.NotAfter)
+	}
+}
+
+var ends = prometheus.NewDesc("aliquot_webhook_certificate_end_timestamp_seconds", "When the certificate ends that is shown; without a value while there is none.", nil, nil)
+
+// Describe and Collect make it a collector of when the certificate ends.
+func (s *Secret) Describe(to chan<- *prometheus.Desc) { to <- ends }
+
+func (s *Secret) Collect(to chan<- prometheus.Metric) {
+	if now := s.now.Load(); now != nil {
+		to <- prometheus.MustNewConstMetric(ends, prometheus.GaugeValue, float64(now.Leaf.NotAfter.Unix()))
 	}
 }
 

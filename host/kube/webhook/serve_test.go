@@ -140,3 +140,18 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// When the certificate ends that is shown is told, and nothing while there is none.
+func TestCertificateEnds(t *testing.T) {
+	s := &Secret{namespace: "aliquot", name: "tls", log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	if told, err := registry.Gather(); err != nil || len(told) > 0 {
+		t.Errorf("without a certificate it tells %v, %v", told, err)
+	}
+	s.take(secret(t, 1))
+	told, err := registry.Gather()
+	if err != nil || len(told) != 1 || int64(told[0].GetMetric()[0].GetGauge().GetValue()) != s.now.Load().Leaf.NotAfter.Unix() {
+		t.Errorf("it tells %v, %v", told, err)
+	}
+}

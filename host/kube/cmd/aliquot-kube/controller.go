@@ -34,6 +34,7 @@ func control(ctx context.Context, args []string) error {
 	webhook := options.String("webhook", "aliquot", "the MutatingWebhookConfiguration that it has API servers trust the webhook by")
 	life := options.Duration("certificate-life", 90*24*time.Hour, "how long a certificate of the webhook holds; the next takes over when a third of that is left")
 	elect := options.Bool("leader-elect", true, "work only while holding the Lease; of several one does")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz) and works (/livez), as :9467; empty: none")
 	keep := options.Duration("keep-templates", 10*time.Minute, "how long a template stays that no pod names any more")
 	if err := parse(options, args); err != nil {
 		return err
@@ -50,32 +51,44 @@ func control(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	counted := controller.NewMetrics()
+	seen := newMonitor(false, log)
+	defer seen.Close()
+	seen.add(counted)
+	seen.ready.Store(true) // one that does not lead takes over at once
+	if err := seen.serve(*metrics); err != nil {
+		return err
+	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	templates, err := controller.NewTemplates(controller.TemplatesConfig{
-		Client: client, Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "aliquot-controller"}), Clock: clock.RealClock{}, Keep: *keep, Log: log,
+		Client: client, Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "aliquot-controller"}), Clock: clock.RealClock{}, Keep: *keep, Metrics: counted, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	rotation := controller.NewRotation(controller.RotationConfig{
-		Client: client, Clock: clock.RealClock{}, Namespace: *namespace, Secret: *secret, Webhook: *webhook, Life: *life, Settle: time.Minute, Log: log,
+		Client: client, Clock: clock.RealClock{}, Namespace: *namespace, Secret: *secret, Webhook: *webhook, Life: *life, Settle: time.Minute, Metrics: counted, Log: log,
 	})
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	conditions, err := controller.NewConditions(controller.ConditionsConfig{Client: objects, Clock: clock.RealClock{}, Log: log})
+	conditions, err := controller.NewConditions(controller.ConditionsConfig{Client: objects, Clock: clock.RealClock{}, Metrics: counted, Log: log})
 	if err != nil {
 		return err
 	}
+	leads := func() {
+		counted.Leads(true)
+		log.Info("controlling", "namespace", *namespace)
+	}
 	works := []func(context.Context) error{templates.Run, rotation.Run, conditions.Run}
 	if !*elect {
-		log.Info("controlling", "namespace", *namespace)
+		leads()
 		return together(ctx, works)
 	}
-	return alone(ctx, client, *namespace, log, works)
+	return alone(ctx, client, *namespace, seen.renews(), leads, works)
 }
 
 // together does these until ctx or one of them ends, which ends the others.
@@ -95,19 +108,19 @@ func together(ctx context.Context, works []func(context.Context) error) error {
 }
 
 // alone does these until ctx ends, once no other controller does. It ends with an error where another has taken over, or one of these ends.
-func alone(ctx context.Context, client kubernetes.Interface, namespace string, log *slog.Logger, works []func(context.Context) error) error {
+func alone(ctx context.Context, client kubernetes.Interface, namespace string, renews *leaderelection.HealthzAdaptor, begins func(), works []func(context.Context) error) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	leads, lost := make(chan context.Context, 1), make(chan struct{})
+	led, lost := make(chan context.Context, 1), make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "aliquot-controller"}, Client: client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: name + "_" + string(uuid.NewUUID())},
 		},
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { leads <- ctx }, OnStoppedLeading: func() {}},
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true, WatchDog: renews,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { led <- ctx }, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
 		return err
@@ -120,8 +133,8 @@ func alone(ctx context.Context, client kubernetes.Interface, namespace string, l
 	}()
 	select {
 	case <-lost:
-	case leading := <-leads: // ends when it leads no more
-		log.Info("controlling", "namespace", namespace)
+	case leading := <-led: // ends when it leads no more
+		begins()
 		err = together(leading, works)
 	}
 	stop()

@@ -58,11 +58,12 @@ func agent(ctx context.Context, args []string) error {
 	name := options.String("node-name", os.Getenv("NODE_NAME"), "name of the node that it works on, by default $NODE_NAME")
 	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
 	simulate := options.String("simulate", "", "simulated devices, as h200x2,a10x4 (real ones cannot be shared by containers yet)")
+	pod := options.String("pod-uid", os.Getenv("POD_UID"), "UID of the pod that it is, by default $POD_UID: with one it waits while another agent serves the node, and takes over without a gap when that one is told to end; empty: it is no pod, and refused then")
 	run := options.String("run", "/run/aliquot-kube", "run folder: pages, sockets, the shim; the same path in containers; not that of a server that `aliquot up` started")
 	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
 	cdi := options.String("cdi", "/var/run/cdi", "where the container runtime looks for CDI files")
 	kubelet := options.String("kubelet", "/var/lib/kubelet", "kubelet's folder")
-	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz) and works (/livez), as :9464; empty: none")
 	group := options.String("group", "", "control group for the processes that outlive it (arbiter, simulated devices), as a path below each hierarchy's root; give one where the agent is a container, with the machine's /sys/fs/cgroup mounted; empty: its own")
 	rule := options.String("unenforced", string(api.ShowUnenforced), "what uses a device and is not held to a share (processes past it, work that does not end): show it, or stop (end) it too")
 	classes := options.String("latency-class", "", "the latency class of devices, 1 for those that answer fastest, to 9: of all, 2, or of a model or one device by its UUID, 1@H200,2@A10; empty: none is known")
@@ -96,24 +97,52 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := node.Open(ctx, node.Config{Run: *run, Host: "kube", Simulate: *simulate, Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log})
+	works := driver.Config{Node: *name, PodUID: *pod, Client: client, Shares: shares, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared}
+	finds := node.Config{Run: *run, Host: "kube", Simulate: *simulate, Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log}
+	return serveNode(ctx, finds, works, *metrics)
+}
+
+// serveNode serves a node once no other agent does, until it is told to end and the next one, if there is one, takes over.
+func serveNode(ctx context.Context, finds node.Config, works driver.Config, metrics string) error {
+	log := works.Log
+	seen := newMonitor(false, log)
+	defer seen.Close()
+	works.Waits = func() { seen.ready.Store(true) } // an agent that another waits for is told to end once this one is ready to take over
+	err := seen.serve(metrics)
+	taken := works.PodUID != "" && errors.Is(err, syscall.EADDRINUSE) // where agents use their node's network the one before it may have the port
+	if err != nil && !taken {
+		return err
+	}
+	if works.Turn, err = driver.AwaitTurn(ctx, works); err != nil {
+		works.Turn.Leave()
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if taken {
+		if err := seen.serve(metrics); err != nil {
+			works.Turn.Leave()
+			return err
+		}
+	}
+	found, err := node.Open(ctx, finds)
 	if err != nil {
+		works.Turn.Leave()
 		return err
 	}
 	defer found.Close()
-	served, err := driver.Open(ctx, driver.Config{Node: *name, Client: client, Shares: shares, Agent: found, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared})
+	works.Agent = found
+	served, err := driver.Open(ctx, works)
 	if err != nil {
 		return err
 	}
 	defer served.Close()
-	if *metrics != "" {
-		listener, err := serveMetrics(*metrics, false, served.Metrics(), log)
-		if err != nil {
-			return err
-		}
-		defer listener.Close()
-	}
-	log.Info("serving", "node", *name, "devices", len(found.Devices()))
+	seen.add(served.Metrics())
+	alive := served.Alive
+	seen.alive.Store(&alive)
+	seen.ready.Store(true)
+	log.Info("serving", "node", works.Node, "devices", len(found.Devices()))
 	return watch(ctx, found, served)
 }
 

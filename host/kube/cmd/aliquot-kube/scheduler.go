@@ -55,7 +55,7 @@ func schedule(ctx context.Context, args []string) error {
 	also := options.String("also", "", "other schedulerNames whose pods it places too, with commas between: default-scheduler where no other scheduler runs. Empty: none")
 	writers := options.Int("writers", 64, "how many workloads' claims and bindings are written at once")
 	grace := options.Duration("eviction-grace", scheduler.Grace, "how long a pod that is evicted for another has to end at most, where its own grace period is longer")
-	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz), as :9464; empty: none")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it is ready (/readyz) and works (/livez), as :9465; empty: none")
 	profiles := options.Bool("profiles", false, "serve Go's profiles, too, where it serves metrics (/debug/pprof/)")
 	record := options.String("record", "", "new file that gets every event and decision of the engine, for `aliquot sim replay`; it grows without end. Empty: none")
 	elect := options.Bool("leader-elect", true, "schedule only while holding the Lease of its name; of several one does")
@@ -107,12 +107,12 @@ func schedule(ctx context.Context, args []string) error {
 		settings.Record = file
 	}
 	one := scheduler.New(settings)
-	if *metrics != "" {
-		listener, err := serveMetrics(*metrics, *profiles, one.Metrics(), log)
-		if err != nil {
-			return err
-		}
-		defer listener.Close()
+	seen := newMonitor(*profiles, log)
+	defer seen.Close()
+	seen.add(one.Metrics())
+	seen.ready.Store(true)
+	if err := seen.serve(*metrics); err != nil {
+		return err
 	}
 	if !*elect {
 		return one.Run(ctx)
@@ -124,7 +124,7 @@ func schedule(ctx context.Context, args []string) error {
 		}
 		*identity = machine + "_" + string(uuid.NewUUID())
 	}
-	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log}.Lead(ctx, one.Run)
+	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log, Renews: seen.renews()}.Lead(ctx, one.Run)
 }
 
 // namesOf reads names of schedulers.

@@ -24,7 +24,7 @@ func answerPods(ctx context.Context, args []string) error {
 	listen := options.String("listen", ":8443", "where to answer the API server; also /healthz and /readyz")
 	namespace := options.String("namespace", "aliquot", "where the Secret is")
 	secret := options.String("secret", "aliquot-webhook-tls", "the Secret with its certificate, which `aliquot-kube controller` makes")
-	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus), as :9466; empty: none")
+	metrics := options.String("metrics", "", "address at which it serves metrics (/metrics, for Prometheus) and whether it works (/livez), as :9466; empty: none")
 	scheduler := options.String("scheduler", "aliquot-scheduler", "the scheduler that pods with devices of Aliquot go to; empty: they stay with their own")
 	if err := parse(options, args); err != nil {
 		return err
@@ -55,12 +55,13 @@ func answerPods(ctx context.Context, args []string) error {
 		return v1alpha1.Tenants(ctx, objects)
 	}
 	one := webhook.New(webhook.Config{Client: client, Queues: queues, Scheduler: *scheduler, Log: log})
-	if *metrics != "" {
-		served, err := serveMetrics(*metrics, false, one.Metrics(), log)
-		if err != nil {
-			return err
-		}
-		defer served.Close()
+	seen := newMonitor(false, log)
+	defer seen.Close()
+	seen.add(one.Metrics())
+	seen.add(certificate)
+	seen.ready.Store(true)
+	if err := seen.serve(*metrics); err != nil {
+		return err
 	}
 	return one.Serve(ctx, listener, certificate)
 }

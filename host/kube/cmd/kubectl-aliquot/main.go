@@ -30,6 +30,7 @@ func main() {
 
 // cluster is how a cluster is found, by kubectl's own options and files.
 type cluster struct {
+	agents    string // their namespace
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides *clientcmd.ConfigOverrides
 }
@@ -44,7 +45,7 @@ func (c cluster) connect(command *cobra.Command) (p plugin.Plugin, namespace str
 	if err != nil {
 		return p, "", fmt.Errorf("find the cluster: %w", err)
 	}
-	p.Out, p.Now = command.OutOrStdout(), time.Now
+	p.Out, p.Now, p.Agents, p.Over = command.OutOrStdout(), time.Now, c.agents, time.Second
 	if p.Client, err = kubernetes.NewForConfig(calls); err != nil {
 		return p, "", err
 	}
@@ -63,14 +64,17 @@ func commands() *cobra.Command {
 	options.StringVar(&to.rules.ExplicitPath, "kubeconfig", "", "how to reach the cluster; empty: as kubectl finds it")
 	options.StringVar(&to.overrides.CurrentContext, "context", "", "which context of the kubeconfig; empty: its current one")
 	options.StringVarP(&to.overrides.Context.Namespace, "namespace", "n", "", "which namespace; empty: the context's")
-	root.AddCommand(top(to), why(to), queue(to), resize(to), checkpoint(to))
+	root.AddCommand(top(&to), why(to), queue(to), resize(to), checkpoint(to))
 	return root
 }
 
-func top(to cluster) *cobra.Command {
+func top(to *cluster) *cobra.Command {
 	all := false
 	command := &cobra.Command{
-		Use: "top", Short: "List devices and who has which share of them", Args: cobra.NoArgs,
+		Use: "top", Short: "Devices, shares with floor and ceiling, use now, who lends, who borrows, who waits", Args: cobra.NoArgs,
+		Long: "Devices, beneath each its shares with floor and ceiling, and what they use over a second: of the device's time (USE), above the floor, which is borrowed, or of\n" +
+			"the floor, which others have (FLOW, + and -), and of its memory (HELD); then who waits for a device, and for what. What is used is asked of the nodes' agents,\n" +
+			"which takes the role aliquot-use in their namespace; all else what `kubectl get pods` takes.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			p, namespace, err := to.connect(command)
 			if err != nil {
@@ -83,6 +87,7 @@ func top(to cluster) *cobra.Command {
 		},
 	}
 	command.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces, with devices that nobody uses")
+	command.Flags().StringVar(&to.agents, "agents", "aliquot", "the namespace that Aliquot is installed in")
 	return command
 }
 

@@ -1,0 +1,107 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+)
+
+// mostWaiting is how many of those who wait are listed: more than a screen shows.
+const mostWaiting = 50
+
+// waiting lists the pods that wait for a device, who has waited longest first, and what the scheduler says of each.
+func (p Plugin) waiting(ctx context.Context, namespace string, claims []resourceapi.ResourceClaim) error {
+	pods, err := p.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
+		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending)),
+	).String()})
+	if err != nil {
+		_, err = fmt.Fprintf(p.Out, "Who waits is not known: %v\n", err)
+		return err
+	}
+	byName := map[string]*resourceapi.ResourceClaim{}
+	for i := range claims {
+		byName[claims[i].Namespace+"/"+claims[i].Name] = &claims[i]
+	}
+	var wait []corev1.Pod
+	wants := map[string]string{}
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending {
+			continue
+		}
+		if want := wanted(&pod, byName); want != "" {
+			wait, wants[pod.Namespace+"/"+pod.Name] = append(wait, pod), want
+		}
+	}
+	if len(wait) == 0 {
+		return nil
+	}
+	slices.SortFunc(wait, func(a, b corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	fmt.Fprintln(p.Out)
+	table := tabwriter.NewWriter(p.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "WAITS\tFOR\tASKS FOR\tWHY")
+	for _, pod := range wait[:min(len(wait), mostWaiting)] {
+		since := duration.HumanDuration(p.Now().Sub(pod.CreationTimestamp.Time).Round(time.Second))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", pod.Namespace+"/"+pod.Name, since, wants[pod.Namespace+"/"+pod.Name], reason(&pod))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if more := len(wait) - mostWaiting; more > 0 {
+		fmt.Fprintf(p.Out, "and %d more\n", more)
+	}
+	return nil
+}
+
+// wanted is what a pod asks for of devices of ours; empty: nothing that is known.
+func wanted(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim) string {
+	if ask, err := annotation.Parse(pod.Annotations); err == nil && ask != nil {
+		said := pod.Annotations[annotation.GPU]
+		if memory := pod.Annotations[annotation.Memory]; memory != "" {
+			said += ", " + memory
+		}
+		if devices := pod.Annotations[annotation.Devices]; devices != "" {
+			said = devices + " times " + said
+		}
+		return said
+	}
+	var names []string
+	for _, one := range pod.Spec.ResourceClaims {
+		if one.ResourceClaimName != nil {
+			names = append(names, *one.ResourceClaimName)
+		}
+	}
+	for _, one := range pod.Status.ResourceClaimStatuses {
+		if one.ResourceClaimName != nil {
+			names = append(names, *one.ResourceClaimName)
+		}
+	}
+	for _, name := range names {
+		if claim := claims[pod.Namespace+"/"+name]; claim != nil && asks(claim) {
+			return asked(claim)
+		}
+	}
+	return ""
+}
+
+// reason is why a pod waits, in the scheduler's words.
+func reason(pod *corev1.Pod) string {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return cmp.Or(condition.Message, condition.Reason)
+		}
+	}
+	return "no scheduler has said why yet"
+}
