@@ -10,7 +10,7 @@
 #define QUEUED 2   /* of which so many may be on the device */
 
 #define LONG ((size_t)(32 * MI)) /* of a copy */
-#define FAR_LONGER ((size_t)(1024 * MI)) /* of a set */
+#define FAR_LONGER ((size_t)(2048 * MI)) /* of a set */
 #define SHORT ((size_t)4096)
 
 static struct {
