@@ -38,6 +38,8 @@ var unseen = map[string]string{
 	"aliquot-scheduler get resource.k8s.io/resourceclaims":                       "where the answer to an allocation was lost, or it met another's write",
 	"aliquot-scheduler patch events":                                             "where the same happens again",
 	"aliquot-scheduler update persistentvolumeclaims":                            "where a volume is made for the node of a pod, by a provisioner",
+	"aliquot-scheduler create resource.k8s.io/resourceclaims":                    "where a pod's limits are of another driver's devices: the claim that stands for them",
+	"aliquot-scheduler delete resource.k8s.io/resourceclaims":                    "where such a claim was made, and the pod is not bound",
 	"aliquot-webhook get resource.k8s.io/deviceclasses":                          "where a claim's request is of another class than ours, which may select our devices",
 	"aliquot-webhook get resource.k8s.io/resourceclaims":                         "where a pod names a claim that is there",
 	"aliquot-controller get resource.k8s.io/resourceclaimtemplates":              "where there is a template of the name that says something else",
