@@ -189,7 +189,9 @@ func (l *look) offOwn(first *workload, all []*workload) bool {
 	if !l.allElsewhere(first, all, func(v *workload, d fleet.DeviceID) bool { return held[d] && !own[v][d] }) {
 		return false
 	}
-	return !slices.ContainsFunc(all, func(v *workload) bool { return len(v.tasks) > 1 && slices.Equal(sorted(l.to[v]), sorted(l.namesOf(v))) })
+	return !slices.ContainsFunc(all, func(v *workload) bool {
+		return len(v.tasks) > 1 && slices.Equal(slices.Sorted(slices.Values(l.to[v])), slices.Sorted(slices.Values(l.namesOf(v))))
+	})
 }
 
 // namesOf are the devices of a workload, task by task.
@@ -201,8 +203,6 @@ func (l *look) namesOf(v *workload) (names []string) {
 	}
 	return names
 }
-
-func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
 // hasElsewhere says that there is room for a workload, or for a task of a gang, off the devices that it holds.
 func (l *look) hasElsewhere(v *workload) (ok bool) {

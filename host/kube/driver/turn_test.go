@@ -251,10 +251,9 @@ func (n *handover) answers(said <-chan string) {
 
 func (n *handover) eventually(what string, is func() bool) {
 	n.Helper()
-	for within := time.Now().Add(10 * time.Second); !is(); {
-		if time.Now().After(within) {
-			n.Fatalf("waited 10 s until %s", what)
-		}
-		time.Sleep(time.Millisecond) // between two looks
+	within, cancel := context.WithTimeout(n.Context(), 10*time.Second)
+	defer cancel()
+	if untilSo(within, func() (bool, error) { return is(), nil }) != nil {
+		n.Fatalf("waited 10 s until %s", what)
 	}
 }

@@ -3,7 +3,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -134,7 +133,7 @@ func (p Plugin) scrape(ctx context.Context, agents []corev1.Pod) (map[metered]me
 	}
 	asked.Wait()
 	if len(failed) == len(agents) {
-		return nil, errors.Join(failed[0])
+		return nil, failed[0] // as the others will have it
 	}
 	return all, nil
 }

@@ -183,15 +183,7 @@ func TestSharedClaim(t *testing.T) {
 		t.Errorf("they run on %s, %s and %s", c.on("one"), c.on("two"), c.on("three"))
 	}
 	c.sound(s)
-	for _, name := range names {
-		c.remove(name)
-	}
-	c.sound(s)
-	c.idle(s, func() {
-		if len(s.work) != 0 {
-			t.Errorf("%d workloads are left", len(s.work))
-		}
-	})
+	c.leavesNothing(s, names...)
 }
 
 // Pods run only where filters let them, and on devices that their selectors match; a pod without devices runs beside them.
@@ -313,4 +305,18 @@ func TestRefusedAsks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// leavesNothing removes pods, after which nothing is left of them.
+func (c *cluster) leavesNothing(s *Scheduler, names ...string) {
+	c.Helper()
+	for _, name := range names {
+		c.remove(name)
+	}
+	c.sound(s)
+	c.idle(s, func() {
+		if len(s.work) != 0 {
+			c.Errorf("%d workloads are left", len(s.work))
+		}
+	})
 }

@@ -162,15 +162,7 @@ func TestSpecialAmongOthers(t *testing.T) {
 	}
 	c.runs(names...)
 	c.sound(s)
-	for _, name := range names {
-		c.remove(name)
-	}
-	c.sound(s)
-	c.idle(s, func() {
-		if len(s.work) != 0 {
-			t.Errorf("%d workloads are left", len(s.work))
-		}
-	})
+	c.leavesNothing(s, names...)
 }
 
 // A queue's limit holds for what is placed beside the engine, too, and its pod is told so.
