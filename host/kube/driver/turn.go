@@ -33,6 +33,10 @@ type Turn struct {
 // is longer.
 const leaveWithin = 8 * time.Second
 
+// arriveWithin is how long an agent that is told to end serves on where no next one waits yet. One may have begun and not come so far: where agents use
+// their node's network, probes of the next one are answered by the port of this one, so that it counts as ready from its first moment.
+const arriveWithin = 5 * time.Second
+
 // lookEvery is how often it is looked whether a lock is free.
 const lookEvery = 20 * time.Millisecond
 
@@ -126,18 +130,15 @@ func (t *Turn) Leave() {
 // pass has the next agent, if one waits, take over from here. It waits until kubelet calls that one, and has its answers to what it asked of this one,
 // which shows by its hanging up.
 func (t *Turn) pass() {
-	within, cancel := context.WithTimeout(context.Background(), leaveWithin)
-	defer cancel()
 	t.serving = unlock(t.serving)
 	if !t.door.isOpen() { // nobody has been answered, and the next one is none of its
 		return
 	}
+	comes := t.config.PodUID != "" && t.nextComes()
+	within, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
 	defer t.door.calls.idle(within)
-	if t.config.PodUID == "" {
-		return
-	}
-	if next, err := lock(t.path("next.lock")); next != nil || err != nil {
-		unlock(next) // nobody waits
+	if !comes {
 		return
 	}
 	next, err := lockWhenFree(within, t.path("next.lock"))
@@ -152,6 +153,17 @@ func (t *Turn) pass() {
 		return
 	}
 	t.door.lines.idle(within)
+}
+
+// nextComes waits until a next agent waits, and says whether one does.
+func (t *Turn) nextComes() bool {
+	within, cancel := context.WithTimeout(context.Background(), arriveWithin)
+	defer cancel()
+	return untilSo(within, func() (bool, error) {
+		free, err := lock(t.path("next.lock"))
+		unlock(free)
+		return free == nil, err
+	}) == nil
 }
 
 // stop ends what kubelet calls.

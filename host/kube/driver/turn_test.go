@@ -113,6 +113,48 @@ func TestTurns(t *testing.T) {
 	d.Close()
 }
 
+// An agent that is told to end just before the next one waits serves on until that has come: on their node's network the next one counts as ready from its
+// first moment, since probes reach the port of the one that serves.
+func TestTurnOfOneThatComesLate(t *testing.T) {
+	n := newHandover(t)
+	d, err := Open(t.Context(), n.agent("first"))
+	n.no(err)
+	n.registers("first")
+	left := make(chan struct{})
+	go func() {
+		d.Close()
+		close(left)
+	}()
+	n.eventually("the first agent gives its turn up", func() bool {
+		free, err := lock(d.turn.path("serving.lock"))
+		n.no(err)
+		unlock(free)
+		return free != nil
+	})
+	n.answers(n.asks("first", "a"))
+	second, took := n.agent("second"), make(chan *Turn, 1)
+	go func() {
+		turn, err := AwaitTurn(t.Context(), second)
+		if err != nil {
+			t.Error(err)
+		}
+		took <- turn
+	}()
+	n.eventually("kubelet finds the second agent", func() bool { _, err := os.Stat(n.socket("second")); return err == nil })
+	n.answers(n.asks("first", "b"))
+	n.registers("second")
+	kept := n.asks("second", "c")
+	n.eventually("the first agent has kubelet hang up", func() bool { _, err := os.Stat(n.socket("first")); return err != nil })
+	n.hangsUp("first")
+	<-left
+	n.no(n.run.Close())
+	second.Turn = <-took
+	d, err = Open(t.Context(), second)
+	n.no(err)
+	n.answers(kept)
+	d.Close()
+}
+
 // An agent that is told to end while it waits for its turn leaves nothing, and the next one has its place.
 func TestTurnGivenUp(t *testing.T) {
 	n := newHandover(t)

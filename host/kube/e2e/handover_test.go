@@ -13,14 +13,8 @@ import (
 )
 
 // handsOver has the node's agent replaced by another of the same build, as `kubectl rollout restart` does it, while pods with shares start all along: kubelet
-// has an answer to all that it asks, so that none of them fails to start and is tried again, which takes kubelet 10 s and more. Other tests stand
-// meanwhile: what is looked for are seconds.
+// has an answer to all that it asks, so that none of them fails to start and is tried again, which takes kubelet 10 s and more.
 func (w *world) handsOver() {
-	w.Helper()
-	still.measure(w.ctx, w.shared, w.handOver)
-}
-
-func (w *world) handOver() {
 	w.Helper()
 	before := w.agentReady("")
 	_, err := w.client.AppsV1().DaemonSets(ours).Patch(w.ctx, "aliquot-agent", types.StrategicMergePatchType,
