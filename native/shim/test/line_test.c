@@ -47,6 +47,13 @@ static void check_own(void)
 		close(own[i]);
 }
 
+/* The line comes to be there anew: once, or more often where a thread of the shim had it anew while files were still being closed. */
+static void wait_again(uint32_t hellos)
+{
+	WAIT(get(&arbiter->hellos) != hellos);
+	CHECK(get(&arbiter->hellos) - hellos <= 3);
+}
+
 /* Takes so many bytes beyond what is granted, by asking for them. */
 static bool take_beyond(uint64_t bytes)
 {
@@ -66,8 +73,8 @@ static void test_bell(void)
 	gate_close(arbiter, 0);
 	rings = get(&arbiter->rings);
 	launcher_start(&l, &kernel, 1);
+	wait_again(hellos);
 	WAIT(get(&arbiter->rings) > rings);
-	CHECK_EQ(get(&arbiter->hellos), hellos + 1);
 	gate_open(arbiter, 0, UINT64_MAX - 1);
 	pthread_join(l.thread, NULL);
 	CHECK_EQ(l.last, CUDA_SUCCESS);
@@ -80,7 +87,7 @@ static void test_ask(void)
 	close_all();
 	put(&arbiter->lendable, 64 * MI);
 	CHECK(take_beyond(64 * MI));
-	CHECK_EQ(get(&arbiter->hellos), hellos + 1);
+	wait_again(hellos);
 	CHECK_EQ(get(&task.slot), slot);
 	check_own();
 }

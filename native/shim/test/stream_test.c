@@ -236,15 +236,16 @@ static void test_threads(void)
 /* A context that ends in whatever way, with more in it than the run-ahead: others go on. */
 static void end_with_work(CUresult (*end)(CUcontext))
 {
-	static uint64_t kernel = 5 * NS_PER_MS;
+	static uint64_t kernel = 5 * NS_PER_MS, unmeasured[16]; /* each is a kernel of its own: the context may go only after it has been measured */
+	static int used;
 	CUcontext other;
 	struct launcher l;
 	begin();
 	CHECK_EQ(cuCtxCreate_v2(&other, 0, 10), CUDA_SUCCESS);
 	fake_run(false);
-	for (int i = 0; i < 2; i++) {
-		static uint64_t unmeasured[2] = {5 * NS_PER_MS, 5 * NS_PER_MS};
-		CHECK_EQ(launch(&unmeasured[i], NULL), CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++, used++) {
+		unmeasured[used] = 5 * NS_PER_MS;
+		CHECK_EQ(launch(&unmeasured[used], NULL), CUDA_SUCCESS);
 	}
 	CHECK_EQ(end(other), CUDA_SUCCESS);
 	fake_advance(NS_PER_S); /* who waits in it is let go */
