@@ -222,10 +222,14 @@ func (k *killer) life(command []string) {
 func (k *killer) lifeEnds(name string) {
 	k.Helper()
 	asked := unpreparing[k.lives/2%slices.Index(unpreparing, "node.unprepare.renamed")] // what is renamed passes no other
+	rest := slices.Clone(unpreparing)
+	if strings.HasPrefix(asked, "node.") { // then node finishes that as soon as the next one begins, before what is kubelet's
+		slices.SortStableFunc(rest, func(a, b string) int { return strings.Compare(b[:1], a[:1]) })
+	}
 	k.agentUntil(asked)
 	k.gone(name, func() {
 		k.agentDies(name, asked)
-		for _, point := range unpreparing {
+		for _, point := range rest {
 			if point != asked {
 				k.agentDiesBeginning(point)
 			}
