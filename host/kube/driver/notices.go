@@ -231,8 +231,8 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 	}
 }
 
-// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, or takes without fields that it
-// does not know, which is tried again; and that a server which kubelet calls has ended, which is not.
+// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, which is tried again; that it takes them without
+// fields which it does not know, and then they stay so until this process starts anew; and that a server which kubelet calls has ended.
 func (p plugin) HandleError(_ context.Context, err error, message string) {
 	var dropped *resourceslice.DroppedFieldsError
 	if errors.As(err, &dropped) {

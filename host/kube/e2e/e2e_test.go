@@ -65,6 +65,13 @@ func begin(t *testing.T, devices string) *world {
 func beginWith(t *testing.T, devices string, values map[string]any) *world {
 	t.Helper()
 	w := beginCluster(t, devices)
+	w.withAgent(values)
+	return w
+}
+
+// withAgent installs all of the chart that does not run, with these values besides, and starts an agent as a process of the node.
+func (w *world) withAgent(values map[string]any) {
+	w.Helper()
 	all := map[string]any{}
 	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
 		all[component] = map[string]any{"enabled": false}
@@ -76,7 +83,6 @@ func beginWith(t *testing.T, devices string, values map[string]any) *world {
 	w.kubeconfig, err = w.KubeconfigOf(w.ctx, ours, "aliquot-agent")
 	w.no(err)
 	w.startAgent()
-	return w
 }
 
 // rendered is what the chart installs where nothing is said but of devices.

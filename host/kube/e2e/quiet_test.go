@@ -163,7 +163,7 @@ func (w *world) RESTOf(kubeconfig string) (*rest.Config, error) {
 	return config, err
 }
 
-// Create, Apply, Delete, Load, Start and Restart are the cluster's, after the gate.
+// Create, Apply, Delete, Load, Start, Restart and RestartServer are the cluster's, after the gate.
 func (w *world) Create(ctx context.Context, stream []byte) error {
 	still.gate(ctx, w.shared)
 	return w.Cluster.Create(ctx, stream)
@@ -192,4 +192,9 @@ func (w *world) Start(name string, environment []string, program string, args ..
 func (w *world) Restart(ctx context.Context, name string) error {
 	still.gate(ctx, w.shared)
 	return w.Cluster.Restart(ctx, name)
+}
+
+func (w *world) RestartServer(ctx context.Context, without ...string) error {
+	still.gate(ctx, w.shared)
+	return w.Cluster.RestartServer(ctx, without...)
 }

@@ -44,6 +44,7 @@ type shared struct {
 	last                 *world                  // that had it last
 	bare                 bool                    // it is without our kinds and our namespace
 	alone                bool                    // it is without the stock scheduler
+	drops                bool                    // its API server is without some of the feature gates
 }
 
 // teller passes on what is written to it, to whom it was told last.
@@ -101,7 +102,7 @@ func (s *shared) ready(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, s.loaded, s.last, s.bare, s.alone = cluster, map[string]images.Image{}, nil, false, false
+	s.Cluster, s.loaded, s.last, s.bare, s.alone, s.drops = cluster, map[string]images.Image{}, nil, false, false, false
 	if err := s.note(ctx); err != nil {
 		t.Fatal(errors.Join(err, s.end()))
 	}
@@ -153,9 +154,15 @@ func (s *shared) tidy(ctx context.Context, t *testing.T) error {
 	return nil
 }
 
-// again gives the cluster back what a test did without: our kinds of object, and the stock scheduler.
+// again gives the cluster back what a test did without: feature gates, the stock scheduler, and our kinds of object.
 func (s *shared) again(ctx context.Context, t *testing.T) error {
 	t.Helper()
+	if s.drops {
+		s.drops = false
+		if err := s.RestartServer(ctx); err != nil {
+			return err
+		}
+	}
 	if s.alone {
 		s.alone = false
 		if err := s.Restart(ctx, "kube-scheduler"); err != nil {

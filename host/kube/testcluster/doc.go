@@ -53,6 +53,7 @@ type Cluster struct {
 	log      *slog.Logger
 	cache    string
 	control  bool
+	without  []string // feature gates that the API server has off
 	audit    Audit
 	programs programs
 	state    state

@@ -41,6 +41,13 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	return c.runs()[name](ctx)
 }
 
+// RestartServer restarts the API server with these feature gates off, as an older one has or one whose administrator chose so: it drops fields of what is
+// written to it. With none it is as at first.
+func (c *Cluster) RestartServer(ctx context.Context, without ...string) error {
+	c.without = without
+	return c.Restart(ctx, "kube-apiserver")
+}
+
 // endsWithin is how long what was started beside a cluster has to end once it was told to.
 const endsWithin = 10 * time.Second
 

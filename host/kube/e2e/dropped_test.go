@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+)
+
+// Where the API server drops the fields of shares, the agent says so, devices are handed out whole, one to each claim, and a claim of before that asks for a
+// part waits and says why. It has its part once the API server has the fields again and the agent has started anew.
+func TestDroppedFields(t *testing.T) {
+	w := beginCluster(t, "h200x1")
+	w.shared.drops = true
+	w.halves() // while the API server still keeps what it asks for
+	w.no(w.RestartServer(w.ctx, "DRAConsumableCapacity"))
+	w.withAgent(map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}})
+	w.eventually("an event on the node says that devices are whole", func() (bool, string) {
+		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + testcluster.NodeName})
+		w.no(err)
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == "WholeDevices" && e.Type == corev1.EventTypeWarning && strings.HasSuffix(e.Message, ": DRAConsumableCapacity.")
+		}), fmt.Sprintf("%+v", events.Items)
+	})
+	w.startScheduler()
+
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	w.create(w.claiming("before", func(pod *corev1.Pod) {
+		pod.Spec.SchedulerName, pod.Spec.Containers[0].Command = scheduler.Name, trainer
+	}))
+	w.unplaced("before", "enable DRAConsumableCapacity")
+	for _, by := range []string{scheduler.Name, corev1.DefaultSchedulerName} {
+		w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer, scheduler: by})
+		w.trains("quarter")
+		if has := w.limits("quarter"); has.Floor != 1000 || has.Ceiling != 1000 || has.MemFloor != has.MemDevice || has.MemCeiling != has.MemDevice {
+			t.Errorf("placed by %s, where what is said of parts is dropped, it is held to %+v, want the whole device", by, has)
+		}
+		w.submit(work{name: "second", compute: 250, memory: "4Gi", command: trainer, scheduler: scheduler.Name})
+		w.unplaced("second", "of a device")
+		w.remove("quarter")
+		w.trains("second")
+		w.remove("second")
+		w.no(w.client.ResourceV1().ResourceClaimTemplates("default").DeleteCollection(w.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	}
+	w.unplaced("before", "enable DRAConsumableCapacity")
+
+	w.no(w.RestartServer(w.ctx))
+	w.shared.drops = false
+	w.agent.Kill()
+	w.startAgent()
+	w.trains("before")
+	half, err := w.client.ResourceV1().ResourceClaims("default").Get(w.ctx, "half", metav1.GetOptions{})
+	w.no(err)
+	if has := w.policy(string(half.UID)); has.Floor != 500 {
+		t.Errorf("once the API server keeps what is said of parts, it is held to %+v, want half of the device", has)
+	}
+}
