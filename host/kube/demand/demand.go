@@ -25,24 +25,38 @@ func named(selectors []resourceapi.DeviceSelector) bool {
 // alternative of a request counts. A class that is not known (nil) is another's, as is one by which any driver's devices would do: of those none of
 // ours are handed out.
 func Of(spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceapi.DeviceClass) (ours, others bool) {
-	count := func(class string, selectors []resourceapi.DeviceSelector) {
-		found := find(class)
-		if found != nil && (Class(found) || named(selectors)) {
-			ours = true
-		} else {
-			others = true
-		}
-	}
 	for i := range spec.Devices.Requests {
-		request := &spec.Devices.Requests[i]
-		if request.Exactly != nil {
-			count(request.Exactly.DeviceClassName, request.Exactly.Selectors)
-		}
-		for k := range request.FirstAvailable {
-			count(request.FirstAvailable[k].DeviceClassName, request.FirstAvailable[k].Selectors)
-		}
+		all := len(Alternatives(&spec.Devices.Requests[i]))
+		mine := len(Ours(&spec.Devices.Requests[i], find))
+		ours, others = ours || mine > 0, others || mine < all
 	}
 	return ours, others
+}
+
+// Alternative is what a request asks for, or one of several things of which it takes the first that can be had.
+type Alternative struct {
+	Name      string // REQUEST or REQUEST/ALTERNATIVE, as constraints and results name it
+	Class     string // of devices
+	selectors []resourceapi.DeviceSelector
+}
+
+// Alternatives are what a request asks for.
+func Alternatives(request *resourceapi.DeviceRequest) (all []Alternative) {
+	if request.Exactly != nil {
+		all = append(all, Alternative{request.Name, request.Exactly.DeviceClassName, request.Exactly.Selectors})
+	}
+	for _, sub := range request.FirstAvailable {
+		all = append(all, Alternative{request.Name + "/" + sub.Name, sub.DeviceClassName, sub.Selectors})
+	}
+	return all
+}
+
+// Ours are those alternatives of a request that are for devices of ours.
+func Ours(request *resourceapi.DeviceRequest, find func(class string) *resourceapi.DeviceClass) []Alternative {
+	return slices.DeleteFunc(Alternatives(request), func(a Alternative) bool {
+		found := find(a.Class)
+		return found == nil || !Class(found) && !named(a.selectors)
+	})
 }
 
 // Tainted says whether a device takes nothing new but what tolerates that.

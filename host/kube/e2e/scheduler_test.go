@@ -16,7 +16,7 @@ import (
 )
 
 // Our scheduler, with its own account alone, has two pods share a device; a third waits, and one that starts after the scheduler was killed
-// knows what is granted. What goes makes room. A gang waits whole and starts whole. Of two schedulers one leads, and when that is killed the other goes on.
+// knows what is granted. What goes makes room. A gang waits whole and starts whole. A share and another driver's device are had by one claim. Of two schedulers one leads, and when that is killed the other goes on.
 func TestScheduler(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}}) // its account; it runs beside
 	scheduling := w.startScheduler()
@@ -42,6 +42,7 @@ func TestScheduler(t *testing.T) {
 	w.remove("quarter", "more", "less")
 	w.gang(trainer)
 	w.filtered()
+	w.besideCard(trainer)
 	scheduling.Kill()
 	w.nextLeads(trainer)
 	w.empty()

@@ -29,6 +29,7 @@ type ask struct {
 	queue     string   // whose quota it counts against; of the open ones
 	selectors []string // CEL; sorted, each once
 	special   string   // what of it the engine has no words for; empty: nothing. See special.go
+	mixed     bool     // it asks for devices of other drivers in the same claims
 
 	same, prefer string   // labels of nodes of which its gang is to have one value, or should; empty: none
 	within       topology // where its gang runs, which it follows
@@ -137,10 +138,8 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return fmt.Errorf("it is being allocated for another pod; this one follows")
 	case c.object.Status.Allocation != nil:
 		return a.found(c)
-	case others:
-		return fmt.Errorf("it asks for devices of %s and of another driver, or of a class that is not there; ask for them in claims apart", driver.Name)
 	}
-	a.open = append(a.open, c)
+	a.open, a.mixed = append(a.open, c), a.mixed || others
 	if constrained(&c.object.Spec.Devices) {
 		a.special = "it has constraints between its devices"
 	}
@@ -148,6 +147,9 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		if err := s.askRequest(a, c, &c.object.Spec.Devices.Requests[i]); err != nil {
 			return fmt.Errorf("request %s: %w", c.object.Spec.Devices.Requests[i].Name, err)
 		}
+	}
+	if others {
+		a.special = "it asks for devices of other drivers in the same claim"
 	}
 	return nil
 }
@@ -200,7 +202,14 @@ func (s *Scheduler) classOfRequest(r *resourceapi.DeviceRequest) *resourceapi.De
 func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) error {
 	exactly := r.Exactly
 	class := s.classOfRequest(r)
+	for _, one := range demand.Alternatives(r) {
+		if s.deviceClasses[one.Class] == nil {
+			return fmt.Errorf("there is no device class %s; make it, or name another", one.Class)
+		}
+	}
 	switch {
+	case len(demand.Ours(r, s.deviceClass)) == 0:
+		return nil
 	case exactly == nil:
 		a.special = "it has a choice of devices (firstAvailable)"
 		config, err := driver.ConfigOf(s.configs(c.object), r.Name)

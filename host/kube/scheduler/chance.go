@@ -24,25 +24,25 @@ func (s *Scheduler) secondChance(p *pod) {
 	}
 	looked := search{classes: maps.Clone(s.deviceClasses)}
 	for _, open := range t.ask.open {
-		looked.claims = append(looked.claims, distinct(open.object))
+		looked.claims = append(looked.claims, s.distinct(open.object))
 	}
 	for _, n := range nodes {
 		looked.nodes = append(looked.nodes, s.offerOf(n))
 	}
 	p.searching = true
 	s.spawn(func(ctx context.Context) {
-		node, found, _ := looked.run(ctx)
+		found := looked.run(ctx)
 		s.inbox.put(func() {
 			p.searching = false
-			if p.task == t && (t.work.state != inLine || node == "") {
+			if p.task == t && (t.work.state != inLine || found.node == "") {
 				return // it waits on, or has its place
 			}
 			if p.task == t {
 				s.withdraw(t.work, "devices were found for it beside the line")
 			}
-			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && node != "" && slices.Equal(now.open, t.ask.open) {
+			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && found.node != "" && slices.Equal(now.open, t.ask.open) {
 				now.special = "it tolerates devices that take nothing new, or does with some of a node"
-				if s.grant(p, now, node, found) == nil {
+				if s.grant(p, now, found) == nil {
 					return
 				}
 			}

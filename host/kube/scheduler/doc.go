@@ -7,7 +7,7 @@
 // and whatever became of its pod; so a scheduler that starts adopts what is allocated, completes what one before it left half written
 // (a claim without its binding) or gives it back, and a finalizer without an allocation is used by the next try.
 //
-// Claims of other drivers are the filters', and are allocated before the binding as the stock scheduler would.
+// Claims of other drivers alone are the filters', and are allocated before the binding as the stock scheduler would.
 //
 // Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
 // the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
@@ -28,9 +28,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/structured"
 )
 
 // Name is what pods name as their schedulerName.
@@ -58,6 +60,12 @@ type Filters interface {
 	Prepares(ctx context.Context, pod *corev1.Pod) bool
 	// PreBind does it. It may take minutes, and is at once back where there is nothing to do.
 	PreBind(ctx context.Context, pod *corev1.Pod) error
+	// Others is what other drivers than ours offer a node, and what of that is had.
+	Others(ctx context.Context, node string) ([]*resourceapi.ResourceSlice, structured.AllocatedState, error)
+	// Hold has what claims were given of that count as had until Settle. It is false, and nothing is held, where something else is had now than was.
+	Hold(ctx context.Context, node string, was structured.AllocatedState, claims []*resourceapi.ResourceClaim) (bool, error)
+	// Settle is told of these claims as they were written, or that they were not.
+	Settle(claims []*resourceapi.ResourceClaim, written bool)
 }
 
 // Feasible is where a pod may run.

@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -222,3 +224,16 @@ func (f *plain) PreBind(ctx context.Context, pod *corev1.Pod) error {
 	}
 	return nil
 }
+
+// Others says that there are no other drivers.
+func (f *plain) Others(context.Context, string) (none []*resourceapi.ResourceSlice, taken structured.AllocatedState, err error) {
+	return none, taken, nil
+}
+
+// Hold has nothing to hold.
+func (f *plain) Hold(context.Context, string, structured.AllocatedState, []*resourceapi.ResourceClaim) (bool, error) {
+	return true, nil
+}
+
+// Settle has nothing to settle.
+func (f *plain) Settle([]*resourceapi.ResourceClaim, bool) {}

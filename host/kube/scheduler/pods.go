@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
 // pod is one of the cluster's, whoever's it is.
@@ -305,7 +306,11 @@ func (s *Scheduler) claimSet(object *resourceapi.ResourceClaim) {
 	if c.object != nil && c.object.UID != object.UID && !c.writing {
 		s.free(c) // that it was deleted was missed
 	}
+	had := theirs(c.object)
 	c.learn(object)
+	if had && !theirs(c.object) {
+		s.othersFree()
+	}
 	s.claimSettled(c)
 }
 
@@ -314,8 +319,18 @@ func (s *Scheduler) claimGone(object *resourceapi.ResourceClaim) {
 	if c == nil || c.object == nil || c.object.UID != object.UID {
 		return
 	}
+	if theirs(c.object) {
+		s.othersFree()
+	}
 	c.object = nil
 	s.claimSettled(c)
+}
+
+// theirs says whether a claim has devices of other drivers.
+func theirs(object *resourceapi.ResourceClaim) bool {
+	return object != nil && object.Status.Allocation != nil && slices.ContainsFunc(object.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver != driver.Name
+	})
 }
 
 // claimSettled brings the engine's books in line with what a claim is now, and looks at the pods that name it.

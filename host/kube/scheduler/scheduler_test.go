@@ -151,11 +151,12 @@ func allocatedOn(node string, claim *resourceapi.ResourceClaim, compute int64) {
 // A pod that cannot be prepared for its node is not bound, what was written for it is undone, and it is tried again.
 func TestPrepared(t *testing.T) {
 	c := newCluster(t)
-	c.unprepared = 2 // so that it waits long enough to be told
+	c.unprepared = 1 << 30
 	c.node("a", 1)
 	s, _ := c.run()
 	c.pod("p", 500)
 	c.says("p", "the volume of pod p cannot be made")
+	s.config.Filters.(*plain).failing.Store(0)
 	c.runs("p")
 	c.sound(s)
 }
@@ -268,7 +269,7 @@ func TestRefusedAsks(t *testing.T) {
 			foreign := claim.Spec.Devices.Requests[0].DeepCopy()
 			foreign.Name, foreign.Exactly.DeviceClassName = "foreign", "another"
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, *foreign)
-		}, "and of another driver"},
+		}, "there is no device class another; make it, or name another"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
 			claim.Spec.Devices.Requests[0].Exactly.Capacity.Requests["colour"] = resource.MustParse("1")
 		}, "capacity colour, which devices do not have"},

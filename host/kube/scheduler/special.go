@@ -1,58 +1,28 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine"
+	"github.com/aliquot-dev/aliquot/host/kube/demand"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
-// Claims for devices of ours which the engine has no words for (alternatives, all devices of a node, constraints, shares that differ) are allocated by
-// upstream's own allocator on the engine's books, which have what is being written for others, too. The engine adopts what it finds before anything is
-// written, as it does what another scheduler allocated; it must fit there and in the queue, and nobody is evicted for it.
-
-// searchWithin is for how long devices for one pod are looked for on one node: an adverse claim has exponentially many ways to be tried.
-const searchWithin = 200 * time.Millisecond
-
-// search is one for devices for a pod's open claims: a copy of what the loop knows, which it is done on beside it.
-type search struct {
-	claims  []*resourceapi.ResourceClaim
-	classes map[string]*resourceapi.DeviceClass
-	nodes   []offer // in the order in which they are tried
-}
-
-// offer is what a node offers.
-type offer struct {
-	node   *corev1.Node
-	slices []*resourceapi.ResourceSlice
-	state  structured.AllocatedState
-}
-
-// Get is a device class, for upstream's allocator.
-func (s search) Get(name string) (*resourceapi.DeviceClass, error) {
-	if class := s.classes[name]; class != nil {
-		return class, nil
-	}
-	return nil, fmt.Errorf("there is no device class %s", name)
-}
-
-// List are all device classes.
-func (s search) List() ([]*resourceapi.DeviceClass, error) {
-	return slices.Collect(maps.Values(s.classes)), nil
-}
+// Claims for devices of ours which the engine has no words for (alternatives, all devices of a node, constraints, shares that differ, devices of other
+// drivers beside) are allocated by upstream's own allocator on the engine's books, which have what is being written for others, too, and for other drivers'
+// on the filters', who hold what is found. The engine adopts what it finds before anything is written, as it does what another scheduler allocated; it must
+// fit there and in the queue, and nobody is evicted for it.
 
 // placeSpecial has devices looked for, for a pod that the engine does not decide for, on the nodes that take it but for those that refused it just now.
 func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
@@ -67,7 +37,10 @@ func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
 	}
 	looked := search{classes: maps.Clone(s.deviceClasses)}
 	for _, open := range a.open {
-		looked.claims = append(looked.claims, distinct(open.object))
+		looked.claims = append(looked.claims, s.distinct(open.object))
+	}
+	if a.mixed {
+		looked.others = s.config.Filters
 	}
 	for _, n := range s.byRoom(c) {
 		if len(n.offered) > 0 && refused[n.name] == nil {
@@ -77,20 +50,26 @@ func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
 	p.searching = true
 	c.enter(s)
 	s.spawn(func(ctx context.Context) {
-		node, found, err := looked.run(ctx)
+		found := looked.run(ctx)
 		s.inbox.put(func() {
 			p.searching = false
-			s.foundDevices(p, a, node, found, err, refused)
+			s.foundDevices(p, a, found, refused)
 			c.leave(s) // after it may have entered anew, so that what was answered is not forgotten
 		})
 	})
 }
 
-// distinct is a claim that is given no two parts of one device, for the node agent prepares no such.
-func distinct(object *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such.
+func (s *Scheduler) distinct(object *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	attribute := apart
 	object = object.DeepCopy()
-	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute})
+	var ours []string
+	for i := range object.Spec.Devices.Requests {
+		for _, one := range demand.Ours(&object.Spec.Devices.Requests[i], s.deviceClass) {
+			ours = append(ours, one.Name)
+		}
+	}
+	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute, Requests: ours})
 	return object
 }
 
@@ -115,39 +94,8 @@ func (s *Scheduler) offerOf(n *node) offer {
 	return o
 }
 
-// run is the first node on which the claims can be had together, and their allocations, or why there is none.
-func (s search) run(ctx context.Context) (node string, found []resourceapi.AllocationResult, why error) {
-	features := structured.Features{PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true}
-	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
-	for _, o := range s.nodes {
-		allocator, err := structured.NewAllocator(ctx, features, o.state, s, o.slices, programs)
-		if err == nil {
-			within, cancel := context.WithTimeout(ctx, searchWithin)
-			found, err = allocator.Allocate(within, o.node, s.claims)
-			cancel()
-		}
-		switch {
-		case err != nil:
-			why = fmt.Errorf("node %s: %w", o.node.Name, err)
-		case len(found) == len(s.claims) && !slices.ContainsFunc(found, twice):
-			return o.node.Name, found, nil
-		}
-	}
-	return "", nil, why
-}
-
-// twice says whether an allocation has two parts of one device: upstream's constraint compares a request's last device alone.
-func twice(one resourceapi.AllocationResult) bool {
-	seen := map[string]bool{}
-	return slices.ContainsFunc(one.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		before := seen[r.Device]
-		seen[r.Device] = true
-		return before
-	})
-}
-
 // foundDevices takes in what a search came to. What it was done on may have changed since.
-func (s *Scheduler) foundDevices(p *pod, a *ask, node string, found []resourceapi.AllocationResult, err error, refused map[string]error) {
+func (s *Scheduler) foundDevices(p *pod, a *ask, found found, refused map[string]error) {
 	if !s.mine(p) || p.task != nil || p.beside != nil {
 		return
 	}
@@ -159,21 +107,25 @@ func (s *Scheduler) foundDevices(p *pod, a *ask, node string, found []resourceap
 	}
 	why := errors.New("no node that takes it has such devices free")
 	switch {
-	case node == "" && len(refused) > 0:
+	case found.node == "" && len(refused) > 0:
 		why = refused[slices.Sorted(maps.Keys(refused))[0]]
-	case err != nil:
-		why = err
+	case found.why != nil:
+		why = found.why
 	}
-	if node != "" {
-		if why = s.grant(p, a, node, found); why == nil {
+	if found.node != "" {
+		why = s.grant(p, a, found)
+		switch {
+		case why == nil:
 			return
-		}
-		if errors.As(why, new(barred)) {
+		case errors.Is(why, errOvertaken):
+			s.placeSpecial(p, a, refused)
+			return
+		case errors.As(why, new(barred)):
 			more := maps.Clone(refused)
 			if more == nil {
 				more = map[string]error{}
 			}
-			more[node] = why
+			more[found.node] = why
 			s.placeSpecial(p, a, more)
 			return
 		}
@@ -198,61 +150,110 @@ func (s *Scheduler) devicesFree() {
 	}
 }
 
+// othersFree is devicesFree for those of other drivers, of which the filters hear by themselves, which may be later.
+func (s *Scheduler) othersFree() {
+	s.devicesFree()
+	for p := range s.specials {
+		p.beside.outdated = s.config.Now()
+	}
+}
+
 // barred is why a node does not take a pod, where another may.
 type barred struct{ error }
 
 func (b barred) Unwrap() error { return b.error }
 
+// errOvertaken is that others have what was found of other drivers' devices.
+var errOvertaken = errors.New("devices of other drivers were taken meanwhile")
+
 // grant has what was found adopted, written and the pod bound, or says why not.
-func (s *Scheduler) grant(p *pod, a *ask, node string, found []resourceapi.AllocationResult) error {
-	t := &task{pod: p, ask: a, claims: slices.Clone(a.open)}
-	one := jobTask{pod: p.object, node: node}
+func (s *Scheduler) grant(p *pod, a *ask, found found) error {
+	one := jobTask{pod: p.object, node: found.node}
 	for _, c := range a.have {
 		one.claims = append(one.claims, jobClaim{object: c.object})
 	}
-	placing := engine.Placing{Node: node}
+	var given []*resourceapi.ResourceClaim
 	for i, c := range a.open {
 		as := c.object.DeepCopy()
-		as.Status.Allocation = &found[i]
-		as.Status.Allocation.NodeSelector = onNode(node)
+		as.Status.Allocation = &found.allocations[i]
+		as.Status.Allocation.NodeSelector = onNode(found.node)
 		if err := sound(as.Status.Allocation); err != nil {
 			return err
 		}
-		_, grants := s.grantsOf(as)
-		placing.Grants = merge(placing.Grants, grants)
 		one.claims = append(one.claims, jobClaim{object: c.object, allocation: as.Status.Allocation})
+		given = append(given, as)
+	}
+	if a.mixed {
+		if held, err := s.config.Filters.Hold(s.ctx, found.node, found.taken, given); err != nil || !held {
+			return cmp.Or(err, errOvertaken)
+		}
+	}
+	t, adopted, err := s.toAdopt(p, a, found.node, given)
+	if err == nil {
+		at, refused := s.admit(p, found.node)
+		if err = refused; refused != nil && at != "" {
+			err = barred{refused}
+		}
+	}
+	if err != nil {
+		if t != nil {
+			delete(s.work, t.work.id)
+		}
+		s.settleOthers(a, given, false)
+		return err
+	}
+	for _, c := range a.open {
+		c.writing = true
+	}
+	if t != nil {
+		p.task, p.carried = t, true
+		for _, c := range t.claims {
+			c.task = t
+		}
+		s.charge(p)
+		s.step(*adopted)
+	}
+	p.busy, p.binding, p.reason = true, true, ""
+	s.carryOut(job{one}, func(out outcome) {
+		if out.refused == nil {
+			given = out.claims[0][len(a.have):]
+		}
+		s.settleOthers(a, given, out.refused == nil)
+		s.granted(p, a, one, out)
+	})
+	return nil
+}
+
+// toAdopt is the task by which the engine is to know what a pod is given of our devices, or why it does not have it so. No task: it is given none, where
+// another driver's was an alternative.
+func (s *Scheduler) toAdopt(p *pod, a *ask, node string, given []*resourceapi.ResourceClaim) (*task, *engine.Adopt, error) {
+	t, placing := &task{pod: p, ask: a}, engine.Placing{Node: node}
+	for i, c := range a.open {
+		if _, grants := s.grantsOf(given[i]); len(grants) > 0 {
+			t.claims, placing.Grants = append(t.claims, c), merge(placing.Grants, grants)
+		}
+	}
+	if len(t.claims) == 0 {
+		return nil, nil, nil
 	}
 	w := s.newWork(p.name())
 	w.state, w.tasks, t.work = placed, []*task{t}, w
-	adopted := engine.Adopt{At: s.at(), Tasks: []engine.Placing{placing}, Workload: engine.Workload{
+	adopted := &engine.Adopt{At: s.at(), Tasks: []engine.Placing{placing}, Workload: engine.Workload{
 		ID: w.id, Queue: a.queue, Class: a.class, Preemptible: a.preemptible, Restart: engine.Time(a.restart.Microseconds()),
 	}}
 	s.describe(&adopted.Workload, p)
 	adoptRoles(&adopted.Workload, w.tasks, [][]engine.Grant{placing.Grants})
-	var err error
 	if taken := s.engine.CheckRoom(adopted.Workload, adopted.Tasks); taken != nil {
-		err = barred{taken}
-	} else if err = s.engine.CheckHold(adopted.Workload, adopted.Tasks); err == nil {
-		if at, refused := s.admit(p, node); refused != nil {
-			err = refused
-			if at != "" {
-				err = barred{refused}
-			}
-		}
+		return t, adopted, barred{taken}
 	}
-	if err != nil {
-		delete(s.work, w.id)
-		return err
+	return t, adopted, s.engine.CheckHold(adopted.Workload, adopted.Tasks)
+}
+
+// settleOthers ends what was held of other drivers' devices for claims.
+func (s *Scheduler) settleOthers(a *ask, claims []*resourceapi.ResourceClaim, written bool) {
+	if a.mixed {
+		s.config.Filters.Settle(claims, written)
 	}
-	p.task, p.carried, p.reason = t, true, ""
-	for _, c := range a.open {
-		c.task, c.writing = t, true
-	}
-	s.charge(p)
-	s.step(adopted)
-	p.busy, p.binding = true, true
-	s.carryOut(job{one}, func(out outcome) { s.granted(p, a, one, out) })
-	return nil
 }
 
 // granted takes in what became of writing what was found for a pod.
@@ -287,6 +288,9 @@ func (s *Scheduler) granted(p *pod, a *ask, one jobTask, out outcome) {
 // sound says what a node agent would refuse of an allocation.
 func sound(allocation *resourceapi.AllocationResult) error {
 	for _, r := range allocation.Devices.Results {
+		if r.Driver != driver.Name {
+			continue
+		}
 		config, err := driver.ConfigOf(allocation.Devices.Config, r.Request)
 		if err != nil {
 			return fmt.Errorf("request %s: %w", r.Request, err)

@@ -91,6 +91,9 @@ func (s *Scheduler) sliceSet(slice *resourceapi.ResourceSlice) {
 		n.slices[slice.Name] = slice
 		s.dirty[n] = true
 	}
+	if slice.Spec.Driver != driver.Name {
+		s.othersFree()
+	}
 }
 
 func (s *Scheduler) sliceGone(slice *resourceapi.ResourceSlice) {

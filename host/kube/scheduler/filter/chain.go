@@ -112,21 +112,17 @@ func pluginProfile() (*config.KubeSchedulerProfile, error) {
 	return &profile, nil
 }
 
-// begin takes a new snapshot and starts a cycle for a pod. A reason that is given refuses all nodes.
-func (c *chain) begin(ctx context.Context, from cache.Cache, pod *v1.Pod, why string) (cycle, error) {
+// begin takes a new snapshot and starts a cycle for a pod.
+func (c *chain) begin(ctx context.Context, from cache.Cache, pod *v1.Pod) (cycle, error) {
 	if err := from.UpdateSnapshot(klog.FromContext(ctx), c.snapshot); err != nil {
 		return cycle{}, fmt.Errorf("take a snapshot: %w", err)
 	}
-	return c.prepare(ctx, pod, why)
+	return c.prepare(ctx, pod)
 }
 
 // prepare starts a cycle for a pod on the snapshot that there is.
-func (c *chain) prepare(ctx context.Context, pod *v1.Pod, why string) (cycle, error) {
+func (c *chain) prepare(ctx context.Context, pod *v1.Pod) (cycle, error) {
 	cy := cycle{pod: pod, state: framework.NewCycleState()}
-	if why != "" {
-		cy.refused = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
-		return cy, nil
-	}
 	for _, plugin := range c.framework.PreEnqueuePlugins() { // scheduling gates, claims that are not there yet
 		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
 			cy.refused = status

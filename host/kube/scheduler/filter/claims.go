@@ -2,7 +2,6 @@ package filter
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,9 +29,9 @@ type claims struct {
 	made    resourcelisters.ResourceClaimLister // has a claim before anybody hears of it, so that whoever did can ask; the manager may come to know it later
 }
 
-// strip is the pod without the claims that our scheduler places: the pod itself if it has none. The second result is why the pod fits nowhere, if
-// claims alone say so. What is not known (a claim that is not made yet, a class that is not there) stays, and upstream's plugin says what it lacks.
-func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
+// strip is the pod without the claims that our scheduler places: the pod itself if it has none. What is not known (a claim that is not made yet, a class
+// that is not there) stays, and upstream's plugin says what it lacks.
+func (c *claims) strip(pod *v1.Pod) *v1.Pod {
 	var dropped []string
 	for i := range pod.Spec.ResourceClaims {
 		entry := &pod.Spec.ResourceClaims[i]
@@ -44,16 +43,12 @@ func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
 		if err != nil {
 			continue
 		}
-		mine, others := c.drivers(claim)
-		if mine && others {
-			return pod, fmt.Sprintf("resource claim %s asks for devices of %s and of another driver: ask for them in two claims", claim.Name, driver.Name)
-		}
-		if mine {
+		if c.mine(claim) {
 			dropped = append(dropped, entry.Name)
 		}
 	}
 	if len(dropped) == 0 {
-		return pod, ""
+		return pod
 	}
 	bare := *pod // shares with the pod what is not taken from it: neither is ever changed
 	bare.Spec.ResourceClaims = slices.DeleteFunc(slices.Clone(pod.Spec.ResourceClaims), func(e v1.PodResourceClaim) bool {
@@ -61,7 +56,7 @@ func (c *claims) strip(pod *v1.Pod) (*v1.Pod, string) {
 	})
 	bare.Spec.InitContainers = without(pod.Spec.InitContainers, dropped)
 	bare.Spec.Containers = without(pod.Spec.Containers, dropped)
-	return &bare, ""
+	return &bare
 }
 
 // without are containers that use none of these claims.
@@ -74,15 +69,16 @@ func without(containers []v1.Container, claims []string) []v1.Container {
 	return containers
 }
 
-// drivers says whether a claim asks for devices of ours, and of others.
-func (c *claims) drivers(claim *resourceapi.ResourceClaim) (mine, others bool) {
-	return demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
+// mine says whether a claim asks for devices of ours, whatever else it asks for.
+func (c *claims) mine(claim *resourceapi.ResourceClaim) bool {
+	ours, _ := demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
 		class, err := c.manager.DeviceClasses().Get(name)
 		if err != nil {
 			return nil
 		}
 		return class
 	})
+	return ours
 }
 
 // watchClaims makes what the plugins know of claims, slices and device classes, as upstream's scheduler does.

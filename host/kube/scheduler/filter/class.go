@@ -24,10 +24,7 @@ func (f *Filters) Class(pod *v1.Pod) string {
 	if len(pod.Spec.SchedulingGates) > 0 || pod.Status.NominatedNodeName != "" || slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
 		return ""
 	}
-	bare, why := f.claims.strip(pod)
-	if why != "" {
-		return ""
-	}
+	bare := f.claims.strip(pod)
 	signature := f.survey.framework.SignPod(klog.NewContext(context.Background(), f.logger), bare)
 	if signature == nil {
 		return ""

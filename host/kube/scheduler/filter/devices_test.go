@@ -183,13 +183,20 @@ func (c *deviceCluster) known() bool {
 		c.Fatal(err)
 	}
 	tracker := c.stock.framework.SharedDRAManager().ResourceClaims()
-	shares, all := 0, stored.(*resourceapi.ResourceClaimList).Items
+	shares, wholes, all := 0, 0, stored.(*resourceapi.ResourceClaimList).Items
 	for _, claim := range all {
 		if known, err := tracker.Get("default", claim.Name); err != nil || known.ResourceVersion != claim.ResourceVersion {
 			return false
 		}
-		if claim.Status.Allocation != nil {
-			shares += len(claim.Status.Allocation.Devices.Results)
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			if result.ShareID != nil {
+				shares++
+			} else {
+				wholes++
+			}
 		}
 	}
 	known, err := tracker.List()
@@ -200,11 +207,11 @@ func (c *deviceCluster) known() bool {
 	if err != nil {
 		return false // something came while it was gathered
 	}
-	return len(known) == len(all) && len(held.AllocatedSharedDeviceIDs) == shares
+	return len(known) == len(all) && len(held.AllocatedSharedDeviceIDs) == shares && len(held.AllocatedDevices) == wholes
 }
 
-// Random claims for whole devices and parts of them, one after the other, in random clusters: our scheduler places a pod where upstream's DRA plugin
-// would have, and lets none wait that this would place. What our scheduler is known not to place (docs/kubernetes.md) is not among the claims:
+// Random claims for whole devices and parts of them, for network cards, and for both together, one after the other, in random clusters: our scheduler places
+// a pod where upstream's DRA plugin would have, and lets none wait that this would place. What our scheduler is known not to place (docs/kubernetes.md) is not among the claims:
 // adminAccess, and several devices of which two parts would fit on one, for it gives a claim distinct ones.
 func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 	placed, waited := make([]int, 5), make([]int, 5)
@@ -269,6 +276,9 @@ func sameDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 	return placed, waited
 }
 
+// whole is what a device is counted by that is handed out whole.
+const whole = "whole"
+
 // sound checks that no device is handed out beyond what it has, and that a pod has got distinct ones that take new work.
 func (c *deviceCluster) sound(there []runtime.Object, name string) {
 	c.Helper()
@@ -285,10 +295,17 @@ func (c *deviceCluster) sound(there []runtime.Object, name string) {
 			if given[result.Device] == nil {
 				given[result.Device] = map[resourceapi.QualifiedName]resource.Quantity{}
 			}
-			for capacity, consumed := range result.ConsumedCapacity {
+			consumes := result.ConsumedCapacity
+			if result.ShareID == nil {
+				consumes = map[resourceapi.QualifiedName]resource.Quantity{whole: *resource.NewQuantity(1, resource.DecimalSI)}
+			}
+			for capacity, consumed := range consumes {
 				sum := given[result.Device][capacity]
 				sum.Add(consumed)
 				given[result.Device][capacity] = sum
+			}
+			if times := given[result.Device][whole]; result.ShareID == nil && times.Value() > 1 {
+				c.Errorf("device %s of %s is handed out twice", result.Device, result.Driver)
 			}
 			if claim.Name == name && own[result.Device] {
 				c.Errorf("%s has device %s twice", name, result.Device)
@@ -307,6 +324,9 @@ func (c *deviceCluster) sound(there []runtime.Object, name string) {
 				c.Errorf("%s was given device %s, which takes nothing new", name, device.Name)
 			}
 			for capacity, sum := range given[device.Name] {
+				if capacity == whole {
+					continue
+				}
 				if has := device.Capacity[capacity].Value; sum.Cmp(has) > 0 {
 					c.Errorf("of device %s %s of %s is handed out, and it has %s", device.Name, &sum, capacity, &has)
 				}
@@ -315,9 +335,15 @@ func (c *deviceCluster) sound(there []runtime.Object, name string) {
 	}
 }
 
-// deviceNodes are nodes with devices, mostly alike on each, of which few take nothing new, and our device class.
+// network is another driver.
+const network = "net.example"
+
+// pcieRoot is Kubernetes' own name for what devices that go together are alike in.
+const pcieRoot = "resource.kubernetes.io/pcieRoot"
+
+// deviceNodes are nodes with devices, mostly alike on each, of which few take nothing new, and network cards beside some, and their classes.
 func deviceNodes(r *rand.Rand) []runtime.Object {
-	made := objects(deviceClass(driver.Name, driver.Name, ""))
+	made := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))
 	for i := range 3 + r.IntN(4) {
 		name := fmt.Sprintf("n%d", i)
 		made = append(made, machine(name))
@@ -334,15 +360,38 @@ func deviceNodes(r *rand.Rand) []runtime.Object {
 			if r.IntN(6) == 0 {
 				model = one(r, "H200", "A10")
 			}
-			slice.Spec.Devices = append(slice.Spec.Devices, driver.Published(agent.Device{UUID: fmt.Sprintf("GPU-%s-%d", name, k), Index: k, Model: model, Memory: memory, Health: health}))
+			published := driver.Published(agent.Device{UUID: fmt.Sprintf("GPU-%s-%d", name, k), Index: k, Model: model, Memory: memory, Health: health})
+			published.Attributes[pcieRoot] = root(k)
+			slice.Spec.Devices = append(slice.Spec.Devices, published)
 		}
-		made = append(made, slice)
+		made = append(made, slice, cards(name, r.IntN(4)))
 	}
 	return made
 }
 
-// randomClaim asks for a part of a device, by what it names of it, or for whole ones.
+// root is that of a device by its number: every other has the same.
+func root(number int) resourceapi.DeviceAttribute {
+	of := fmt.Sprint("pci000", number%2, ":00")
+	return resourceapi.DeviceAttribute{StringValue: &of}
+}
+
+// cards are a node's network cards.
+func cards(node string, many int) *resourceapi.ResourceSlice {
+	cards := slice(node, network)
+	cards.Spec.Devices = nil
+	for k := range many {
+		cards.Spec.Devices = append(cards.Spec.Devices, resourceapi.Device{
+			Name: fmt.Sprintf("card-%s-%d", node, k), Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{pcieRoot: root(k)},
+		})
+	}
+	return cards
+}
+
+// randomClaim asks for a part of a device, by what it names of it, or for whole ones, or for a network card alone.
 func randomClaim(r *rand.Rand, name string) *resourceapi.ResourceClaim {
+	if r.IntN(8) == 0 {
+		return deviceClaim(name, network)
+	}
 	claim := deviceClaim(name, driver.Name)
 	request := claim.Spec.Devices.Requests[0].Exactly
 	requests := map[resourceapi.QualifiedName]resource.Quantity{}
@@ -374,8 +423,8 @@ func randomClaim(r *rand.Rand, name string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// special has a claim ask for what the engine has no words for: all devices, one of several things, devices that go together, or several shares that
-// differ, on distinct devices.
+// special has a claim ask for what the engine has no words for: all devices, one of several things, devices that go together, several shares that differ,
+// on distinct devices, or a network card beside a share, or in its stead.
 func special(r *rand.Rand, claim *resourceapi.ResourceClaim) {
 	devices := &claim.Spec.Devices
 	first := devices.Requests[0].Exactly
@@ -388,7 +437,18 @@ func special(r *rand.Rand, claim *resourceapi.ResourceClaim) {
 		}
 	}
 	model, uuid := resourceapi.FullyQualifiedName(driver.Name+"/model"), resourceapi.FullyQualifiedName(driver.Name+"/uuid")
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 4:
+		first.Count = 1
+		first.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{driver.Compute: *resource.NewQuantity(one[int64](r, 100, 300, 1000), resource.DecimalSI), driver.Memory: resource.MustParse("2Gi")}}
+		devices.Requests = append(devices.Requests, deviceClaim(claim.Name, network).Spec.Devices.Requests...)
+		if r.IntN(2) == 0 {
+			same := resourceapi.FullyQualifiedName(pcieRoot)
+			devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &same}}
+		}
+	case 5:
+		card := resourceapi.DeviceSubRequest{Name: "card", DeviceClassName: network, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
+		devices.Requests = []resourceapi.DeviceRequest{{Name: "any", FirstAvailable: []resourceapi.DeviceSubRequest{of(one[int64](r, 700, 1000), one[int64](r, 1, 3)), card}}}
 	case 0:
 		first.AllocationMode, first.Count = resourceapi.DeviceAllocationModeAll, 0
 	case 1:

@@ -116,10 +116,10 @@ func allSynced[K comparable](synced map[K]bool) bool {
 // Nodes judges a pod on every node. It takes long (it is for off the decision path) and holds up no Check. An error is one of a plugin, not
 // a refusal: the pod should be asked for again.
 func (f *Filters) Nodes(ctx context.Context, pod *v1.Pod) (Feasible, error) {
-	bare, why := f.claims.strip(pod)
+	bare := f.claims.strip(pod)
 	f.survey.mu.Lock()
 	defer f.survey.mu.Unlock()
-	cycle, err := f.survey.begin(ctx, f.cache, bare, why)
+	cycle, err := f.survey.begin(ctx, f.cache, bare)
 	if err != nil {
 		return Feasible{}, asked(pod, "all nodes", err)
 	}
@@ -149,8 +149,7 @@ func (f *Filters) Check(ctx context.Context, pod *v1.Pod, node string) (why stri
 // check is Check under the judge's lock. It remembers what passed for the Assume that follows.
 func (f *Filters) check(ctx context.Context, pod *v1.Pod, node string) (cycle, string, error) {
 	world := f.changed.now()
-	bare, why := f.claims.strip(pod)
-	cycle, err := f.judge.begin(ctx, f.cache, bare, why)
+	cycle, err := f.judge.begin(ctx, f.cache, f.claims.strip(pod))
 	if err != nil {
 		return cycle, "", asked(pod, "node "+node, err)
 	}

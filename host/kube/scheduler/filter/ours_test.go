@@ -3,13 +3,17 @@ package filter
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	agent "github.com/aliquot-dev/aliquot/node"
 )
 
 // told says whether a pod is bound, or why it is not stands in its condition.
@@ -49,18 +53,21 @@ func TestNeverBoundWithoutItsDevices(t *testing.T) {
 	for _, one := range []struct {
 		claim *resourceapi.ResourceClaim
 		runs  bool
+		only  string // whose devices it has; empty: whoever's
 		more  []runtime.Object
 	}{
 		{claim: either("alternatives", driver.Name), runs: true},
-		{claim: either("ours-or-another", driver.Name, "net.example")},
+		{claim: either("ours-or-another", driver.Name, network), runs: true},
+		{claim: deviceClaim("ours-and-another", driver.Name, network), runs: true},
+		{claim: deviceClaim("ours-and-none", driver.Name, "nothing")},
 		{claim: deviceClaim("single-quotes", "single"), runs: true, more: objects(selects("single", "device.driver == '"+driver.Name+"'"))},
 		{claim: deviceClaim("by-attribute", "attribute"), runs: true, more: objects(selects("attribute", `device.attributes["`+driver.Name+`"].model in ["H200", "A10"]`))},
-		{claim: deviceClaim("any-device", "any"), more: objects(selects("any"))},
+		{claim: deviceClaim("any-device", "any"), runs: true, only: network, more: objects(selects("any"))}, // of ours none is handed out by such a class
 		{claim: narrowed, runs: true, more: objects(selects("any"))},
 	} {
 		t.Run(one.claim.Name, func(t *testing.T) {
 			t.Parallel()
-			there := append(deviceNodes(rand.New(rand.NewPCG(1, 1))), deviceClass("net.example", "net.example", ""))
+			there := append(deviceNodes(rand.New(rand.NewPCG(1, 1))), machine("more"), cards("more", 2))
 			c := newDeviceCluster(t, append(there, one.more...)...)
 			p := c.add(one.claim)
 			until(t, "it is bound or told why not", func() bool {
@@ -71,6 +78,73 @@ func TestNeverBoundWithoutItsDevices(t *testing.T) {
 				t.Errorf("it is bound: %t, want %t; it says %q", bound, one.runs, why)
 			}
 			c.sound(there, p.Name)
+			for _, has := range c.has(p.Name) {
+				if one.only != "" && has.Driver != one.only {
+					t.Errorf("it has device %s of %s, want one of %s", has.Device, has.Driver, one.only)
+				}
+			}
 		})
+	}
+}
+
+// has are the devices of a claim.
+func (c *deviceCluster) has(name string) []resourceapi.DeviceRequestAllocationResult {
+	c.Helper()
+	stored, err := c.client.Tracker().Get(claimsResource, "default", name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if allocation := stored.(*resourceapi.ResourceClaim).Status.Allocation; allocation != nil {
+		return allocation.Devices.Results
+	}
+	return nil
+}
+
+// Many pods at once want network cards, alone and beside a share of ours in the same claim: no card is handed out twice, none is left while a pod waits for
+// one, and who waits has it once another goes.
+func TestCardsBesideShares(t *testing.T) {
+	there := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))
+	const nodes, cardsEach, pods = 3, 4, 30
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		gpus := slice(name, driver.Name)
+		gpus.Spec.Devices = nil
+		for k := range 2 {
+			device := driver.Published(agent.Device{UUID: fmt.Sprintf("GPU-%s-%d", name, k), Index: k, Model: "H200", Memory: 80 << 30, Health: api.Healthy})
+			device.Attributes[pcieRoot] = root(k)
+			gpus.Spec.Devices = append(gpus.Spec.Devices, device)
+		}
+		there = append(there, machine(name), gpus, cards(name, cardsEach))
+	}
+	c := newDeviceCluster(t, there...)
+	var names []string
+	for i := range pods {
+		claim := deviceClaim(fmt.Sprint("p", i), network)
+		if i%2 == 0 {
+			same := resourceapi.FullyQualifiedName(pcieRoot)
+			claim = deviceClaim(fmt.Sprint("p", i), driver.Name, network)
+			claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
+				driver.Compute: *resource.NewQuantity(200, resource.DecimalSI), driver.Memory: resource.MustParse("1Gi"),
+			}}
+			claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &same}}
+		}
+		names = append(names, c.add(claim).Name)
+	}
+	running := func() (all []string) {
+		for _, name := range names {
+			if c.pod(name).Spec.NodeName != "" {
+				all = append(all, name)
+			}
+		}
+		return all
+	}
+	for len(names) > 0 {
+		want := min(len(names), nodes*cardsEach)
+		until(t, fmt.Sprintf("%d pods have cards", want), func() bool { return len(running()) == want })
+		for _, name := range running() {
+			c.sound(there, name)
+			c.remove(name)
+			names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+		}
 	}
 }

@@ -48,7 +48,7 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (Room,
 		return Room{Node: pod.Status.NominatedNodeName}, nil
 	}
 	binding := f.binding()
-	bare, why := f.claims.strip(pod)
+	bare := f.claims.strip(pod)
 	f.survey.mu.Lock()
 	defer f.survey.mu.Unlock()
 	may := func(victim *v1.Pod) bool {
@@ -58,11 +58,10 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (Room,
 		if goes, err := annotation.IsPreemptible(victim.Annotations); err != nil || !goes {
 			return false
 		}
-		without, why := f.claims.strip(victim)
-		return without == victim && why == ""
+		return f.claims.strip(victim) == victim
 	}
 	f.preemption.IsEligiblePod = func(_ fwk.NodeInfo, victim fwk.PodInfo, _ *v1.Pod) bool { return may(victim.GetPod()) }
-	cycle, err := f.survey.begin(ctx, f.cache, bare, why)
+	cycle, err := f.survey.begin(ctx, f.cache, bare)
 	if err != nil || cycle.refused != nil {
 		return Room{}, err
 	}

@@ -1,0 +1,111 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
+)
+
+// searchWithin is for how long devices for one pod are looked for on one node: an adverse claim has exponentially many ways to be tried.
+const searchWithin = 200 * time.Millisecond
+
+// search is one for devices for a pod's open claims: a copy of what the loop knows, which it is done on beside it.
+type search struct {
+	claims  []*resourceapi.ResourceClaim
+	classes map[string]*resourceapi.DeviceClass
+	nodes   []offer // in the order in which they are tried
+	others  Filters // say what other drivers offer; nil: nothing of theirs is asked for
+}
+
+// found is what a search came to.
+type found struct {
+	node        string // empty: there is none
+	allocations []resourceapi.AllocationResult
+	taken       structured.AllocatedState // of other drivers' devices, when it was looked for
+	why         error                     // there is none
+}
+
+// offer is what a node offers.
+type offer struct {
+	node   *corev1.Node
+	slices []*resourceapi.ResourceSlice
+	state  structured.AllocatedState
+}
+
+// Get is a device class, for upstream's allocator.
+func (s search) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class := s.classes[name]; class != nil {
+		return class, nil
+	}
+	return nil, fmt.Errorf("there is no device class %s", name)
+}
+
+// List are all device classes.
+func (s search) List() ([]*resourceapi.DeviceClass, error) {
+	return slices.Collect(maps.Values(s.classes)), nil
+}
+
+// run is the first node on which the claims can be had together, and their allocations, or why there is none.
+func (s search) run(ctx context.Context) (last found) {
+	features := structured.Features{PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true}
+	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
+	for _, o := range s.nodes {
+		here := found{node: o.node.Name}
+		if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
+			here.allocations, here.why = s.allocate(ctx, features, o, programs)
+		}
+		switch {
+		case here.why != nil:
+			last = found{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
+		case len(here.allocations) == len(s.claims) && !slices.ContainsFunc(here.allocations, twice):
+			return here
+		}
+	}
+	return last
+}
+
+// beside adds what other drivers offer a node, where something of theirs is asked for.
+func (s search) beside(ctx context.Context, o *offer, taken *structured.AllocatedState) error {
+	if s.others == nil {
+		return nil
+	}
+	theirs, had, err := s.others.Others(ctx, o.node.Name)
+	if err != nil {
+		return err
+	}
+	o.slices, *taken = append(o.slices, theirs...), had
+	o.state.AllocatedDevices = o.state.AllocatedDevices.Union(had.AllocatedDevices)
+	o.state.AllocatedSharedDeviceIDs = had.AllocatedSharedDeviceIDs
+	maps.Copy(o.state.AggregatedCapacity, had.AggregatedCapacity)
+	return nil
+}
+
+// allocate is what the claims would be given on one node; nothing: they cannot be had there.
+func (s search) allocate(ctx context.Context, features structured.Features, o offer, programs *cel.Cache) ([]resourceapi.AllocationResult, error) {
+	allocator, err := structured.NewAllocator(ctx, features, o.state, s, o.slices, programs)
+	if err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, searchWithin)
+	defer cancel()
+	return allocator.Allocate(within, o.node, s.claims)
+}
+
+// twice says whether an allocation has two parts of one device of ours: upstream's constraint compares a request's last device alone.
+func twice(one resourceapi.AllocationResult) bool {
+	seen := map[string]bool{}
+	return slices.ContainsFunc(one.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		before := seen[r.Device] && r.Driver == driver.Name
+		seen[r.Device] = true
+		return before
+	})
+}
