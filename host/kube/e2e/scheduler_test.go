@@ -141,13 +141,17 @@ func (w *world) startSchedulerWith(environment ...string) *testcluster.Process {
 	process, err := w.Start("scheduler", environment, w.program, "scheduler", "--kubeconfig", account, "--leader-elect=false")
 	w.no(err)
 	w.eventually("the scheduler serves", func() (bool, string) {
-		if strings.Count(process.Log(), "msg=scheduling") > before { // it may have ended since, where it is to
-			return true, ""
-		}
+		ended := false
 		select {
 		case <-process.Ended():
-			w.Fatalf("the scheduler has ended:\n%s", process.Log())
+			ended = true
 		default:
+		}
+		if strings.Count(process.Log(), "msg=scheduling") > before { // where it is to end then, it may have already
+			return true, ""
+		}
+		if ended {
+			w.Fatalf("the scheduler has ended:\n%s", process.Log())
 		}
 		return false, process.Log()
 	})
