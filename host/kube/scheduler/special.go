@@ -223,7 +223,7 @@ func (s *Scheduler) grant(p *pod, a *ask, node string, found []resourceapi.Alloc
 		one.claims = append(one.claims, jobClaim{object: c.object, allocation: as.Status.Allocation})
 	}
 	w := s.newWork(p.name())
-	w.state, w.tasks, t.work = placed, []*task{t}, w
+	w.state, w.tasks, w.preemptible, t.work = placed, []*task{t}, a.preemptible, w
 	adopted := engine.Adopt{At: s.at(), Tasks: []engine.Placing{placing}, Workload: engine.Workload{
 		ID: w.id, Queue: a.queue, Class: a.class, Preemptible: a.preemptible, Restart: engine.Time(a.restart.Microseconds()),
 	}}
