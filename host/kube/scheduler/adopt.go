@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,11 @@ func (s *Scheduler) found() (works [][]*task) {
 			s.joinGang(p) // its Job is known by now
 		}
 	}
-	gangs := map[*gang][]*task{}
+	type part struct {
+		of    *gang
+		gives bool // those that are preemptible were never one workload with those that are not
+	}
+	gangs := map[part][]*task{}
 	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
 		c := s.claims[key]
 		if c.object == nil { // it went meanwhile
@@ -33,12 +39,15 @@ func (s *Scheduler) found() (works [][]*task) {
 			continue
 		}
 		if t := s.taskOf(c); t.pod != nil && t.pod.gang != nil {
-			gangs[t.pod.gang] = append(gangs[t.pod.gang], t)
+			one := part{t.pod.gang, s.gives(t)}
+			gangs[one] = append(gangs[one], t)
 		} else {
 			works = append(works, []*task{t})
 		}
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(gangs), func(a, b *gang) int { return strings.Compare(a.key, b.key) }) {
+	for _, g := range slices.SortedFunc(maps.Keys(gangs), func(a, b part) int {
+		return cmp.Or(strings.Compare(a.of.key, b.of.key), cmp.Compare(strconv.FormatBool(a.gives), strconv.FormatBool(b.gives)))
+	}) {
 		tasks := gangs[g]
 		slices.SortFunc(tasks, func(a, b *task) int { return strings.Compare(a.pod.name(), b.pod.name()) })
 		_, least, _ := s.gangOf(tasks[0].pod.object)
@@ -97,14 +106,11 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 	placings, held := make([]engine.Placing, len(tasks)), make([][]engine.Grant, len(tasks))
 	for i, t := range tasks {
 		placing := &placings[i]
+		asked.Preemptible = asked.Preemptible && s.gives(t)
 		for _, c := range t.claims {
 			node, grants := s.grantsOf(c.object)
 			placing.Node, placing.Grants = node, merge(placing.Grants, grants)
 			users := s.reservedFor(c)
-			asked.Preemptible = asked.Preemptible && len(users) > 0 && !slices.ContainsFunc(users, func(p *pod) bool {
-				may, _ := s.preemptible(p.object)
-				return !may
-			})
 			for _, p := range users {
 				restart, _ := annotation.Restart(p.object.Annotations)
 				asked.Restart = max(asked.Restart, engine.Time(restart.Microseconds()))
@@ -124,7 +130,26 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 		placings[at].Task = index
 		adopted.Tasks = append(adopted.Tasks, placings[at])
 	}
+	w.preemptible = asked.Preemptible
 	s.step(adopted)
+}
+
+// gives says whether what holds claims that another scheduler allocated, or one before this, is preemptible: whether those pods are which they were
+// allocated for, which stand first. Who came to a claim later has no say.
+func (s *Scheduler) gives(t *task) bool {
+	for _, c := range t.claims {
+		users := s.reservedFor(c)
+		at := slices.IndexFunc(c.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
+			return slices.ContainsFunc(users, func(p *pod) bool { return p.object.UID == r.UID })
+		})
+		if at < 0 {
+			return false
+		}
+		if may, _ := s.preemptible(s.pods[c.object.Status.ReservedFor[at].UID].object); !may {
+			return false
+		}
+	}
+	return true
 }
 
 // reservedFor are the known pods that a claim is reserved for, by name.

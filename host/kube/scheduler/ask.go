@@ -70,12 +70,21 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 		a.selectors = append(a.selectors, inParts)
 	}
 	a.class = cmp.Or(a.class, api.Batch)
-	if len(a.open) == 0 {
+	if len(a.open)+len(a.have) == 0 {
 		return a, nil
 	}
 	var err error
 	if a.preemptible, err = s.preemptible(p.object); err != nil {
 		return nil, err
+	}
+	for _, c := range a.have {
+		if !a.preemptible && c.task != nil && c.task.work.preemptible {
+			return nil, fmt.Errorf("claim %s was allocated for work that is evicted when others want theirs, and this pod is not to be evicted; "+
+				"leave out the annotation %s of it, or give it a claim of its own", c.object.Name, annotation.Preemptible)
+		}
+	}
+	if len(a.open) == 0 {
+		return a, nil
 	}
 	if a.same, a.prefer, err = annotation.Topology(p.object.Annotations); err != nil {
 		return nil, err

@@ -229,10 +229,8 @@ func (s *Scheduler) givingWay(full []string) []string {
 	preemptible := map[string]bool{}
 	for _, w := range s.work {
 		for _, t := range w.tasks {
-			if w.state == placed && t.pod != nil && len(t.claims) > 0 {
-				if may, _ := s.preemptible(t.pod.object); may {
-					preemptible[t.pod.node()] = true
-				}
+			if w.state == placed && t.pod != nil && len(t.claims) > 0 && w.preemptible {
+				preemptible[t.pod.node()] = true
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,12 +34,39 @@ const (
 // systemCritical is the least priority of what Kubernetes itself needs: it is not evicted for devices.
 const systemCritical = 2_000_000_000
 
-// preemptible says whether a pod may hold more than quotas, and is evicted when others want theirs.
+// preemptible says whether a pod may hold more than quotas, and is evicted when others want theirs. It goes by what does not change while the pod runs,
+// so that the next scheduler finds the same: owners do.
 func (s *Scheduler) preemptible(object *corev1.Pod) (bool, error) {
 	says, err := annotation.IsPreemptible(object.Annotations)
-	owner := metav1.GetControllerOfNoCopy(object)
-	return err == nil && says && s.serves(object) && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node") &&
-		(object.Spec.Priority == nil || *object.Spec.Priority < systemCritical), err
+	return err == nil && says && s.serves(object) && !pinned(object) && (object.Spec.Priority == nil || *object.Spec.Priority < systemCritical), err
+}
+
+// pinned says whether a pod is for one node alone by its name, as those of DaemonSets are: in another place it is of no use.
+func pinned(object *corev1.Pod) bool {
+	affinity := object.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return len(terms) > 0 && !slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+		return !slices.ContainsFunc(term.MatchFields, func(field corev1.NodeSelectorRequirement) bool {
+			return field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn
+		})
+	})
+}
+
+// mayGo says whether a pod may be evicted with its gang: what the engine was told of what it holds stands, whatever it says by now.
+func (s *Scheduler) mayGo(p *pod) bool {
+	held := false
+	for _, key := range p.claims {
+		if c := s.claims[key]; c != nil && c.task != nil {
+			if held = true; !c.task.work.preemptible {
+				return false
+			}
+		}
+	}
+	may, _ := s.preemptible(p.object)
+	return held || may
 }
 
 // evictAll carries out the evictions of one step of the engine. What is of no plan ends by itself: its device has gone, and the taint that its node
@@ -95,8 +123,9 @@ func (s *Scheduler) carryOutPlan(all []*eviction) {
 	}
 }
 
-// toEvict are the pods that are to be evicted for a workload to end: those that have its claims, and of a gang all where fewer than it needs
-// would be left. Those that end already are not among them.
+// toEvict are the pods that are to be evicted for a workload to end: those that have its claims, whatever they say and whoever placed them, and of a
+// gang all that are preemptible where fewer than it needs would be left. Those that end already are not among them. Nothing that a pod says keeps
+// another's claim: what a gang is cannot be said of its pod goes alone.
 func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 	found := map[*pod]bool{}
 	for _, t := range w.tasks {
@@ -108,16 +137,19 @@ func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 	}
 	for p := range maps.Clone(found) {
 		key, least, err := s.gangOf(p.object)
-		if err != nil {
+		if errors.Is(err, errNotYet) {
 			return nil, &notEvicted{cause: causeGang, why: err.Error()}
 		}
-		if key == "" {
+		if err != nil || key == "" {
 			continue
 		}
 		if p.gang == nil { // who made it was not known when it was seen
 			for _, o := range s.pods {
 				s.joinGang(o)
 			}
+		}
+		if p.gang == nil {
+			continue // another scheduler's
 		}
 		if o := p.gang.starting(); o != nil {
 			return nil, &notEvicted{cause: causeGang, why: fmt.Sprintf("pod %s of its gang is being started", o.name())}
@@ -126,19 +158,17 @@ func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 		rest = slices.DeleteFunc(rest, func(o *pod) bool { return found[o] })
 		if len(rest) < least {
 			for _, o := range rest {
-				found[o] = true
+				if s.mayGo(o) {
+					found[o] = true
+				}
 			}
 		}
 	}
 	var pods []*pod
 	for _, p := range slices.SortedFunc(maps.Keys(found), func(a, b *pod) int { return strings.Compare(a.name(), b.name()) }) {
-		if p.leaves() {
-			continue
+		if !p.leaves() {
+			pods = append(pods, p)
 		}
-		if may, _ := s.preemptible(p.object); !may {
-			return nil, &notEvicted{cause: causePod, why: fmt.Sprintf("pod %s is not preemptible, and would end with it", p.name())}
-		}
-		pods = append(pods, p)
 	}
 	if len(found) == 0 {
 		return nil, &notEvicted{cause: causePod, why: "it is not known which pods have its claims"}
@@ -212,18 +242,14 @@ func (s *Scheduler) evicted(e *eviction) {
 func (s *Scheduler) notEvicted(e *eviction, refused *notEvicted) {
 	s.metrics.spared.WithLabelValues(refused.cause).Inc()
 	w := e.work
-	again, then := time.Duration(0), "it is not asked for again"
-	if refused.cause != causePod {
-		again = max(refused.after, min(s.config.Spare<<min(w.spared, 10), spareMost))
-		then = fmt.Sprintf("it is asked for again in %s at the earliest", again)
-		w.spared++
-	}
+	again := max(refused.after, min(s.config.Spare<<min(w.spared, 10), spareMost))
+	w.spared++
 	s.config.Log.Info("not evicted", "workload", w.id, "plan", e.plan, "cause", refused.cause, "reason", refused.why, "again", again)
-	s.tellWaiting(e, corev1.EventTypeWarning, "NotEvicted", fmt.Sprintf("%s was to be evicted for it (plan %d) and is not: %s; %s.", w.title(), e.plan, refused.why, then))
+	s.tellWaiting(e, corev1.EventTypeWarning, "NotEvicted", fmt.Sprintf("%s was to be evicted for it (plan %d) and is not: %s; it is asked for again in %s at the earliest.", w.title(), e.plan, refused.why, again))
 	s.refuseEvictions(e, refused.why, again)
 }
 
-// refuseEvictions tells the engine that a workload runs on, and for how long it is not to ask for it; 0: for good.
+// refuseEvictions tells the engine that a workload runs on, and for how long it is not to ask for it.
 func (s *Scheduler) refuseEvictions(e *eviction, why string, again time.Duration) {
 	for _, action := range e.open() {
 		s.step(engine.Refused{At: s.at(), ID: action.ID, Reason: why, Retry: engine.Time(again.Microseconds())})

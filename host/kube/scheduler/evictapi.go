@@ -21,7 +21,7 @@ const Evicting corev1.PodConditionType = "aliquot.dev/Evicting"
 
 // Causes of evictions that are refused, as metrics have them.
 const (
-	causePod    = "pod"    // it is not preemptible, and never will be
+	causePod    = "pod"    // none is known that has its claims
 	causeBudget = "budget" // of disruption, that has nothing left now
 	causeGang   = "gang"   // of which another is being started
 	causeAPI    = "api"    // the API server did not do it

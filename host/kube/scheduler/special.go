@@ -237,7 +237,7 @@ func (s *Scheduler) toAdopt(p *pod, a *ask, node string, given []*resourceapi.Re
 		return nil, nil, nil
 	}
 	w := s.newWork(p.name())
-	w.state, w.tasks, t.work = placed, []*task{t}, w
+	w.state, w.tasks, w.preemptible, t.work = placed, []*task{t}, a.preemptible, w
 	adopted := &engine.Adopt{At: s.at(), Tasks: []engine.Placing{placing}, Workload: engine.Workload{
 		ID: w.id, Queue: a.queue, Class: a.class, Preemptible: a.preemptible, Restart: engine.Time(a.restart.Microseconds()),
 	}}

@@ -28,6 +28,8 @@ type work struct {
 	roles  []*role         // what waits or is placed; nil: it was adopted
 	action engine.ActionID // its Place, while it is placing
 
+	preemptible bool // as the engine was told when it was placed or found, for its whole life
+
 	leaving bool // all its pods are being deleted, and the engine knows
 	spared  int  // how often it could not be evicted
 }
@@ -81,6 +83,7 @@ func (s *Scheduler) submit(roles []*role) {
 	submitted := workloadOf(roles)
 	submitted.ID = w.id
 	s.describe(&submitted, first)
+	w.preemptible = submitted.Preemptible
 	waited := engine.Time(max(0, s.config.Now().Sub(oldest).Microseconds()))
 	s.step(engine.Submit{At: s.at(), Workload: submitted, Waited: waited})
 }
