@@ -38,7 +38,7 @@ func saysOf(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy, pod *co
 	}
 	var variables []plugincel.NamedExpressionAccessor
 	for _, one := range policy.Spec.Variables {
-		variables = append(variables, expression{one.Name, one.Expression, cel.DynType})
+		variables = append(variables, expression{one.Name, one.Expression, cel.AnyType})
 	}
 	compiler.CompileAndStoreVariables(variables, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions)
 	kind, resource := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
