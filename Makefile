@@ -9,7 +9,7 @@ SANITIZERS ?= address,undefined thread
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help up setup build native examples test test-native test-sanitizers test-go explore explore-kube lint bench-share bench-traces bench-engine gpu chaos test-systemd bench-kube images kube-setup kube-cluster kube-parts e2e e2e-node e2e-placing chaos-kube clean
+.PHONY: help up setup build native examples test test-native test-sanitizers test-go explore explore-kube lint bench-share bench-traces bench-engine gpu chaos test-systemd bench-kube images kubectl-aliquot kube-setup kube-cluster kube-parts e2e e2e-node e2e-placing chaos-kube clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,10 @@ kube-setup: setup
 
 images: native examples ## build/images: container images for Kubernetes, of Aliquot and of the examples, made without Docker; `ctr -n k8s.io images import` takes each
 	@cd host/kube && $(GO) run ./images/build
+
+kubectl-aliquot: ## build/kubectl-aliquot, which is `kubectl aliquot` once it lies in a folder of PATH
+	@echo 'Building kubectl-aliquot'
+	@cd host/kube && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o ../../build/kubectl-aliquot ./cmd/kubectl-aliquot
 
 kube-cluster: kube-setup ## a Kubernetes of one node on this machine, built from Go modules, until Ctrl-C: needs root
 	@cd host/kube && $(GO) run ./testcluster/run

@@ -33,7 +33,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* What a component's NetworkPolicy lets through: metrics at a port, and calls of the API server. */ -}}
+{{- /* What a component's NetworkPolicy lets through: metrics at a port, and what aliquot.egress does. */ -}}
 {{- define "aliquot.traffic" -}}
 policyTypes: [Ingress, Egress]
 ingress:
@@ -51,7 +51,7 @@ ingress:
 {{ include "aliquot.egress" .root }}
 {{- end }}
 
-{{- /* Calls of the API server alone. */ -}}
+{{- /* Connections to the ports of API servers: on any host, as a chart cannot know where they are, or within apiServer.cidrs. */ -}}
 {{- define "aliquot.egress" -}}
 egress:
 - ports:
@@ -60,6 +60,12 @@ egress:
   {{- end }}
   {{- with .Values.apiServer.port }}
   - {protocol: TCP, port: {{ . }}}
+  {{- end }}
+  {{- with .Values.apiServer.cidrs }}
+  to:
+  {{- range . }}
+  - ipBlock: {cidr: {{ . | quote }}}
+  {{- end }}
   {{- end }}
 {{- end }}
 

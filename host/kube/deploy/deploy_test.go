@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	resourceapi "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -124,18 +126,18 @@ func TestRender(t *testing.T) {
 		want    map[string]int
 		without []string
 	}{
-		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1}, []string{"ServiceMonitor", "PrometheusRule", "ConfigMap", "Service", "Deployment", "MutatingWebhookConfiguration"}},
+		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1, "ConfigMap": 1}, []string{"ServiceMonitor", "PrometheusRule", "Service", "Deployment", "MutatingWebhookConfiguration"}},
 		"annotations, placed by whom they name": {
 			`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {scheduler: ""}}`,
-			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6},
+			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 7, "ValidatingAdmissionPolicyBinding": 7},
 			nil,
 		},
-		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 4, "PrometheusRule": 1, "ConfigMap": 1, "Service": 5, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 7, "NetworkPolicy": 4}, nil},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 4, "PrometheusRule": 1, "ConfigMap": 1, "Service": 5, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 8, "NetworkPolicy": 4}, nil},
 		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5}, []string{"DaemonSet", "NetworkPolicy"}},
 		"a namespace of its own": {
-			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}}`,
+			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}, monitoring: {dashboard: {enabled: false}}}`,
 			map[string]int{"DaemonSet": 1, "Deployment": 3},
-			[]string{"Namespace", "NetworkPolicy"},
+			[]string{"Namespace", "NetworkPolicy", "ConfigMap"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,6 +166,54 @@ func TestRender(t *testing.T) {
 				t.Errorf("%s is made before the namespace", objects[0].Kind)
 			}
 		})
+	}
+}
+
+// Limits call whole devices by the class alone, or by a name of one's own, too.
+func TestDeviceClass(t *testing.T) {
+	for set, want := range map[string]string{"": "", "deviceClass: {extendedResourceName: example.com/gpu}\n": "example.com/gpu"} {
+		tried := false
+		for _, one := range render(t, everything+set) {
+			if class, ok := decoded(t, one).(*resourceapi.DeviceClass); ok {
+				tried = true
+				if name := class.Spec.ExtendedResourceName; (name == nil) != (want == "") || name != nil && *name != want {
+					t.Errorf("with %q limits may name the class %v, want %q", set, name, want)
+				}
+			}
+		}
+		if !tried {
+			t.Error("there is no class")
+		}
+	}
+}
+
+// What Helm says at the end tells who has no alerts how to have them, and where the dashboard is.
+func TestNotes(t *testing.T) {
+	for set, c := range map[string]struct{ with, without []string }{
+		"agent: {simulate: h200x1}": {[]string{"monitoring.serviceMonitor.enabled", "monitoring.prometheusRule.enabled", "Prometheus operator", "aliquot-dashboard"}, nil},
+		"{agent: {simulate: h200x1}, monitoring: {dashboard: {enabled: false}}}": {[]string{"monitoring.prometheusRule.enabled"}, []string{"aliquot-dashboard"}},
+		everything: {[]string{"in the namespace gpus", "aliquot-dashboard"}, []string{"monitoring."}},
+	} {
+		read := chartOf(t)
+		all, err := chartutil.ToRenderValues(read.chart, values(t, set), chartutil.ReleaseOptions{Name: "aliquot"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := engine.Render(read.chart, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := files["aliquot/templates/NOTES.txt"]
+		for _, words := range c.with {
+			if !strings.Contains(said, words) {
+				t.Errorf("with %s it does not say %q:\n%s", set, words, said)
+			}
+		}
+		for _, words := range c.without {
+			if strings.Contains(said, words) {
+				t.Errorf("with %s it says %q:\n%s", set, words, said)
+			}
+		}
 	}
 }
 
@@ -214,6 +264,8 @@ func TestRefused(t *testing.T) {
 		{`namespace: {name: Not_One}`, "namespace.name"},
 		{`image: {pullPolicy: Sometimes}`, "image.pullPolicy"},
 		{`apiServer: {port: 6443}`, "apiServer.port"},
+		{`apiServer: {cidrs: [10.0.0.1]}`, "apiServer.cidrs"},
+		{`deviceClass: {extendedResourceName: gpu}`, "deviceClass.extendedResourceName"},
 		{`{agent: {simulate: h200x2}, controller: {enabled: false}}`, "set controller.enabled, too"},
 		{`{agent: {simulate: h200x2}, scheduler: {enabled: false}}`, "webhook.scheduler"},
 		{`{agent: {simulate: h200x2}, webhook: {scheduler: "a b"}}`, "webhook.scheduler"},

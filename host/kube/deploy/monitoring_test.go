@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/promql/parser"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -69,11 +70,9 @@ func TestMetricsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, asked := range expressions(t, raw) { // Prometheus' parser is not among our modules: a bracket that is not closed is all that is seen
-			for _, pair := range []string{"()", "[]", "{}"} {
-				if strings.Count(asked, pair[:1]) != strings.Count(asked, pair[1:]) {
-					t.Errorf("%s: brackets %s do not match", asked, pair)
-				}
+		for _, asked := range expressions(t, raw) {
+			if _, err := parser.ParseExpr(asked); err != nil {
+				t.Errorf("%s: %s: %v", file, asked, err)
 			}
 		}
 		used := metricUsed.FindAllString(string(raw), -1)
@@ -88,6 +87,26 @@ func TestMetricsExist(t *testing.T) {
 			if !exist[name] && !exist[base] {
 				t.Errorf("%s asks for %s, which no program serves", file, name)
 			}
+		}
+	}
+}
+
+// An alert that nobody works goes by who says that he leads: those that stand by serve metrics, too.
+func TestNobodyLeads(t *testing.T) {
+	for component, alert := range map[string]string{"scheduler": "AliquotSchedulerDown", "controller": "AliquotControllerDown"} {
+		raw, err := os.ReadFile(filepath.Join(repository, "deploy", "chart", "files", "rules", component+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read struct {
+			Rules []struct{ Alert, Expr string }
+		}
+		if err := yaml.Unmarshal(raw, &read); err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(read.Rules, func(rule struct{ Alert, Expr string }) bool { return rule.Alert == alert })
+		if want := "absent(aliquot_" + component + "_leading == 1)"; at < 0 || read.Rules[at].Expr != want {
+			t.Errorf("of %s it is %+v, want %s to ask for %s", component, read.Rules, alert, want)
 		}
 	}
 }

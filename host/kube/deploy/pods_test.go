@@ -138,11 +138,19 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// A NetworkPolicy that selects no pod protects none.
+// A NetworkPolicy that selects no pod protects none. Each lets its pods connect to API servers' ports alone: within the addresses that are given, or on any host.
 func TestNetworkPolicies(t *testing.T) {
+	networkPolicies(t, everything, nil, nil)
+	bounded := strings.Replace(everything, `port: "6444"}`, `port: "6444", cidrs: [10.0.0.0/28, "fd00::1/128"]}`, 1) + "networkPolicy: {metricsFromCIDRs: [10.1.0.0/16]}\n"
+	networkPolicies(t, bounded, []string{"10.0.0.0/28", "fd00::1/128"}, []string{"10.1.0.0/16"})
+}
+
+// networkPolicies checks those of a chart with these values: where their pods may connect to, nil for anywhere, and from where metrics are read beside a namespace.
+func networkPolicies(t *testing.T, values string, to, from []string) {
+	t.Helper()
 	labelled := map[string]bool{}
 	var policies []*networkingv1.NetworkPolicy
-	for _, one := range render(t, everything) {
+	for _, one := range render(t, values) {
 		switch object := decoded(t, one).(type) {
 		case *appsv1.DaemonSet:
 			labelled[object.Spec.Template.Labels["app.kubernetes.io/name"]] = true
@@ -154,14 +162,36 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 	for _, policy := range policies {
 		name := policy.Spec.PodSelector.MatchLabels["app.kubernetes.io/name"]
-		if !labelled[name] || len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Egress) == 0 || len(policy.Spec.Egress[0].Ports) < 2 {
+		if !labelled[name] || len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Egress) != 1 || len(policy.Spec.Ingress) == 0 {
 			t.Errorf("policy %s is %+v", policy.Name, policy.Spec)
+			continue
+		}
+		var ports []int
+		for _, port := range policy.Spec.Egress[0].Ports {
+			ports = append(ports, port.Port.IntValue())
+		}
+		if hosts := blocks(policy.Spec.Egress[0].To); !slices.Equal(hosts, to) || !slices.Equal(ports, []int{443, 6443, 6444}) {
+			t.Errorf("policy %s lets its pods connect to ports %v of %v, want %v", policy.Name, ports, hosts, to)
+		}
+		metrics := policy.Spec.Ingress[len(policy.Spec.Ingress)-1].From
+		if hosts := blocks(metrics); len(metrics) != len(from)+1 || !slices.Equal(hosts, from) {
+			t.Errorf("policy %s has metrics read from %+v, want one namespace and %v", policy.Name, metrics, from)
 		}
 		delete(labelled, name)
 	}
 	for name := range labelled {
 		t.Errorf("pods of %s have no policy", name)
 	}
+}
+
+// blocks are the addresses among those whom a policy speaks of.
+func blocks(peers []networkingv1.NetworkPolicyPeer) (all []string) {
+	for _, peer := range peers {
+		if peer.IPBlock != nil {
+			all = append(all, peer.IPBlock.CIDR)
+		}
+	}
+	return all
 }
 
 // Whatever runs is looked at: kubelet starts anew what is stuck, calls what is not ready by nobody's name, and does both at a port that is served.

@@ -49,7 +49,7 @@ func TestAnnotated(t *testing.T) {
 			t.Errorf("the %s said:\n%s", name, said)
 		}
 	}
-	w.withoutDoubts("aliquot-annotations")
+	w.withoutDoubts("aliquot-annotations", "aliquot-labels")
 }
 
 // startWebhook starts the webhook, which has pods go to a scheduler, and the controller as processes of the node, each with an account of its own.
@@ -132,6 +132,8 @@ func (w *world) refusals() {
 	both.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wholes: resource.MustParse("1")}
 	placed := w.annotated(work{name: "tried"}, "gpu", "0.25", "memory", "1Gi")
 	placed.Spec.NodeName = testcluster.NodeName
+	labelled := w.pod(work{name: "tried"})
+	labelled.Labels = map[string]string{annotation.GPU: "0.25..0.80"}
 	for _, test := range []struct {
 		pod  *corev1.Pod
 		want string // in the refusal; empty: it is taken
@@ -142,6 +144,7 @@ func (w *world) refusals() {
 		{w.annotated(work{name: "tried"}, "gpu", "0.25", "mem", "1Gi"), "aliquot.dev/mem is not known"},
 		{both, "ask in one of the two ways"},
 		{placed, "leave nodeName out"},
+		{labelled, "write it as an annotation"},
 	} {
 		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, test.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -9,10 +9,14 @@ import (
 )
 
 func main() {
+	var whole []byte
 	all, err := definitions()
+	if err == nil {
+		whole, err = page(all)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "reference:", err)
 		os.Exit(1)
 	}
-	os.Stdout.Write(page(all))
+	os.Stdout.Write(whole)
 }

@@ -17,8 +17,8 @@ import (
 // head is what the page begins with.
 const head = `# The API on Kubernetes
 
-The kinds of ` + "`aliquot.dev/v1alpha1`" + `, field by field. This page is made from their definitions (in ` + "`host/kube`" + `: ` + "`go run ./reference`" + `); what to
-do with them says [kubernetes.md](kubernetes.md).
+The kinds of ` + "`aliquot.dev/v1alpha1`" + `, field by field. This page is made from their definitions and, of what stands in claims, from the types in Go (in ` + "`host/kube`" + `:
+` + "`go run ./reference`" + `); what to do with them says [kubernetes.md](kubernetes.md).
 `
 
 // definition is what is read of a CustomResourceDefinition.
@@ -76,13 +76,14 @@ func definitions() ([]definition, error) {
 	return all, nil
 }
 
-// page is the whole page.
-func page(all []definition) []byte {
+// page is the whole page, of all definitions and then of what stands in claims.
+func page(all []definition) ([]byte, error) {
 	out := bytes.NewBufferString(head)
 	for i := range all {
 		all[i].print(out)
 	}
-	return out.Bytes()
+	rest, err := writtenPage()
+	return append(out.Bytes(), rest...), err
 }
 
 func (d *definition) print(out io.Writer) {

@@ -20,6 +20,7 @@ type metrics struct {
 	waits     atomic.Int64
 	classes   atomic.Int64
 	stuck     atomic.Int64
+	leads     atomic.Int64 // 1 while it schedules
 }
 
 func newMetrics() *metrics {
@@ -54,7 +55,10 @@ func newMetrics() *metrics {
 		Namespace: "aliquot", Subsystem: "scheduler", Name: "stuck",
 		Help: "Pods for which a write that must be done is refused again and again: their binding, where others of their gang run already, or that their claims are taken back.",
 	}, func() float64 { return float64(m.stuck.Load()) })
-	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting, classes, stuck}
+	leading := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "aliquot", Subsystem: "scheduler", Name: "leading", Help: "1 where this scheduler is the one of several that schedules, and has seen what there is in the cluster.",
+	}, func() float64 { return float64(m.leads.Load()) })
+	m.all = []prometheus.Collector{m.decisions, m.bound, m.refused, m.evicted, m.spared, m.deciding, waiting, classes, stuck, leading}
 	return m
 }
 

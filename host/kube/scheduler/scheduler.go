@@ -122,6 +122,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	s.take()
 	s.begin()
+	s.metrics.leads.Store(1)
+	defer s.metrics.leads.Store(0)
 	for {
 		s.settle()
 		select {

@@ -152,6 +152,16 @@ func TestLead(t *testing.T) {
 	}
 }
 
+// A scheduler that stands by serves metrics, too: which of several schedules, where any does, they say.
+func TestSaysThatItLeads(t *testing.T) {
+	c := newCluster(t)
+	c.counts(New(Config{}), "aliquot_scheduler_leading 0")
+	s, end := c.run()
+	c.counts(s, "aliquot_scheduler_leading 1")
+	end()
+	c.counts(s, "aliquot_scheduler_leading 0")
+}
+
 // One that was killed goes on with the Lease that it held, and does not wait until that has run out; but until what it was writing then is over.
 func TestLeadAfterKill(t *testing.T) {
 	t.Parallel()

@@ -21,23 +21,23 @@ const ShareConfigKind = "ShareConfig"
 // ShareConfig is what a ResourceClaim says about a share beside its floors, in an opaque configuration for the driver. The floors are
 // not here: they are the capacity that the claim requests.
 type ShareConfig struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"` // always aliquot.dev/v1alpha1
+	Kind       string `json:"kind"`       // always ShareConfig
 
-	// Ceiling is what may never be passed. What is not given is the floor: nothing is borrowed.
+	// Ceiling is what may never be passed; at least the floor. What is not given is the floor: nothing is borrowed.
 	Ceiling Ceiling `json:"ceiling,omitzero"`
 
-	// Weight divides what is lent among those who want it; 0: the floor in thousandths of a device, at least 1.
+	// Weight divides what is lent among those who want it, 1 to 1000000; left out: the floor in thousandths of a device, at least 1.
 	Weight int32 `json:"weight,omitempty"`
 
-	// Class is what the work is; inference and interactive go first within their floors. Empty: batch.
+	// Class is what the work is: interactive, inference, training or batch. Inference and interactive go first within their floors. Left out: batch.
 	Class api.Class `json:"class,omitempty"`
 }
 
 // Ceiling is the upper end of a share.
 type Ceiling struct {
-	Compute api.Milli  `json:"compute,omitzero"` // of a device, "0.80"; 0: the floor
-	Memory  api.Amount `json:"memory,omitzero"`  // "20Gi", or "50%" of the device; nothing: the floor
+	Compute api.Milli  `json:"compute,omitzero"` // of a device, as "0.80", at most "1.00"; left out: the floor
+	Memory  api.Amount `json:"memory,omitzero"`  // in bytes, as "20Gi", or as a part of the device, "50%"; left out: the floor
 }
 
 // ParseShareConfig reads a ShareConfig strictly: a field that it does not know is an error, because a ceiling misspelt would not hold.

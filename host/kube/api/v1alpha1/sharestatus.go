@@ -7,11 +7,11 @@ const ShareStatusKind = "ShareStatus"
 
 // ShareStatus is what a node says of one share that it holds containers to, in the claim's status.devices.
 type ShareStatus struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"` // always aliquot.dev/v1alpha1
+	Kind       string `json:"kind"`       // always ShareStatus
 
-	UUID    string      `json:"uuid"`    // of the device
-	Compute api.Compute `json:"compute"` // "0.25..0.80", of the device
-	Memory  api.Memory  `json:"memory"`  // "4Gi..8Gi", in bytes
-	Weight  int32       `json:"weight"`
+	UUID    string      `json:"uuid"`    // of the device, as its maker names it
+	Compute api.Compute `json:"compute"` // floor and ceiling of the device's time, as "0.25..0.80"
+	Memory  api.Memory  `json:"memory"`  // floor and ceiling in bytes, as "4Gi..8Gi"
+	Weight  int32       `json:"weight"`  // by which what is lent is divided among those who want it
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/plugin"
 )
 
+// version is set when it is built, by -ldflags "-X main.version=…".
+var version = "development"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,7 +61,7 @@ func commands() *cobra.Command {
 	root := &cobra.Command{
 		Use: "kubectl-aliquot", Short: "Shares of GPUs: who has what, why a pod waits, what a queue has, other ceilings, and what is saved",
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl aliquot"},
-		SilenceUsage: true, SilenceErrors: true,
+		SilenceUsage: true, SilenceErrors: true, Version: version,
 	}
 	options := root.PersistentFlags()
 	options.StringVar(&to.rules.ExplicitPath, "kubeconfig", "", "how to reach the cluster; empty: as kubectl finds it")

@@ -22,6 +22,7 @@ func TestCommands(t *testing.T) {
 		says string
 	}{
 		{[]string{"--help"}, "", "kubectl aliquot [command]"},
+		{[]string{"--version"}, "", "kubectl aliquot version " + version},
 		{[]string{"resize", "--help"}, "", "kubectl aliquot resize train --gpu 0.25..0.60"},
 		{[]string{"resize", "train", "--gpu", "0.80..0.25"}, "--gpu: compute \"0.80..0.25\": the floor 0.80 is over the ceiling 0.25", ""},
 		{[]string{"resize", "train", "--mem", "lots"}, "--mem: ", ""},
