@@ -14,6 +14,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 	"github.com/aliquot-dev/aliquot/host/kube/demand"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
@@ -287,6 +288,9 @@ func (s *Scheduler) shareOf(object *resourceapi.ResourceClaim, r *resourceapi.De
 				return share, "", fmt.Errorf("it wants capacity %s, which devices do not have; they have %s and %s", name, driver.Compute, driver.Memory)
 			}
 		}
+	}
+	if r.Exactly.Capacity == nil && len(s.wholes) > 0 { // what it asked for was dropped: it has a whole device, and its ceilings say nothing
+		config.Ceiling = v1alpha1.Ceiling{}
 	}
 	share.Compute.Ceiling, share.Memory.Ceiling = max(share.Compute.Floor, config.Ceiling.Compute), share.Memory.Floor
 	if config.Ceiling.Compute != 0 && config.Ceiling.Compute < share.Compute.Floor {

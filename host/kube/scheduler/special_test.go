@@ -189,6 +189,11 @@ func TestWholeDevicesAlone(t *testing.T) {
 	c.node("a", 2)
 	whole := func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
 		claim.Spec.Devices.Requests[0].Exactly.Capacity = nil
+		claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver.Name, Parameters: runtime.RawExtension{
+				Raw: []byte(`{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig","ceiling":{"compute":"0.80","memory":"8Gi"}}`), // which says nothing then
+			}},
+		}}}
 	}
 	failed := false
 	c.fails = func(write string) fault { // so that one is taken back
