@@ -164,7 +164,9 @@ func (k *killer) oneEach() {
 // floors are some on one device, together.
 type floors struct{ compute, memory int64 }
 
-func (f floors) and(compute, memory int64) floors { return floors{f.compute + compute, f.memory + memory} }
+func (f floors) and(compute, memory int64) floors {
+	return floors{f.compute + compute, f.memory + memory}
+}
 
 // granted is, by device, the floors in the pages of all tasks that are prepared on the node, which arbiter and shims go by. An agent may work meanwhile, or
 // have died in the middle of that: what is half made or half removed is nobody's, and floors stand in a page from its begin to its end.

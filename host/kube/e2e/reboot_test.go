@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
 // again are points that an agent passes beside those of its beginning where it makes a claim again.
@@ -33,6 +35,8 @@ func (k *killer) staysBegins(command []string) {
 func (k *killer) reboots(command []string) {
 	k.Helper()
 	k.untilOffered()
+	offered, err := k.client.ResourceV1().ResourceSlices().List(k.ctx, metav1.ListOptions{})
+	k.no(err)
 	stays, err := k.client.CoreV1().Pods("default").Get(k.ctx, "stays", metav1.GetOptions{})
 	k.no(err)
 	pod, uid := string(stays.UID), string(k.claim("stays").UID)
@@ -56,6 +60,11 @@ func (k *killer) reboots(command []string) {
 	k.oneEach()
 	k.no(k.Restart(k.ctx, "kubelet"))
 	k.asksAgain("stays", func() bool { return len(k.inPod(pod, command)) > 0 })
+	// Kubelet takes away what its node offered before it began. An agent that begins after it, as one that is a pod does, offers that at once; another half a
+	// minute later.
+	k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceSlices(), offered.Items[0].Name))
+	k.agent.Kill()
+	k.startAgent()
 	k.untilOffered()
 	k.trains("stays")
 	k.stays, k.busy = k.pids("stays"), 0
