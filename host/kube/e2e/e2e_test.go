@@ -368,23 +368,31 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 func (w *world) remove(names ...string) {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	var claims, uids []string
+	var all []corev1.Pod
 	for _, name := range names {
 		pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
 		w.no(err)
-		claims, uids = append(claims, claimsOf(pod)...), append(uids, string(pod.UID))
+		all = append(all, *pod)
 		w.no(pods.Delete(w.ctx, name, metav1.DeleteOptions{}))
 	}
 	for _, name := range names {
 		w.no(testcluster.AwaitGone(w.ctx, pods, name))
 	}
-	for _, claim := range claims {
-		w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
+	w.goneWith(all...)
+}
+
+// goneWith waits until the claims of pods that are gone are, too, and their processes have ended.
+func (w *world) goneWith(pods ...corev1.Pod) {
+	w.Helper()
+	for i := range pods {
+		for _, claim := range claimsOf(&pods[i]) {
+			w.no(testcluster.AwaitGone(w.ctx, w.client.ResourceV1().ResourceClaims("default"), claim))
+		}
 	}
 	w.eventually("their processes have ended", func() (bool, string) { // where they have no time for it their pods go first
 		left := map[int]bool{}
-		for _, uid := range uids {
-			maps.Copy(left, w.processesOf(uid))
+		for i := range pods {
+			maps.Copy(left, w.processesOf(string(pods[i].UID)))
 		}
 		return len(left) == 0, fmt.Sprint(left)
 	})

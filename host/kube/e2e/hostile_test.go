@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
@@ -33,6 +35,7 @@ func TestHostile(t *testing.T) {
 	w.podSecurity(link)
 	w.secure("")
 	w.reached(link, task)
+	w.forged(filepath.Base(task))
 	w.edits()
 	w.ephemeral()
 	w.trains("victim")
@@ -218,6 +221,39 @@ func (w *world) reached(link, task string) {
 		}
 	}
 	w.remove(names...)
+}
+
+// forged makes a pod with an annotation by which a container runtime would give its containers the victim's claim, if it came to it: kubelet passes none of a
+// pod's on, so that not even root finds driver or pages.
+func (w *world) forged(claim string) {
+	w.Helper()
+	var file cdi.Spec
+	w.no(json.Unmarshal(w.cdiFile(claim), &file))
+	if len(file.Devices) != 1 {
+		w.Fatalf("the victim's CDI file has the devices %+v, want one", file.Devices)
+	}
+	pages := []string{"/run/aliquot/task/tel", filepath.Join(w.run, "tasks", claim, "ctl")}
+	pod := w.pod(work{name: "forged", command: append([]string{"/bin/pod", "opens"}, pages...)})
+	pod.Annotations = map[string]string{"cdi.k8s.io/forged": file.Kind + "=" + file.Devices[0].Name}
+	smi := *pod.Spec.Containers[0].DeepCopy()
+	smi.Name, smi.Command = "smi", []string{"/bin/smi"}
+	pod.Spec.Containers = append(pod.Spec.Containers, smi)
+	w.create(pod)
+	_, err := w.AwaitPod(w.ctx, "default", "forged", corev1.PodFailed) // for there is no driver
+	w.no(err)
+	for container, wants := range map[string][]string{
+		"main": {pages[0] + ": no such file or directory", pages[1] + ": no such file or directory"},
+		"smi":  {"libnvidia-ml.so.1: cannot open shared object file"},
+	} {
+		said, err := w.client.CoreV1().Pods("default").GetLogs("forged", &corev1.PodLogOptions{Container: container}).DoRaw(w.ctx)
+		w.no(err)
+		for _, want := range wants {
+			if !strings.Contains(string(said), want) {
+				w.Errorf("with the annotations %v the container %s says\n%swant %s", pod.Annotations, container, said, want)
+			}
+		}
+	}
+	w.remove("forged")
 }
 
 // ephemeral puts containers into the victim's pod while it runs: they cannot be given its claim, and see no driver. Who looks into the other container's

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+	"github.com/aliquot-dev/aliquot/node/page"
 )
 
 // gone deletes a pod, does something meanwhile, and checks that all of it is gone then, and that the other has run on.
@@ -129,30 +131,70 @@ func (k *killer) pagesInUse() (found []string) {
 	return found
 }
 
-// oneEach checks that no part of a device is granted twice, neither of its compute nor of its memory.
+// oneEach checks that no part of a device is granted twice, neither of its compute nor of its memory: neither by the claims nor by the node's pages.
 func (k *killer) oneEach() {
 	k.Helper()
 	claims, err := k.client.ResourceV1().ResourceClaims("default").List(k.ctx, metav1.ListOptions{})
 	k.no(err)
-	compute, memory := map[string]int64{}, map[string]int64{}
+	allocated := map[string]floors{}
 	for _, claim := range claims.Items {
 		if claim.Status.Allocation == nil {
 			continue
 		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			ofCompute, ofMemory := result.ConsumedCapacity[resourceapi.QualifiedName(driver.Compute)], result.ConsumedCapacity[resourceapi.QualifiedName(driver.Memory)]
-			if ofCompute.Value() <= 0 || ofMemory.Value() <= 0 {
+			compute, memory := result.ConsumedCapacity[resourceapi.QualifiedName(driver.Compute)], result.ConsumedCapacity[resourceapi.QualifiedName(driver.Memory)]
+			if compute.Value() <= 0 || memory.Value() <= 0 {
 				k.Fatalf("a claim is given nothing: %+v", claim)
 			}
-			compute[result.Device] += ofCompute.Value()
-			memory[result.Device] += ofMemory.Value()
+			allocated[result.Device] = allocated[result.Device].and(compute.Value(), memory.Value())
 		}
 	}
-	for device := range compute {
-		if compute[device] > 1000 || memory[device] > k.capacity {
-			k.Fatalf("of the device %s %d thousandths and %d bytes are granted, of %d: %+v", device, compute[device], memory[device], k.capacity, claims.Items)
+	for by, of := range map[string]map[string]floors{"claims": allocated, "pages": k.granted()} {
+		if len(of) == 0 {
+			k.Fatalf("by the %s nobody has a floor, and one pod runs on", by)
+		}
+		for device, sum := range of {
+			if sum.compute > 1000 || sum.memory > k.capacity {
+				k.Fatalf("of the device %s %d thousandths and %d bytes are granted by the %s, of %d: %+v", device, sum.compute, sum.memory, by, k.capacity, claims.Items)
+			}
 		}
 	}
+}
+
+// floors are some on one device, together.
+type floors struct{ compute, memory int64 }
+
+func (f floors) and(compute, memory int64) floors {
+	return floors{f.compute + compute, f.memory + memory}
+}
+
+// granted is, by device, the floors in the pages of all tasks that are prepared on the node, which arbiter and shims go by. An agent may work meanwhile, or
+// have died in the middle of that: what is half made or half removed is nobody's, and floors stand in a page from its begin to its end.
+func (k *killer) granted() map[string]floors {
+	k.Helper()
+	tasks, err := os.ReadDir(filepath.Join(k.run, "tasks"))
+	k.no(err)
+	all := map[string]floors{}
+	for _, task := range tasks {
+		if strings.HasPrefix(task.Name(), ".") {
+			continue
+		}
+		ctl, err := page.Open[page.Ctl](filepath.Join(k.run, "tasks", task.Name(), "ctl"), false)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was taken back meanwhile
+		}
+		k.no(err)
+		k.no(ctl.View(func(c *page.Ctl) error {
+			for i := range c.Header.Grants {
+				grant := &c.Grant[i]
+				device := page.Text(grant.Device[:])
+				all[device] = all[device].and(int64(grant.ComputeFloor.Load()), int64(grant.MemFloor.Load()))
+			}
+			return nil
+		}))
+		ctl.Close()
+	}
+	return all
 }
 
 // untilOffered waits until the node's device is offered, and notes how much memory it has.

@@ -61,6 +61,7 @@ func ofKube(points []string) []string {
 
 // Agent, scheduler, controller and webhook are killed at each of their named points, and they, kubelet, containerd and the API server at each step of
 // pods' lives, while another pod runs. That one notices nothing; the pods whose lives these are run, and go; nothing is granted twice and nothing is left.
+// The pod that runs on has come through what a reboot does to ours, at first.
 func TestKilled(t *testing.T) {
 	r := &rounds{left: *killEach, hits: map[string]int{}}
 	steps := map[string]bool{}
@@ -133,10 +134,8 @@ func (r *rounds) in(t *testing.T) {
 	w.lends()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	for r.next() {
-		k.beginsAnew()
-		w.admitted(w.annotated(work{name: "stays", command: trainer}, "gpu", "0.50", "memory", "5Gi", "queue", "owner"))
-		w.trains("stays")
-		k.stays, k.busy = w.pids("stays"), 0
+		k.staysBegins(trainer)
+		k.reboots(trainer)
 		k.life(trainer)
 		k.lifeWithout(trainer)
 		w.remove("stays")
@@ -158,18 +157,6 @@ func (r *rounds) count(k *killer) {
 		r.hits[point] += n
 	}
 	r.lives += k.lives
-}
-
-// beginsAnew has nothing of the agent run on the node, as after a reboot, and the agent killed at each point of its beginning there.
-func (k *killer) beginsAnew() {
-	k.Helper()
-	k.agent.Kill()
-	k.no(k.ended())
-	for _, point := range beginning {
-		k.agentDiesBeginning(point)
-	}
-	k.startAgent()
-	k.untilOffered()
 }
 
 // life is a pod's, for which two others are evicted, and in which agent, scheduler, webhook and controller are killed at each of their points. What is asked

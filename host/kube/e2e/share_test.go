@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -24,7 +26,7 @@ const tolerated = 20
 
 // Two pods of different users share one simulated device, placed by the stock scheduler: both get their floors, what nobody reserved is divided
 // by weight, the ceiling holds when the neighbour is gone, and another one once its Share says so. The agent is killed meanwhile and nobody
-// notices. A memory hog gets what its ceiling says. What is deleted leaves nothing behind.
+// notices. A memory hog gets what its ceiling says. A device that fails has its pod evicted. What is deleted leaves nothing behind.
 func TestShares(t *testing.T) {
 	w := begin(t, "h200x1")
 	w.offers()
@@ -64,9 +66,7 @@ func TestShares(t *testing.T) {
 	w.hog()
 	w.around()
 	w.endless()
-	w.remove("quarter")
-	w.empty()
-	w.fails()
+	w.fails("quarter")
 	w.said(testcluster.NodeName, "DeviceDown")
 }
 
@@ -159,24 +159,54 @@ func (w *world) empty() {
 	}
 }
 
-// fails has the device fall off the bus and come back: nothing may be placed on it meanwhile, which the cluster is told by a taint.
-func (w *world) fails() {
+// fails has the device fall off the bus and come back. Meanwhile nothing may be placed on it, which the cluster is told by a taint, and by that the pod on it is
+// evicted, of which nothing is left.
+func (w *world) fails(name string) {
 	w.Helper()
-	slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
+	offered, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
 	w.no(err)
-	for _, step := range []struct {
-		fault string
-		want  int // taints
-	}{{"gone", 1}, {"back", 0}} {
-		inject := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "inject", "--control", filepath.Join(w.run, "simgpu.ctl"), "--device", "0", step.fault)
+	told := func(what string, taints int) {
+		w.Helper()
+		inject := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "inject", "--control", filepath.Join(w.run, "simgpu.ctl"), "--device", "0", what)
 		if said, err := inject.CombinedOutput(); err != nil {
-			w.Fatalf("inject %s: %v\n%s", step.fault, err, said)
+			w.Fatalf("inject %s: %v\n%s", what, err, said)
 		}
-		_, err := testcluster.AwaitObject(w.ctx, w.client.ResourceV1().ResourceSlices(), slices.Items[0].Name, "a device that is "+step.fault,
+		_, err := testcluster.AwaitObject(w.ctx, w.client.ResourceV1().ResourceSlices(), offered.Items[0].Name, "a device that is "+what,
 			func(slice *resourceapi.ResourceSlice) (bool, error) {
-				taints := slice.Spec.Devices[0].Taints
-				return len(taints) == step.want && (step.want == 0 || taints[0].Effect == resourceapi.DeviceTaintEffectNoExecute), nil
+				has := slice.Spec.Devices[0].Taints
+				return len(has) == taints && (taints == 0 || has[0].Effect == resourceapi.DeviceTaintEffectNoExecute), nil
 			})
 		w.no(err)
 	}
+	w.evicted(name, func() { told("gone", 1) })
+	w.empty()
+	told("back", 0)
+}
+
+// evicted does something and waits until a pod has been evicted for the taint of its device, and its claim is gone, and its processes have ended.
+func (w *world) evicted(name string, by func()) {
+	w.Helper()
+	pods := w.client.CoreV1().Pods("default")
+	pod, err := pods.Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	changes, err := pods.Watch(w.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: pod.ResourceVersion})
+	w.no(err)
+	defer changes.Stop()
+	by()
+	last := pod
+	for change := range changes.ResultChan() { // until the test's time is up
+		now, is := change.Object.(*corev1.Pod)
+		if !is {
+			w.Fatalf("%s is not watched any more: %+v", name, change.Object)
+		}
+		if last = now; change.Type == watch.Deleted {
+			break
+		}
+	}
+	if !slices.ContainsFunc(last.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByDeviceTaintManager"
+	}) {
+		w.Errorf("%s went with the conditions %+v, want it evicted for its device's taint", name, last.Status.Conditions)
+	}
+	w.goneWith(*pod)
 }

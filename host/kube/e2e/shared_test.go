@@ -320,8 +320,13 @@ func each(ctx context.Context, cluster *testcluster.Cluster, do func(metav1.APIR
 	return nil
 }
 
-// ended ends what outlives this world's agents, the arbiter and the simulated devices, and removes their folders.
+// ended ends what outlives this world's agents and removes their folders.
 func (w *world) ended() error {
+	return errors.Join(w.endOutliving(), os.RemoveAll(w.run), os.RemoveAll(w.state), os.RemoveAll(filepath.Join(w.Kubelet(), "plugins", "gpu.aliquot.dev")))
+}
+
+// endOutliving ends what outlives this world's agents, the arbiter and the simulated devices.
+func (w *world) endOutliving() error {
 	programs, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
 		return err
@@ -339,7 +344,7 @@ func (w *world) ended() error {
 			return err
 		}
 	}
-	return errors.Join(os.RemoveAll(w.run), os.RemoveAll(w.state), os.RemoveAll(filepath.Join(w.Kubelet(), "plugins", "gpu.aliquot.dev")))
+	return nil
 }
 
 // load gives the node an image, unless it has it.

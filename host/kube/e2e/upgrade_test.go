@@ -1,13 +1,8 @@
 package e2e
 
 import (
-	"cmp"
-	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,31 +15,32 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// upgradeFrom is whose build is upgraded to this one.
-var upgradeFrom = flag.String("upgrade.from", "HEAD^", "revision of this repository from which is upgraded (TestUpgrade)")
-
 // The chart and the image of an earlier revision are upgraded to those of this one, as Helm does it, while pods run, which asked in both ways: they
 // run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them, one
 // that does not fit says why, and all of it goes. An agent that another replaces leaves no gap.
 func TestUpgrade(t *testing.T) {
-	earlier := sourceOf(t, *upgradeFrom)
-	program, built := filepath.Join(earlier, "aliquot-kube"), make(chan error, 1)
+	built := make(chan error, 1)
+	var before earlier
 	go func() { // while other tests work
-		built <- cmp.Or(made(t.Context(), earlier, "make", "native"),
-			made(t.Context(), filepath.Join(earlier, "host", "kube"), "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./cmd/aliquot-kube"))
+		var err error
+		before, err = buildEarlier(t.Context())
+		built <- err
 	}()
 	w := beginEmpty(t, "h200x1")
 	w.no(<-built)
+	t.Logf("what is upgraded differs in %v", before.differs)
 	repository, _, _ := strings.Cut(w.chart().Image(), ":")
-	w.loadKube(repository+":earlier", program, filepath.Join(earlier, "native", "dist"))
-	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
+	w.loadKube(repository+":earlier", before.program, dist(before.folder))
+	w.loadKube(w.chart().Image(), w.program, dist(root))
 
 	values, _, _ := w.everything()
 	values["image"] = map[string]any{"tag": "earlier"}
 	metricsPort := values["agent"].(map[string]any)["metricsPort"]
 	delete(values["controller"].(map[string]any), "metricsPort") // there was none once
-	installed := w.upgrade(filepath.Join(earlier, "deploy", "chart"), values, nil)
-	before := w.agentReady("")
+	installed := w.upgrade(filepath.Join(before.folder, "deploy", "chart"), values, nil)
+	agent := w.agentReady("")
+	w.runsOnly(string(agent.UID), before.program, w.program)
+	w.runsOnly(w.Group()+"/aliquot", before.arbiter, arbiterIn(root))
 	w.offers()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.admitted(w.annotated(work{name: "quarter", command: trainer}, "gpu", "0.25..0.80", "memory", "4Gi..8Gi"))
@@ -66,9 +62,8 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	share("while it is upgraded")
-	if after := w.agentReady(string(before.UID)); after.Spec.Containers[0].Image != w.chart().Image() {
-		t.Errorf("the agent's image is %s, want %s", after.Spec.Containers[0].Image, w.chart().Image())
-	}
+	w.runsOnly(string(w.agentReady(string(agent.UID)).UID), w.program, before.program)
+	w.runsOnly(w.Group()+"/aliquot", arbiterIn(root), before.arbiter)
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
@@ -89,42 +84,6 @@ func TestUpgrade(t *testing.T) {
 	w.trains("large")
 	w.remove("quarter", "tenth", "large")
 	w.empty()
-}
-
-// sourceOf is a folder with what a revision of this repository holds. It is kept beside what the cluster is built of, for the next time.
-func sourceOf(t *testing.T, revision string) string {
-	t.Helper()
-	said, err := exec.CommandContext(t.Context(), "git", "-C", root, "rev-parse", "--verify", "--quiet", revision+"^{commit}").CombinedOutput()
-	if err != nil {
-		t.Fatalf("this repository has no %s to upgrade from (%v %s); fetch its history, or give another by -upgrade.from", revision, err, said)
-	}
-	// Always the same folder, for what the compiler made for one it does not take for another.
-	folder, err := filepath.Abs(filepath.Join(cache, "earlier"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit := strings.TrimSpace(string(said))
-	note := filepath.Join(folder, ".revision")
-	if have, err := os.ReadFile(note); err == nil && string(have) == commit {
-		return folder
-	}
-	unpack := exec.CommandContext(t.Context(), "bash", "-c", `set -o pipefail; rm -rf "$2" && mkdir -p "$2" && git -C "$0" archive "$1" | tar -x -C "$2" && printf %s "$1" >"$3"`, root, commit, folder, note)
-	if said, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("unpack %s: %v\n%s", revision, err, said)
-	}
-	return folder
-}
-
-// made runs a command that builds something of another revision in its folder, behind everything else that has something to do. A make that this test
-// runs under is none of its.
-func made(ctx context.Context, folder, name string, args ...string) error {
-	command := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", "19", name}, args)...)
-	command.Dir = folder
-	command.Env = slices.DeleteFunc(os.Environ(), func(one string) bool { return strings.HasPrefix(one, "MAKE") || strings.HasPrefix(one, "MFLAGS=") })
-	if said, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("in %s: %s: %w\n%s", folder, command, err, said)
-	}
-	return nil
 }
 
 // upgrade makes what a chart has, in place of what was installed of another, and returns it.
