@@ -155,6 +155,7 @@ func TestLead(t *testing.T) {
 // A scheduler that stands by serves metrics, too: which of several schedules, where any does, they say.
 func TestSaysThatItLeads(t *testing.T) {
 	c := newCluster(t)
+	c.node("a", 1)
 	c.counts(New(Config{}), "aliquot_scheduler_leading 0")
 	s, end := c.run()
 	c.counts(s, "aliquot_scheduler_leading 1")
