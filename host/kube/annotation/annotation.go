@@ -41,6 +41,11 @@ var asked = []string{Memory, Devices, Class, Weight, Containers, Latency}
 // beside are those that hold however a pod asks for its share.
 var beside = []string{Queue, Preemptible, SameTopology, PreferTopology, RestartTime, CheckpointedAt}
 
+// Fixed are the annotations that say what a pod asks for when it is made, and so do not change while it is there.
+func Fixed() []string {
+	return slices.DeleteFunc(slices.Concat([]string{GPU}, asked, beside), func(key string) bool { return key == CheckpointedAt })
+}
+
 // Ask is what a pod asks for by its annotations.
 type Ask struct {
 	Share      api.Share // a memory floor in bytes, or all of a device's
