@@ -151,16 +151,16 @@ func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 		if p.gang == nil {
 			continue // another scheduler's
 		}
+		rest := slices.DeleteFunc(p.gang.running(), func(o *pod) bool { return found[o] })
+		if len(rest) >= least {
+			continue
+		}
 		if o := p.gang.starting(); o != nil {
 			return nil, &notEvicted{cause: causeGang, why: fmt.Sprintf("pod %s of its gang is being started", o.name())}
 		}
-		rest := p.gang.running()
-		rest = slices.DeleteFunc(rest, func(o *pod) bool { return found[o] })
-		if len(rest) < least {
-			for _, o := range rest {
-				if s.mayGo(o) {
-					found[o] = true
-				}
+		for _, o := range rest {
+			if s.mayGo(o) {
+				found[o] = true
 			}
 		}
 	}
