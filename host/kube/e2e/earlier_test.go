@@ -48,16 +48,16 @@ func dist(folder string) string { return filepath.Join(folder, "native", "dist")
 func arbiterIn(folder string) string { return filepath.Join(dist(folder), "bin", "aliquot-arbiter") }
 
 // earlierRevision is the commit from which is upgraded, and the files that the image is built from in which it differs from the working tree. One that
-// differs in none would have nothing replaced by anything else.
+// differs in none would have nothing but the arbiter replaced by anything else.
 func earlierRevision(ctx context.Context) (commit string, differs []string, err error) {
 	files, err := builtFrom(ctx)
 	if err != nil {
 		return "", nil, err
 	}
 	of := func(args ...string) []string { return slices.Concat(args, []string{"--"}, files) }
-	revision := *upgradeFrom
+	revision, oldest := *upgradeFrom, false
 	if revision == "" {
-		if revision, err = newestOther(ctx, of); err != nil {
+		if revision, oldest, err = newestOther(ctx, of); err != nil {
 			return "", nil, err
 		}
 	}
@@ -65,26 +65,30 @@ func earlierRevision(ctx context.Context) (commit string, differs []string, err 
 	if err != nil {
 		return "", nil, fmt.Errorf("this repository has no %s to upgrade from (%w); fetch its history, or give another by -upgrade.from", revision, err)
 	}
-	if differs, err = git(ctx, of("diff", "--name-only", found[0])...); err == nil && len(differs) == 0 {
+	if differs, err = git(ctx, of("diff", "--name-only", found[0])...); err == nil && len(differs) == 0 && !oldest {
 		err = fmt.Errorf("%s is built from the same files as the working tree: there is nothing to upgrade", revision)
 	}
 	return found[0], differs, err
 }
 
-// newestOther is the newest revision that differs from the working tree in some files, of which git is asked by of.
-func newestOther(ctx context.Context, of func(...string) []string) (string, error) {
+// newestOther is the newest revision that differs from the working tree in some files, of which git is asked by of; or the oldest of a history that was not
+// fetched whole, where none that is here does.
+func newestOther(ctx context.Context, of func(...string) []string) (revision string, oldest bool, err error) {
 	changed, err := git(ctx, of("diff", "--name-only", "HEAD")...)
 	if err != nil || len(changed) > 0 {
-		return "HEAD", err
+		return "HEAD", false, err
 	}
 	newest, err := git(ctx, of("rev-list", "--max-count=1", "HEAD")...)
 	if err == nil && len(newest) == 0 {
 		err = errors.New("this repository has no commit that changes what the image is built from; fetch its history, or give a revision by -upgrade.from")
 	}
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	return newest[0] + "^", nil
+	if _, err := git(ctx, "rev-parse", "--verify", "--quiet", newest[0]+"^"); err != nil {
+		return newest[0], true, nil
+	}
+	return newest[0] + "^", false, nil
 }
 
 // builtFrom is, as git is asked for files, what aliquot-kube and the native parts in it are built from: neither tests nor texts.
