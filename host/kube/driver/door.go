@@ -27,12 +27,13 @@ type door struct {
 	opened       chan struct{}
 	plugin       plugin // behind it, once it is open
 	registered   chan struct{}
+	anew         chan struct{} // has one when kubelet has registered this agent, again maybe, since it was last looked at
 	once         sync.Once
 	failed       chan error // why kubelet is not served any more
 }
 
 func newDoor(config Config) *door {
-	d := &door{log: config.Log, opened: make(chan struct{}), registered: make(chan struct{}), failed: make(chan error, 1)}
+	d := &door{log: config.Log, opened: make(chan struct{}), registered: make(chan struct{}), anew: make(chan struct{}, 1), failed: make(chan error, 1)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -107,6 +108,10 @@ func (d *door) hears(ctx context.Context, request any, _ *grpc.UnaryServerInfo, 
 		answer, err := handle(ctx, request)
 		if status.PluginRegistered {
 			d.once.Do(func() { close(d.registered) })
+			select {
+			case d.anew <- struct{}{}:
+			default: // it will be looked at
+			}
 		}
 		return answer, err
 	}

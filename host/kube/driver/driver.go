@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,6 +91,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx)) // it works on until the next one does
 	d.working.Go(func() { d.reconcileUntil(ctx) })
 	d.working.Go(func() { d.reportUntil(ctx) })
+	d.working.Go(func() { d.offerAnewUntil(ctx) })
 	if d.live != nil {
 		d.working.Go(func() { d.live.run(ctx) })
 	}
@@ -123,6 +125,35 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 // publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
 func (d *Driver) publish(ctx context.Context) error {
 	return d.turn.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices(), d.config.LatencyClasses))
+}
+
+// How long after kubelet has registered the agent the devices are offered again first, and last: doubled each time.
+const (
+	offerAfter = time.Second
+	offerLast  = 16 * time.Second
+)
+
+// offerAnewUntil has the devices offered again, a few times, whenever kubelet has registered the agent, until the context ends: a kubelet that begins removes
+// what its node offered (kubelet 1.36), as soon as it can or later, and by itself the helper would offer that again half a minute after it has gone. Where
+// nothing has gone nothing is written.
+func (d *Driver) offerAnewUntil(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.turn.door.anew:
+		}
+		for wait := offerAfter; wait <= offerLast; wait *= 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if err := d.publish(ctx); err != nil {
+				d.log.Error("the devices could not be offered again", "error", err)
+			}
+		}
+	}
 }
 
 // Failed has an error when kubelet cannot be served any more: the driver is to be closed then, and its process to end and be started anew.

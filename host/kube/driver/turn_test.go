@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -187,6 +189,35 @@ func TestAlive(t *testing.T) {
 	d.turn.door.calls.begin(time.Now())
 	if err := d.Alive(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A kubelet that begins removes what its node offers. It is there again before the helper would see to that by itself, half a minute after it has gone.
+func TestOffersAnew(t *testing.T) {
+	n := newHandover(t)
+	_, err := n.config.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: here, UID: here}}, metav1.CreateOptions{})
+	n.no(err)
+	d, err := Open(t.Context(), n.agent("first"))
+	n.no(err)
+	defer d.Close()
+	slices := n.config.Client.ResourceV1().ResourceSlices()
+	offered := func() bool {
+		list, err := slices.List(t.Context(), metav1.ListOptions{})
+		n.no(err)
+		return len(list.Items) == 1
+	}
+	n.registers("first")
+	n.eventually("the devices are offered", offered)
+	list, err := slices.List(t.Context(), metav1.ListOptions{})
+	n.no(err)
+	n.registers("first") // another kubelet, which
+	gone := time.Now()
+	n.no(slices.Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n.no(untilSo(within, func() (bool, error) { return offered(), nil }))
+	if after := time.Since(gone); after > resourceslice.DefaultSyncDelay {
+		t.Errorf("they were offered again %v after they had gone, as by the helper alone", after)
 	}
 }
 

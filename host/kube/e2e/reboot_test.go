@@ -60,11 +60,8 @@ func (k *killer) reboots(command []string) {
 	k.oneEach()
 	k.no(k.Restart(k.ctx, "kubelet"))
 	k.asksAgain("stays", func() bool { return len(k.inPod(pod, command)) > 0 })
-	// Kubelet takes away what its node offered before it began. An agent that begins after it, as one that is a pod does, offers that at once; another half a
-	// minute later.
+	// Kubelet takes away what its node offered before it began; the agent offers it again.
 	k.no(testcluster.AwaitGone(k.ctx, k.client.ResourceV1().ResourceSlices(), offered.Items[0].Name))
-	k.agent.Kill()
-	k.startAgent()
 	k.untilOffered()
 	k.trains("stays")
 	k.stays, k.busy = k.pids("stays"), 0
