@@ -1,15 +1,21 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	core "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
@@ -147,4 +153,29 @@ func TestCardsBesideShares(t *testing.T) {
 			names = slices.DeleteFunc(names, func(n string) bool { return n == name })
 		}
 	}
+}
+
+// What of another driver's devices was held for a claim whose allocation the API server does not take is free again.
+func TestCardGivenBack(t *testing.T) {
+	gpu := slice("a", driver.Name)
+	gpu.Spec.Devices = []resourceapi.Device{driver.Published(agent.Device{UUID: "GPU-a-0", Model: "H200", Memory: 80 << 30, Health: api.Healthy})}
+	there := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), machine("a"), gpu, cards("a", 1))
+	c := newDeviceCluster(t, there...)
+	refused := make(chan struct{})
+	var refuses atomic.Bool
+	refuses.Store(true)
+	var once sync.Once
+	c.client.PrependReactor("update", "resourceclaims", func(action core.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "status" || !refuses.Load() {
+			return false, nil, nil
+		}
+		once.Do(func() { close(refused) })
+		return true, nil, apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "p", errors.New("not now"))
+	})
+	c.add(deviceClaim("p", driver.Name, network))
+	<-refused
+	until(t, "it is told that it could not be written", func() bool { _, why := c.told("p"); return strings.Contains(why, "not now") })
+	refuses.Store(false)
+	until(t, "it has the card", func() bool { bound, _ := c.told("p"); return bound })
+	c.sound(there, "p")
 }
