@@ -104,8 +104,30 @@ func (w *world) used(names ...string) map[string]int64 {
 	return w.usedOver(5*time.Second, names...)
 }
 
-// usedOver is used over another time.
-func (w *world) usedOver(span time.Duration, names ...string) map[string]int64 {
+// usedOver is used over another time. Where much of the device idled it is measured again, twice at most, and what counts is when most of it was used: programs
+// that wait for a processor do not use it, and what they are held to shows when they have one.
+func (w *world) usedOver(span time.Duration, names ...string) (most map[string]int64) {
+	w.Helper()
+	sum := func(used map[string]int64) (all int64) {
+		for _, part := range used {
+			all += part
+		}
+		return all
+	}
+	for try := 0; try < 3 && sum(most) < 750; try++ {
+		used := w.usedOnce(span, names...)
+		if sum(used) < 750 {
+			w.Logf("much of the device idled: in thousandths %v were used", used)
+		}
+		if most == nil || sum(used) > sum(most) {
+			most = used
+		}
+	}
+	return most
+}
+
+// usedOnce is what is measured once.
+func (w *world) usedOnce(span time.Duration, names ...string) map[string]int64 {
 	w.Helper()
 	var first, last reading
 	still.measure(w.ctx, w.shared, func() {
