@@ -26,8 +26,8 @@ type search struct {
 	others  Filters // say what other drivers offer; nil: nothing of theirs is asked for
 }
 
-// found is what a search came to.
-type found struct {
+// finding is what a search came to.
+type finding struct {
 	node        string // empty: there is none
 	allocations []resourceapi.AllocationResult
 	taken       structured.AllocatedState // of other drivers' devices, when it was looked for
@@ -55,17 +55,17 @@ func (s search) List() ([]*resourceapi.DeviceClass, error) {
 }
 
 // run is the first node on which the claims can be had together, and their allocations, or why there is none.
-func (s search) run(ctx context.Context) (last found) {
+func (s search) run(ctx context.Context) (last finding) {
 	features := structured.Features{PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true}
 	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
 	for _, o := range s.nodes {
-		here := found{node: o.node.Name}
+		here := finding{node: o.node.Name}
 		if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
 			here.allocations, here.why = s.allocate(ctx, features, o, programs)
 		}
 		switch {
 		case here.why != nil:
-			last = found{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
+			last = finding{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
 		case len(here.allocations) == len(s.claims) && !slices.ContainsFunc(here.allocations, twice):
 			return here
 		}
@@ -104,7 +104,10 @@ func (s search) allocate(ctx context.Context, features structured.Features, o of
 func twice(one resourceapi.AllocationResult) bool {
 	seen := map[string]bool{}
 	return slices.ContainsFunc(one.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		before := seen[r.Device] && r.Driver == driver.Name
+		if r.Driver != driver.Name {
+			return false
+		}
+		before := seen[r.Device]
 		seen[r.Device] = true
 		return before
 	})

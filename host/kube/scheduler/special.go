@@ -43,7 +43,7 @@ func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
 		looked.others = s.config.Filters
 	}
 	for _, n := range s.byRoom(c) {
-		if len(n.offered) > 0 && refused[n.name] == nil {
+		if (len(n.offered) > 0 || a.mixed) && refused[n.name] == nil { // what another driver's is an alternative to need not be there
 			looked.nodes = append(looked.nodes, s.offerOf(n))
 		}
 	}
@@ -95,7 +95,7 @@ func (s *Scheduler) offerOf(n *node) offer {
 }
 
 // foundDevices takes in what a search came to. What it was done on may have changed since.
-func (s *Scheduler) foundDevices(p *pod, a *ask, found found, refused map[string]error) {
+func (s *Scheduler) foundDevices(p *pod, a *ask, found finding, refused map[string]error) {
 	if !s.mine(p) || p.task != nil || p.beside != nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (b barred) Unwrap() error { return b.error }
 var errOvertaken = errors.New("devices of other drivers were taken meanwhile")
 
 // grant has what was found adopted, written and the pod bound, or says why not.
-func (s *Scheduler) grant(p *pod, a *ask, found found) error {
+func (s *Scheduler) grant(p *pod, a *ask, found finding) error {
 	one := jobTask{pod: p.object, node: found.node}
 	for _, c := range a.have {
 		one.claims = append(one.claims, jobClaim{object: c.object})

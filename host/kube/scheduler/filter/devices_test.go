@@ -364,7 +364,10 @@ func deviceNodes(r *rand.Rand) []runtime.Object {
 			published.Attributes[pcieRoot] = root(k)
 			slice.Spec.Devices = append(slice.Spec.Devices, published)
 		}
-		made = append(made, slice, cards(name, r.IntN(4)))
+		if r.IntN(4) > 0 {
+			made = append(made, slice)
+		}
+		made = append(made, cards(name, r.IntN(4)))
 	}
 	return made
 }

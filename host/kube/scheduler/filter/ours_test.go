@@ -33,6 +33,19 @@ func (c *deviceCluster) told(name string) (bound bool, why string) {
 	return now.Spec.NodeName != "", why
 }
 
+// either is a claim for the first of several devices, by their classes, that can be had.
+func either(name string, classes ...string) *resourceapi.ResourceClaim {
+	claim := deviceClaim(name)
+	request := resourceapi.DeviceRequest{Name: "gpu"}
+	for i, class := range classes {
+		request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
+			Name: fmt.Sprint("choice-", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		})
+	}
+	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{request}
+	return claim
+}
+
 // However devices of ours are asked for, a pod is never bound before its claims are allocated (see bind): it runs with them, or is told why not.
 func TestNeverBoundWithoutItsDevices(t *testing.T) {
 	selects := func(name string, expressions ...string) *resourceapi.DeviceClass {
@@ -42,17 +55,6 @@ func TestNeverBoundWithoutItsDevices(t *testing.T) {
 			class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: one}})
 		}
 		return class
-	}
-	either := func(name string, classes ...string) *resourceapi.ResourceClaim {
-		claim := deviceClaim(name)
-		request := resourceapi.DeviceRequest{Name: "gpu"}
-		for i, class := range classes {
-			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
-				Name: fmt.Sprint("choice-", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-			})
-		}
-		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{request}
-		return claim
 	}
 	narrowed := deviceClaim("narrowed", "any")
 	narrowed.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "` + driver.Name + `"`}}}
@@ -106,6 +108,38 @@ func (c *deviceCluster) has(name string) []resourceapi.DeviceRequestAllocationRe
 	return nil
 }
 
+// gpus are a node's devices of ours.
+func gpus(node string, many int) *resourceapi.ResourceSlice {
+	gpus := slice(node, driver.Name)
+	gpus.Spec.Devices = nil
+	for k := range many {
+		device := driver.Published(agent.Device{UUID: fmt.Sprintf("GPU-%s-%d", node, k), Index: k, Model: "H200", Memory: 80 << 30, Health: api.Healthy})
+		device.Attributes[pcieRoot] = root(k)
+		gpus.Spec.Devices = append(gpus.Spec.Devices, device)
+	}
+	return gpus
+}
+
+// Another driver's device is had in place of one of ours where there are none of these, and beside one that is called the same.
+func TestCardInstead(t *testing.T) {
+	alike := cards("a", 1)
+	alike.Spec.Devices[0].Name = gpus("a", 1).Spec.Devices[0].Name
+	for _, one := range []struct {
+		claim *resourceapi.ResourceClaim
+		there []runtime.Object
+	}{
+		{either("instead", driver.Name, network), objects(machine("a"), cards("a", 1))},
+		{deviceClaim("alike", network, driver.Name), objects(machine("a"), gpus("a", 1), alike)},
+	} {
+		t.Run(one.claim.Name, func(t *testing.T) {
+			t.Parallel()
+			c := newDeviceCluster(t, append(one.there, deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))...)
+			p := c.add(one.claim)
+			until(t, "it is bound", func() bool { bound, _ := c.told(p.Name); return bound })
+		})
+	}
+}
+
 // Many pods at once want network cards, alone and beside a share of ours in the same claim: no card is handed out twice, none is left while a pod waits for
 // one, and who waits has it once another goes.
 func TestCardsBesideShares(t *testing.T) {
@@ -113,14 +147,7 @@ func TestCardsBesideShares(t *testing.T) {
 	const nodes, cardsEach, pods = 3, 4, 30
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
-		gpus := slice(name, driver.Name)
-		gpus.Spec.Devices = nil
-		for k := range 2 {
-			device := driver.Published(agent.Device{UUID: fmt.Sprintf("GPU-%s-%d", name, k), Index: k, Model: "H200", Memory: 80 << 30, Health: api.Healthy})
-			device.Attributes[pcieRoot] = root(k)
-			gpus.Spec.Devices = append(gpus.Spec.Devices, device)
-		}
-		there = append(there, machine(name), gpus, cards(name, cardsEach))
+		there = append(there, machine(name), gpus(name, 2), cards(name, cardsEach))
 	}
 	c := newDeviceCluster(t, there...)
 	var names []string
@@ -157,9 +184,7 @@ func TestCardsBesideShares(t *testing.T) {
 
 // What of another driver's devices was held for a claim whose allocation the API server does not take is free again.
 func TestCardGivenBack(t *testing.T) {
-	gpu := slice("a", driver.Name)
-	gpu.Spec.Devices = []resourceapi.Device{driver.Published(agent.Device{UUID: "GPU-a-0", Model: "H200", Memory: 80 << 30, Health: api.Healthy})}
-	there := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), machine("a"), gpu, cards("a", 1))
+	there := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), machine("a"), gpus("a", 1), cards("a", 1))
 	c := newDeviceCluster(t, there...)
 	refused := make(chan struct{})
 	var refuses atomic.Bool
