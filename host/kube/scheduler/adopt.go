@@ -1,10 +1,8 @@
 package scheduler
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +22,7 @@ func (s *Scheduler) found() (works [][]*task) {
 			s.joinGang(p) // its Job is known by now
 		}
 	}
-	type part struct {
-		of    *gang
-		gives bool // those that are preemptible were never one workload with those that are not
-	}
-	gangs := map[part][]*task{}
+	gangs := map[*gang][]*task{}
 	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
 		c := s.claims[key]
 		if c.object == nil { // it went meanwhile
@@ -39,23 +33,36 @@ func (s *Scheduler) found() (works [][]*task) {
 			continue
 		}
 		if t := s.taskOf(c); t.pod != nil && t.pod.gang != nil {
-			one := part{t.pod.gang, s.gives(t)}
-			gangs[one] = append(gangs[one], t)
+			gangs[t.pod.gang] = append(gangs[t.pod.gang], t)
 		} else {
 			works = append(works, []*task{t})
 		}
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(gangs), func(a, b part) int {
-		return cmp.Or(strings.Compare(a.of.key, b.of.key), cmp.Compare(strconv.FormatBool(a.gives), strconv.FormatBool(b.gives)))
-	}) {
+	for _, g := range slices.SortedFunc(maps.Keys(gangs), func(a, b *gang) int { return strings.Compare(a.key, b.key) }) {
 		tasks := gangs[g]
 		slices.SortFunc(tasks, func(a, b *task) int { return strings.Compare(a.pod.name(), b.pod.name()) })
 		_, least, _ := s.gangOf(tasks[0].pod.object)
-		together := min(max(least, 1), len(tasks))
-		works = append(works, tasks[:together])
-		for _, t := range tasks[together:] {
-			works = append(works, []*task{t})
+		var goes, stays []*task // which were never one workload
+		for _, t := range tasks {
+			if s.taskPreemptible(t) {
+				goes = append(goes, t)
+			} else {
+				stays = append(stays, t)
+			}
 		}
+		works = append(append(works, apartBeyond(stays, least)...), apartBeyond(goes, least)...)
+	}
+	return works
+}
+
+// apartBeyond are tasks of a gang as workloads: as many as start together as one, the others one each.
+func apartBeyond(tasks []*task, least int) (works [][]*task) {
+	together := min(max(least, 1), len(tasks))
+	if together > 0 {
+		works = append(works, tasks[:together])
+	}
+	for _, t := range tasks[together:] {
+		works = append(works, []*task{t})
 	}
 	return works
 }
@@ -106,7 +113,7 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 	placings, held := make([]engine.Placing, len(tasks)), make([][]engine.Grant, len(tasks))
 	for i, t := range tasks {
 		placing := &placings[i]
-		asked.Preemptible = asked.Preemptible && s.gives(t)
+		asked.Preemptible = asked.Preemptible && s.taskPreemptible(t)
 		for _, c := range t.claims {
 			node, grants := s.grantsOf(c.object)
 			placing.Node, placing.Grants = node, merge(placing.Grants, grants)
@@ -134,22 +141,18 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 	s.step(adopted)
 }
 
-// gives says whether what holds claims that another scheduler allocated, or one before this, is preemptible: whether those pods are which they were
-// allocated for, which stand first. Who came to a claim later has no say.
-func (s *Scheduler) gives(t *task) bool {
-	for _, c := range t.claims {
-		users := s.reservedFor(c)
-		at := slices.IndexFunc(c.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
-			return slices.ContainsFunc(users, func(p *pod) bool { return p.object.UID == r.UID })
-		})
-		if at < 0 {
-			return false
+// taskPreemptible says whether what holds claims that another scheduler allocated, or one before this, is preemptible: whether the pods are that they were
+// allocated for, or those that came first of whom is there. Who came to a claim later has no say.
+func (s *Scheduler) taskPreemptible(t *task) bool {
+	return !slices.ContainsFunc(t.claims, func(c *claim) bool {
+		for _, r := range c.object.Status.ReservedFor {
+			if p := s.pods[r.UID]; p != nil {
+				may, _ := s.preemptible(p.object)
+				return !may
+			}
 		}
-		if may, _ := s.preemptible(s.pods[c.object.Status.ReservedFor[at].UID].object); !may {
-			return false
-		}
-	}
-	return true
+		return true // nobody is known who has it
+	})
 }
 
 // reservedFor are the known pods that a claim is reserved for, by name.

@@ -131,6 +131,22 @@ func (c *cluster) store(kind schema.GroupVersionResource, object runtime.Object)
 	return c.client.Tracker().Update(kind, object, changed.GetNamespace())
 }
 
+// rewrite changes a pod that is there, as its user may.
+func (c *cluster) rewrite(name string, change func(*corev1.Pod)) {
+	c.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stored, err := c.client.Tracker().Get(podsResource, "default", name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	pod := stored.(*corev1.Pod).DeepCopy()
+	change(pod)
+	if err := c.store(podsResource, pod); err != nil {
+		c.Fatal(err)
+	}
+}
+
 func (c *cluster) update(action core.UpdateActionImpl) (bool, runtime.Object, error) {
 	wanted, ok := action.GetObject().(*resourceapi.ResourceClaim)
 	if !ok {

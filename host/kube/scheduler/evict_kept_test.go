@@ -12,27 +12,8 @@ import (
 )
 
 // refuses has a pod say that it is not to be evicted.
-func refuses(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
-	pod.Annotations[annotation.Preemptible] = "false"
-}
-
-// rewrite changes a pod as its user may.
-func (c *cluster) rewrite(name string, change func(*corev1.Pod)) {
-	c.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stored, err := c.client.Tracker().Get(podsResource, "default", name)
-	if err != nil {
-		c.Fatal(err)
-	}
-	pod := stored.(*corev1.Pod).DeepCopy()
-	change(pod)
-	if err := c.store(podsResource, pod); err != nil {
-		c.Fatal(err)
-	}
+func refuses(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+	annotated(annotation.Preemptible, "false")(pod, claim)
 }
 
 // What was borrowed comes back, whatever its holder writes into its pod later, and whoever is put beside it, also once another scheduler has begun.
@@ -47,16 +28,20 @@ func TestNobodyKeepsWhatIsBorrowed(t *testing.T) {
 			}
 		}
 	}
-	for name, later := range map[string]func(c *cluster){
-		"nothing":                  func(*cluster) {},
-		"a gang with one who does": labels("2"),
-		"a gang of many":           labels("99"),
-		"a gang of nonsense":       labels("many"),
-		"an owner of another's making": func(c *cluster) {
+	owned := func(version string) func(c *cluster) {
+		return func(c *cluster) {
 			c.rewrite("borrows", func(pod *corev1.Pod) {
-				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "DaemonSet", Name: "keeps", UID: "keeps", Controller: &yes}}
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: "DaemonSet", Name: "keeps", UID: "keeps", Controller: &yes}}
 			})
-		},
+		}
+	}
+	for name, later := range map[string]func(c *cluster){
+		"nothing":                      func(*cluster) {},
+		"a gang with one who does":     labels("2"),
+		"a gang of many":               labels("99"),
+		"a gang of nonsense":           labels("many"),
+		"an owner of another's making": owned("example.com/v1"),
+		"a DaemonSet that adopts it":   owned("apps/v1"),
 	} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", and another scheduler"}[restarts], func(t *testing.T) {
@@ -94,10 +79,7 @@ func TestSharerKeepsNothing(t *testing.T) {
 	s, end := c.run()
 	shared := claimFor("shared", 800)
 	c.add(claimsResource, shared)
-	both := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "shared", ResourceClaimName: &shared.Name}}
-		pod.Status.ResourceClaimStatuses = nil
-	}
+	both := using(shared.Name)
 	c.pod("one", 100, guest, both)
 	c.runs("one")
 	c.pod("two", 100, owner, both, refuses)
@@ -116,4 +98,23 @@ func TestSharerKeepsNothing(t *testing.T) {
 	c.remove("two")
 	c.runs("own")
 	c.sound(s)
+}
+
+// A pod that is for one node by its name, as a DaemonSet's are, is not evicted, and so borrows nothing: it has what its queue is guaranteed.
+func TestPinnedBorrowsNothing(t *testing.T) {
+	c := newLentCluster(t)
+	pinned := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
+		}}}
+	}
+	s, _ := c.run()
+	c.pod("lends", 100, guest, pinned)
+	c.says("lends", "quota")
+	c.pod("serves", 100, owner, pinned)
+	c.runs("serves")
+	c.sound(s)
+	if on := c.on("lends"); on != "" {
+		t.Errorf("it runs on %s, with what its queue is not guaranteed", on)
+	}
 }

@@ -88,6 +88,14 @@ func TestAnnouncedAndSpared(t *testing.T) {
 	c.stays(first, "own")
 }
 
+// using has a pod use a claim that is there, and not one of its own.
+func using(claim string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "shared", ResourceClaimName: &claim}}
+		pod.Status.ResourceClaimStatuses = nil
+	}
+}
+
 // Pods that share a claim go together, also where another scheduler placed one of them.
 func TestSharersGoTogether(t *testing.T) {
 	for name, other := range map[string]string{"ours": Name, "another scheduler's": "default-scheduler"} {
@@ -97,9 +105,8 @@ func TestSharersGoTogether(t *testing.T) {
 			s, _ := c.run()
 			shared := claimFor("shared", 800)
 			c.add(claimsResource, shared)
-			both := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-				pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "shared", ResourceClaimName: &shared.Name}}
-				pod.Status.ResourceClaimStatuses = nil
+			both := func(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+				using(shared.Name)(pod, claim)
 				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			}
 			c.pod("one", 100, guest, both)

@@ -166,18 +166,10 @@ func limited(seconds int64) func(*corev1.Pod, *resourceapi.ResourceClaim) {
 // limit gives a pod that is there a time limit.
 func (c *cluster) limit(name string, seconds int64) {
 	c.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stored, err := c.client.Tracker().Get(podsResource, "default", name)
-	if err != nil {
-		c.Fatal(err)
-	}
-	pod := stored.(*corev1.Pod).DeepCopy()
-	pod.Generation++
-	pod.Spec.ActiveDeadlineSeconds = &seconds
-	if err := c.store(podsResource, pod); err != nil {
-		c.Fatal(err)
-	}
+	c.rewrite(name, func(pod *corev1.Pod) {
+		pod.Generation++
+		pod.Spec.ActiveDeadlineSeconds = &seconds
+	})
 }
 
 // Nothing is started that its queue does not let run so long or so urgently, however it came to be; what runs already goes on. What is changed holds for

@@ -12,17 +12,7 @@ import (
 // notes writes an annotation of a pod that is there.
 func (c *cluster) notes(name, key, value string) {
 	c.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stored, err := c.client.Tracker().Get(podsResource, "default", name)
-	if err != nil {
-		c.Fatal(err)
-	}
-	pod := stored.(*corev1.Pod).DeepCopy()
-	annotated(key, value)(pod, nil)
-	if err := c.store(podsResource, pod); err != nil {
-		c.Fatal(err)
-	}
+	c.rewrite(name, func(pod *corev1.Pod) { annotated(key, value)(pod, nil) })
 }
 
 // What would lose least goes first: who has just saved what it did, though it ran for longer; a gang by the last of its pods that says so; and by what
