@@ -86,3 +86,8 @@ periodSeconds: 20
 timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
+
+{{- /* What annotations say when a pod is made, by their names after aliquot.dev/, as a list in CEL: those of annotation.Fixed in host/kube. */ -}}
+{{- define "aliquot.asked" -}}
+["gpu", "memory", "devices", "class", "weight", "containers", "max-latency-class", "queue", "preemptible", "same-topology", "prefer-topology", "restart-time"]
+{{- end }}

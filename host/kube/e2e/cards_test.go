@@ -44,22 +44,11 @@ func (w *world) besideCard(command []string) {
 	w.Helper()
 	end := w.startCards()
 	defer end()
-	for _, name := range []string{"carded", "cardless"} {
-		pod := w.sharing(work{name: name, compute: 100, memory: "1Gi", command: command, scheduler: scheduler.Name})
-		templates := w.client.ResourceV1().ResourceClaimTemplates("default")
-		template, err := templates.Get(w.ctx, name, metav1.GetOptions{})
-		w.no(err)
-		w.no(templates.Delete(w.ctx, name, metav1.DeleteOptions{}))
-		devices := &template.Spec.Spec.Devices
-		devices.Requests = append(devices.Requests, resourceapi.DeviceRequest{Name: "nic", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: cardDriver}})
-		template.ObjectMeta = metav1.ObjectMeta{Name: name}
-		_, err = templates.Create(w.ctx, template, metav1.CreateOptions{})
-		w.no(err)
-		w.create(pod)
-		if name == "carded" {
-			w.trains(name)
-		}
-	}
+	with := work{name: "carded", compute: 100, memory: "1Gi", beside: cardDriver, command: command, scheduler: scheduler.Name}
+	w.submit(with)
+	w.trains("carded")
+	with.name = "cardless"
+	w.submit(with)
 	w.told("carded", `"compute":"0.10"`)
 	w.unplaced("cardless", "it asks for devices of other drivers in the same claim")
 	w.remove("carded")

@@ -257,6 +257,7 @@ type work struct {
 	user    int64
 	command []string
 
+	beside    string // device class of another driver's of which it asks for a device in the same claim; empty: none
 	libraries string // where it looks for libraries first; empty: nowhere
 	scheduler string // that places it; empty: the stock one
 	labels    map[string]string
@@ -280,6 +281,9 @@ func (w *world) sharing(one work) *corev1.Pod {
 		}},
 	}}
 	spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}
+	if one.beside != "" {
+		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: "beside", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: one.beside}})
+	}
 	if one.ceiling != "" {
 		spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver.Name, Parameters: runtime.RawExtension{

@@ -104,26 +104,39 @@ func (w *world) used(names ...string) map[string]int64 {
 	return w.usedOver(5*time.Second, names...)
 }
 
-// usedOver is used over another time. Where much of the device idled it is measured again, twice at most, and what counts is when most of it was used: programs
-// that wait for a processor do not use it, and what they are held to shows when they have one.
+// usedOver is used over another time. Where much of the device idled while something on the machine waited for a processor for most of the time, it is measured
+// again, twice at most, and what counts is when most of it was used: programs that wait do not use it. Where nothing waited, once is all.
 func (w *world) usedOver(span time.Duration, names ...string) (most map[string]int64) {
 	w.Helper()
-	sum := func(used map[string]int64) (all int64) {
-		for _, part := range used {
-			all += part
-		}
-		return all
-	}
-	for try := 0; try < 3 && sum(most) < 750; try++ {
+	best := int64(-1)
+	for range 3 {
+		before := wanting()
 		used := w.usedOnce(span, names...)
-		if sum(used) < 750 {
-			w.Logf("much of the device idled: in thousandths %v were used", used)
+		wanted := wanting() - before
+		sum := int64(0)
+		for _, part := range used {
+			sum += part
 		}
-		if most == nil || sum(used) > sum(most) {
-			most = used
+		if sum > best {
+			most, best = used, sum
 		}
+		if sum >= 750 || wanted < span/2 {
+			break
+		}
+		w.Logf("of the device, in thousandths, %v were used, while something waited for a processor for %v of %v", used, wanted, span)
 	}
 	return most
+}
+
+// wanting is for how long something on this machine has waited for a processor, by the kernel's pressure stall information; 0: it keeps none.
+func wanting() time.Duration {
+	said, err := os.ReadFile("/proc/pressure/cpu")
+	_, total, found := strings.Cut(strings.SplitN(string(said), "\n", 2)[0], "total=")
+	microseconds, wrong := strconv.ParseInt(total, 10, 64)
+	if err != nil || !found || wrong != nil {
+		return 0
+	}
+	return time.Duration(microseconds) * time.Microsecond
 }
 
 // usedOnce is what is measured once.

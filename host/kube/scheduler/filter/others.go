@@ -51,7 +51,7 @@ func (f *Filters) taken(ctx context.Context, slices []*resourceapi.ResourceSlice
 		return err == nil, nil
 	})
 	if err != nil {
-		return structured.AllocatedState{}, fmt.Errorf("find out what devices of other drivers are had: claims change all the time: %w", err)
+		return structured.AllocatedState{}, fmt.Errorf("find out what devices of other drivers are had, which is tried again: claims changed each time that it was looked: %w", err)
 	}
 	pools := sets.New[structured.DeviceID]()
 	for _, slice := range slices {
