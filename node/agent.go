@@ -109,7 +109,7 @@ func (a *Agent) open(ctx context.Context, config Config) error {
 		a.sim = sim
 	}
 	backend, err := device.Open(device.Options{
-		Run: string(a.run), Simulated: config.Simulate != "", Socket: simSocket(a.run), Folders: config.DriverFolders, Log: a.log,
+		Run: string(a.run), Simulated: config.Simulate != "", Socket: simSocket(a.run), Folders: config.DriverFolders, Root: config.DriverRoot, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -28,9 +28,13 @@ type Config struct {
 	// Unenforced is what is done about processes that are not held to a share; empty: they are shown.
 	Unenforced api.UnenforcedRule
 
-	// DriverFolders is where the machine's driver is looked for; empty: the linker's cache and the usual folders.
+	// DriverFolders is where the machine's driver is looked for; empty: the linker's cache and the usual folders. All of them are in DriverRoot.
 	DriverFolders []string
+	DriverRoot    device.Root
 }
+
+// ErrNoDriver is a machine without a driver.
+var ErrNoDriver = device.ErrNoDriver
 
 // Device is an accelerator that was found.
 type Device struct {
@@ -78,6 +82,13 @@ type Launch struct {
 	Env    []string // KEY=VALUE, to be added; LD_LIBRARY_PATH is to be put in front of the user's own
 	Mounts []Mount  // empty where the library path alone is used; where they cannot be made, the library path remains
 	Notes  []string // what of it does not hold on this machine, one sentence each
+}
+
+// Container is how a container of a prepared task must be made to be held to its share. Sources are paths of the machine.
+type Container struct {
+	Env     []string // KEY=VALUE
+	Mounts  []Mount
+	Devices []string // device files, to be had under the same path
 }
 
 // Usage is what one grant has used since it was prepared, and holds now.

@@ -168,6 +168,12 @@ func (f *fakeDevices) Launch(devices []string) device.Launch {
 	return device.Launch{Env: []string{"DEVICES=" + strings.Join(devices, ",")}}
 }
 
+func (f *fakeDevices) Container(devices []string) (device.Container, error) {
+	return device.Container{
+		Env: []string{"DEVICES=" + strings.Join(devices, ",")}, Mounts: []device.Mount{{Source: "/from", Target: "/to"}}, Devices: []string{"/dev/fake0"},
+	}, nil
+}
+
 func (f *fakeDevices) Read(uuid string) (device.Reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/internal/point"
-	"github.com/aliquot-dev/aliquot/native"
 	"github.com/aliquot-dev/aliquot/node/page"
 )
 
@@ -239,27 +238,6 @@ func (a *Agent) Prepared() []Task {
 	}
 	slices.SortFunc(tasks, func(x, y Task) int { return strings.Compare(x.UID, y.UID) })
 	return tasks
-}
-
-// taskVariable begins the environment variable by which the shim finds its task.
-const taskVariable = "ALIQUOT_TASK="
-
-// launch says how to start a process of a prepared task.
-func (a *Agent) launch(t Task) Launch {
-	devices := make([]string, len(t.Grants))
-	for i, g := range t.Grants {
-		devices[i] = g.Device
-	}
-	found := a.backend.Launch(devices)
-	launch := Launch{Env: append([]string{taskVariable + a.run.task(t.UID)}, found.Env...), Notes: found.Notes}
-	for _, m := range found.Mounts {
-		launch.Mounts = append(launch.Mounts, Mount{Source: m.Source, Target: m.Target})
-	}
-	if len(launch.Mounts) > 0 {
-		// For a program that throws its environment away. The backend's mounts lay out the place for it.
-		launch.Mounts = append(launch.Mounts, Mount{Source: a.run.task(t.UID), Target: a.run.path(native.Task)})
-	}
-	return launch
 }
 
 // validate checks a task against what pages and devices can hold.

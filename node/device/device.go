@@ -76,6 +76,13 @@ type Launch struct {
 	Notes  []string // what escapes, one sentence each
 }
 
+// Container is what a container needs to use devices, and to find the shim in the driver's place.
+type Container struct {
+	Env     []string // KEY=VALUE
+	Mounts  []Mount  // to be made read-only; sources are paths of the machine
+	Devices []string // device files of the machine, which the container has under the same path
+}
+
 // Backend is one way to devices.
 type Backend interface {
 	Capabilities() Capabilities
@@ -89,6 +96,8 @@ type Backend interface {
 	Events() <-chan Event
 	// Launch says how to start a program that was granted these devices, in this order.
 	Launch(devices []string) Launch
+	// Container says the same of a container. It fails where device files are not there and cannot be made.
+	Container(devices []string) (Container, error)
 	Close() error
 }
 
@@ -99,6 +108,7 @@ type Options struct {
 	Socket    string // of the simulated driver
 	// Folders is where the driver's libraries are looked for; empty: the linker's cache and the usual folders.
 	Folders []string
+	Root    Root // in which the driver's files are, Folders too; of a simulated driver there is none
 	Log     *slog.Logger
 }
 
@@ -110,6 +120,9 @@ func Open(options Options) (Backend, error) {
 	}
 	if err := driver.arrange(); err != nil {
 		return nil, err
+	}
+	if !options.Root.own() { // the driver's own program that makes them is not here
+		machine.makeGPUs()
 	}
 	return openNVML(driver, options)
 }

@@ -48,14 +48,16 @@ func multiarch() string {
 	return "x86_64-linux-gnu"
 }
 
-// driver is the driver's libraries and where they are made reachable for the shim.
+// driver is the driver's libraries and where they are made reachable for the shim. Their paths are those in its root.
 type driver struct {
 	run        string
+	root       Root
 	simulated  bool
 	compute    string   // real path of the library that programs get today
 	management string   // the same
 	computes   []string // every distinct file that a program may find under computeNames
 	managers   []string // the same for managementNames
+	companions []companion
 	notes      []string
 }
 
@@ -73,9 +75,12 @@ func findDriver(options Options) (*driver, error) {
 	folders := options.Folders
 	var cache map[string][]string
 	if len(folders) == 0 {
-		folders, cache = usualFolders, linkerCache()
+		folders = usualFolders
+		if options.Root.own() {
+			cache = linkerCache()
+		}
 	}
-	d := &driver{run: options.Run}
+	d := &driver{run: options.Run, root: options.Root}
 	d.computes = d.search(computeNames, cache, folders)
 	d.managers = d.search(managementNames, cache, folders)
 	if len(d.computes) == 0 || len(d.managers) == 0 {
@@ -87,14 +92,18 @@ func findDriver(options Options) (*driver, error) {
 		if others := len(folders) - 1; others > 0 {
 			where += fmt.Sprintf(" or %d other usual folders", others)
 		}
+		if !d.root.own() {
+			return nil, fmt.Errorf("%w: no %s in %s of the driver's root %s; install the NVIDIA driver, or say where its root is", ErrNoDriver, missing, where, d.root.Machine)
+		}
 		return nil, fmt.Errorf("%w: no %s in the linker's cache or in %s; install the NVIDIA driver, or start with simulated GPUs (--simulate h200x2)",
 			ErrNoDriver, missing, where)
 	}
 	d.compute, d.management = d.computes[0], d.managers[0]
-	needed, err := neededBy(d.compute)
+	needed, err := neededBy(d.root.here(d.compute))
 	if err == nil && slices.Contains(needed, realCompute) {
 		return nil, fmt.Errorf("%s is Aliquot's own shim: this daemon runs inside a task; start it outside", d.compute)
 	}
+	d.companions = d.findCompanions(folders)
 	return d, nil
 }
 
@@ -112,11 +121,11 @@ func (d *driver) search(names []string, cache map[string][]string, folders []str
 			paths = append(paths, filepath.Join(folder, name))
 		}
 		for _, path := range paths {
-			file, err := filepath.EvalSymlinks(path)
+			file, err := d.root.resolve(path)
 			if err != nil || slices.Contains(found, file) || own != "" && strings.HasPrefix(file, own) {
 				continue
 			}
-			switch fits, err := fitsMachine(file); {
+			switch fits, err := fitsMachine(d.root.here(file)); {
 			case err != nil:
 				d.notes = append(d.notes, fmt.Sprintf("%s cannot be read as a library (%v) and is left alone.", file, err))
 			case !fits:
@@ -190,7 +199,7 @@ func (d *driver) arrange() error {
 			return fmt.Errorf("make the driver reachable: %w", err)
 		}
 	}
-	for name, file := range map[string]string{realCompute: d.compute, realManagement: d.management} {
+	for name, file := range map[string]string{realCompute: d.root.here(d.compute), realManagement: d.root.here(d.management)} {
 		target := filepath.Join(links, name)
 		if have, err := os.Readlink(target); err != nil || have != file {
 			_ = os.Remove(target + ".new")
@@ -217,7 +226,7 @@ func (d *driver) launch(devices []string) Launch {
 		Env:   []string{"LD_LIBRARY_PATH=" + shim, "CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ",")},
 		Notes: slices.Clone(d.notes),
 	}
-	if d.simulated {
+	if d.simulated || !d.root.own() { // processes of this machine do not find that driver
 		return launch
 	}
 	links := filepath.Join(d.run, native.Driver)

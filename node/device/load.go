@@ -29,14 +29,14 @@ var loaded struct {
 func load(d *driver, socket string, start func(nvml.Interface) error) (release func(), err error) {
 	loaded.Lock()
 	defer loaded.Unlock()
-	other := loaded.path != "" && loaded.path != d.management
+	path := d.root.here(d.management)
+	other := loaded.path != "" && loaded.path != path
 	switch {
 	case other && !(loaded.simulated && d.simulated):
-		return nil, fmt.Errorf("load %s: this process has loaded %s, and a process can use only one; start another process", d.management, loaded.path)
+		return nil, fmt.Errorf("load %s: this process has loaded %s, and a process can use only one; start another process", path, loaded.path)
 	case loaded.users > 0 && loaded.socket != socket:
-		return nil, fmt.Errorf("load %s: this process uses the simulated driver at %s; close that first", d.management, loaded.socket)
+		return nil, fmt.Errorf("load %s: this process uses the simulated driver at %s; close that first", path, loaded.socket)
 	}
-	path := d.management
 	if other {
 		path = loaded.path
 	}

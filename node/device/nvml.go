@@ -18,6 +18,7 @@ type gpu struct {
 	Info
 	handle nvml.Device
 	whole  string // UUID of the GPU that it is, or is a partition of: faults are the GPU's
+	minor  int    // by which that GPU's device file is named
 }
 
 // nvmlBackend is NVIDIA's management library, real or simulated.
@@ -25,6 +26,7 @@ type nvmlBackend struct {
 	library nvml.Interface
 	driver  *driver
 	log     *slog.Logger
+	machine files
 	sysfs   string // where the machine tells of its devices; empty: these are none of it
 	release func()
 	gpus    []gpu
@@ -42,7 +44,7 @@ type nvmlBackend struct {
 }
 
 func openNVML(d *driver, options Options) (Backend, error) {
-	b := &nvmlBackend{driver: d, log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{})}
+	b := &nvmlBackend{driver: d, machine: machine, log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{})}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -92,7 +94,10 @@ func (b *nvmlBackend) discover() error {
 			b.notes = append(b.notes, fmt.Sprintf("GPU %d is left out: %v.", i, err))
 			continue
 		}
-		whole.whole, whole.About = whole.UUID, b.about(handle)
+		whole.whole, whole.minor, whole.About = whole.UUID, i, b.about(handle)
+		if minor, ret := handle.GetMinorNumber(); ret == nvml.SUCCESS {
+			whole.minor = minor // as its index is, as a rule
+		}
 		if !b.partitioned(handle) {
 			b.gpus = append(b.gpus, whole)
 			continue
@@ -132,7 +137,7 @@ func (b *nvmlBackend) discoverParts(whole gpu) {
 			b.notes = append(b.notes, fmt.Sprintf("Instance %d of GPU %s is left out: %v.", i, whole.UUID, err))
 			continue
 		}
-		part.Parent, part.whole, part.About = whole.UUID, whole.UUID, whole.About
+		part.Parent, part.whole, part.minor, part.About = whole.UUID, whole.UUID, whole.minor, whole.About
 		part.About.LinkDomain = "" // instances have no links
 		b.gpus = append(b.gpus, part)
 	}
@@ -189,6 +194,17 @@ func (b *nvmlBackend) Notes() []string { return b.notes }
 
 // Launch says how to start a program.
 func (b *nvmlBackend) Launch(devices []string) Launch { return b.driver.launch(devices) }
+
+// Container says how to make a container.
+func (b *nvmlBackend) Container(devices []string) (Container, error) {
+	c := b.driver.container(devices)
+	if b.driver.simulated {
+		return c, nil
+	}
+	var err error
+	c.Devices, err = b.files(devices)
+	return c, err
+}
 
 // Events gives changes of condition.
 func (b *nvmlBackend) Events() <-chan Event { return b.events }

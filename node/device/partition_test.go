@@ -36,6 +36,7 @@ func mockDevice(uuid string, memory uint64, parts ...nvml.Device) *mock.Device {
 		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
 			return []nvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 7}, {Pid: 2, UsedGpuMemory: ^uint64(0)}}, nvml.SUCCESS
 		},
+		GetMinorNumberFunc:           func() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
 		GetArchitectureFunc:          func() (nvml.DeviceArchitecture, nvml.Return) { return nvml.DEVICE_ARCH_UNKNOWN, nvml.SUCCESS },
 		GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
 		GetPciInfoFunc:               func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.ERROR_NOT_SUPPORTED },

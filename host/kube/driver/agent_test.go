@@ -22,6 +22,7 @@ type agentOf struct {
 	testing.TB
 	folder  string
 	refuses error
+	hides   error            // why no container can be made
 	breaks  error            // what it says of tasks that it has
 	used    map[string][]int // processes of tasks
 	stalled []string         // devices whose work that does not end was to be ended
@@ -51,7 +52,15 @@ func (a *agentOf) Prepare(_ context.Context, t node.Task) (node.Launch, error) {
 		return node.Launch{}, a.refuses
 	}
 	a.put(t)
-	return node.Launch{Env: []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + t.UID, "LD_LIBRARY_PATH=/run/aliquot/lib"}}, nil
+	return node.Launch{}, nil
+}
+
+func (a *agentOf) Container(uid string) (node.Container, error) {
+	return node.Container{
+		Env:     []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + uid},
+		Mounts:  []node.Mount{{Source: "/run/aliquot/lib", Target: "/lib", ReadOnly: true}, {Source: "/run/aliquot/tasks/" + uid + "/tel", Target: "/tel"}},
+		Devices: []string{"/dev/nvidia0"},
+	}, a.hides
 }
 
 func (a *agentOf) Update(_ context.Context, uid string, grants []node.Grant, flags node.Flags) error {

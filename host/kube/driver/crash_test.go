@@ -54,7 +54,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 			if half, err := filepath.Glob(filepath.Join(folder, "*", "*"+unfinished)); err != nil || len(half) > 0 {
 				t.Errorf("files are left half written: %v, %v", half, err)
 			}
-			files, err := p.container.list()
+			files, err := p.specs.list()
 			if err != nil || !slices.Contains(files, "keep") {
 				t.Errorf("what ran beside it lost its CDI file: %v, %v", files, err)
 			}

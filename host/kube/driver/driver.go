@@ -47,7 +47,7 @@ type Driver struct {
 	config      Config
 	log         *slog.Logger
 	checkpoints checkpoints
-	container   container
+	specs       specs
 	turn        *Turn
 
 	mu sync.Mutex // one claim at a time
@@ -100,7 +100,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 
 // prepareDriver is a driver that nobody calls yet, with everything as its checkpoints say.
 func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
-	d := &Driver{config: config, log: config.Log, container: container{run: config.Run, cdi: config.CDI}, failed: make(chan error, 1), troubles: newTroubles()}
+	d := &Driver{config: config, log: config.Log, specs: specs(config.CDI), failed: make(chan error, 1), troubles: newTroubles()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -308,15 +308,15 @@ func (d *Driver) others(claim *resourceapi.ResourceClaim, beside []*resourceapi.
 
 // realise prepares a task and writes its CDI file; both may be there already, with ceilings that were changed since.
 func (d *Driver) realise(ctx context.Context, task node.Task) error {
-	launch, err := d.config.Agent.Prepare(ctx, d.held(task))
-	if err != nil {
+	if _, err := d.config.Agent.Prepare(ctx, d.held(task)); err != nil {
 		return err
 	}
 	point.Here("kube.prepare.granted")
-	for _, note := range launch.Notes {
-		d.log.Warn("what does not hold here", "note", note)
+	made, err := d.config.Agent.Container(task.UID)
+	if err != nil {
+		return err
 	}
-	return d.container.write(task.UID, launch)
+	return d.specs.write(task.UID, made)
 }
 
 // unprepare takes a claim back, however far it came; nothing of it is left after. One that is not known is taken back already.
@@ -332,7 +332,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 		}
 	}
 	point.Here("kube.unprepare.begun")
-	if err := d.container.remove(uid); err != nil {
+	if err := d.specs.remove(uid); err != nil {
 		return err
 	}
 	point.Here("kube.unprepare.hidden")

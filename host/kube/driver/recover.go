@@ -56,7 +56,7 @@ func (d *Driver) mend(uid string, damage error) error {
 			return d.checkpoints.write(checkpoint{Phase: prepared, Task: task})
 		}
 	}
-	return errors.Join(d.container.remove(uid), d.checkpoints.remove(uid))
+	return errors.Join(d.specs.remove(uid), d.checkpoints.remove(uid))
 }
 
 // removeUnknown takes back what is there of claims without a checkpoint.
@@ -65,13 +65,13 @@ func (d *Driver) removeUnknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := d.container.list()
+	files, err := d.specs.list()
 	if err != nil {
 		return err
 	}
 	for _, uid := range files {
 		if !slices.Contains(known, uid) {
-			if err := d.container.remove(uid); err != nil {
+			if err := d.specs.remove(uid); err != nil {
 				return err
 			}
 		}

@@ -71,6 +71,15 @@ func (i *Image) AddNeeds(file string, without ...string) error {
 	return nil
 }
 
+// addLibrary puts a library into the image, with what it was linked against itself.
+func (i *Image) addLibrary(name string) error {
+	file, err := findLibrary(name)
+	if err != nil {
+		return fmt.Errorf("make image %s: %w", i.Name, err)
+	}
+	return i.AddProgram(file, file)
+}
+
 // linkedAgainst says which loader and libraries a program or library asks for.
 func linkedAgainst(file string) (loader string, libraries []string, err error) {
 	f, err := elf.Open(file)

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 )
 
+// driverNeeds is what the management library of a node's driver, which the agent loads, was linked against: parts of the C library.
+var driverNeeds = []string{"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
+
 // Kube is the image of aliquot-kube: the program, which carries the native parts, and all that it and they were linked against. dist is
 // where `make native` put these.
 func Kube(name, program, dist string) (Image, error) {
@@ -21,6 +24,11 @@ func Kube(name, program, dist string) (Image, error) {
 	}
 	for _, file := range native { // the shim's own names for the driver's libraries are links that the agent makes
 		if err := image.AddNeeds(file, "libcuda.so.1", "libcuda-real.so.1", "libnvidia-ml-real.so.1"); err != nil {
+			return Image{}, err
+		}
+	}
+	for _, name := range driverNeeds {
+		if err := image.addLibrary(name); err != nil {
 			return Image{}, err
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -18,11 +20,12 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 const usage = `aliquot-kube: Aliquot on Kubernetes
 
-  aliquot-kube agent --node-name NAME --simulate h200x2    the node agent: finds devices, prepares claims
+  aliquot-kube agent --node-name NAME                      the node agent: finds devices, prepares claims
   aliquot-kube scheduler                                   places the pods with schedulerName: aliquot-scheduler
   aliquot-kube webhook                                     makes claims of pods' annotations, refuses what cannot be
   aliquot-kube controller                                  makes the claims' templates and the webhook's certificate, checks queues and the policy
@@ -57,7 +60,9 @@ func agent(ctx context.Context, args []string) error {
 	options := flag.NewFlagSet("aliquot-kube agent", flag.ContinueOnError)
 	name := options.String("node-name", os.Getenv("NODE_NAME"), "name of the node that it works on, by default $NODE_NAME")
 	kubeconfig := options.String("kubeconfig", "", "how to reach the API server; empty: as a pod does")
-	simulate := options.String("simulate", "", "simulated devices, as h200x2,a10x4 (real ones cannot be shared by containers yet)")
+	simulate := options.String("simulate", "", "simulated devices, as h200x2,a10x4; empty: the node's own")
+	root := options.String("driver-root", "/", "where on the node the driver of its devices is installed: / where packages did it, /run/nvidia/driver where a container brings it")
+	mounted := options.String("driver-mount", "", "where the agent has that folder, in a container; empty: at the same path, it is a process of the node")
 	pod := options.String("pod-uid", os.Getenv("POD_UID"), "UID of the pod that it is, by default $POD_UID: with one it waits while another agent serves the node, and takes over without a gap when that one is told to end; empty: it is no pod, and refused then")
 	run := options.String("run", "/run/aliquot-kube", "run folder: pages, sockets, the shim; the same path in containers; not that of a server that `aliquot up` started")
 	state := options.String("state", "/var/lib/aliquot-kube", "keeps what is prepared over a reboot")
@@ -80,8 +85,8 @@ func agent(ctx context.Context, args []string) error {
 		return errors.New("nobody said which node this is; give --node-name or set NODE_NAME")
 	case *rule != string(api.ShowUnenforced) && *rule != string(api.StopUnenforced):
 		return fmt.Errorf("--unenforced %s: write %s or %s", *rule, api.ShowUnenforced, api.StopUnenforced)
-	case *simulate == "":
-		return errors.New("containers on real devices cannot be held to shares yet; give --simulate h200x2 to try simulated ones")
+	case !filepath.IsAbs(*root):
+		return fmt.Errorf("--driver-root %s: write the whole path, from / on", *root)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
@@ -98,8 +103,19 @@ func agent(ctx context.Context, args []string) error {
 		return err
 	}
 	works := driver.Config{Node: *name, PodUID: *pod, Client: client, Shares: shares, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared}
-	finds := node.Config{Run: *run, Host: "kube", Simulate: *simulate, Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log}
+	finds := node.Config{Run: *run, Host: "kube", Simulate: *simulate, DriverRoot: driverRoot(*root, *mounted), Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log}
 	return serveNode(ctx, finds, works, *metrics)
+}
+
+// driverRoot is where the driver is: in the file system that the agent has, too, or in another.
+func driverRoot(onNode, mounted string) device.Root {
+	switch onNode = filepath.Clean(onNode); {
+	case mounted != "":
+		return device.Root{Here: mounted, Machine: onNode}
+	case onNode != "/":
+		return device.Root{Here: onNode, Machine: onNode}
+	}
+	return device.Root{}
 }
 
 // serveNode serves a node once no other agent does, until it is told to end and the next one, if there is one, takes over.
@@ -126,8 +142,8 @@ func serveNode(ctx context.Context, finds node.Config, works driver.Config, metr
 			return err
 		}
 	}
-	found, err := node.Open(ctx, finds)
-	if err != nil {
+	found, err := openNode(ctx, finds, seen)
+	if found == nil {
 		works.Turn.Leave()
 		return err
 	}
@@ -144,6 +160,31 @@ func serveNode(ctx context.Context, finds node.Config, works driver.Config, metr
 	seen.ready.Store(true)
 	log.Info("serving", "node", works.Node, "devices", len(found.Devices()))
 	return watch(ctx, found, served)
+}
+
+// lookAgain is how long after no driver was found one is looked for again.
+const lookAgain = 10 * time.Second
+
+// openNode finds the node's devices once it has a driver. Until then the node has none: most clusters have nodes without, and a driver that comes in a
+// container is there minutes after the node. Without an error nothing is found where the context ends before.
+func openNode(ctx context.Context, finds node.Config, seen *monitor) (*node.Agent, error) {
+	var said string
+	for {
+		found, err := node.Open(ctx, finds)
+		if err == nil || !errors.Is(err, node.ErrNoDriver) {
+			return found, err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			seen.log.Warn("the node offers no devices until it has a driver", "reason", said)
+		}
+		seen.ready.Store(true)
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(lookAgain):
+		}
+	}
 }
 
 // watch hands on what the agent sees, until it is told to end.

@@ -1,0 +1,112 @@
+package device
+
+import (
+	"debug/elf"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/aliquot-dev/aliquot/native"
+)
+
+// containerFolders are those in which the dynamic linker looks by default, on Debian's kin and on Red Hat's: what is put there is found whatever image it is.
+var containerFolders = []string{"/usr/lib/" + multiarch(), "/usr/lib64"}
+
+// companionNames begin the names of the libraries that the driver's own load when they need them: compilers, what its encryption is done with, and
+// its side of the debugger. All others of a driver (OpenCL, graphics, video) are other ways to the devices, which no shim watches.
+var companionNames = []string{
+	"libnvidia-ptxjitcompiler", "libnvidia-nvvm", "libnvidia-nvvm70", "libnvidia-gpucomp", "libnvidia-tileiras", "libnvidia-fatbinaryloader",
+	"libnvidia-pkcs11", "libnvidia-pkcs11-openssl3", "libcudadebugger",
+}
+
+// programPaths is where drivers put the program that containers are given beside the libraries; the first is where they get it.
+var programPaths = []string{"/usr/bin/nvidia-smi", "/bin/nvidia-smi", "/usr/lib/nvidia/current/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"}
+
+// companion is such a library by the name under which it is asked for.
+type companion struct{ name, file string }
+
+// findCompanions looks for the libraries that the driver's two load, first where these are.
+func (d *driver) findCompanions(folders []string) (found []companion) {
+	for _, name := range companionNames {
+		for _, folder := range slices.Concat([]string{filepath.Dir(d.compute)}, folders) {
+			files, err := filepath.Glob(d.root.here(filepath.Join(folder, name+".so.*")))
+			if err != nil {
+				continue // a folder's name with a bracket
+			}
+			for _, file := range files {
+				one, ok := d.companionOf(folder, filepath.Base(file))
+				if ok && !slices.ContainsFunc(found, func(c companion) bool { return c.name == one.name }) {
+					found = append(found, one)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// companionOf is what a library of this machine's kind is asked for by, and the file that is found so: the driver of an earlier version may have left others.
+func (d *driver) companionOf(folder, name string) (companion, bool) {
+	file, err := d.root.resolve(filepath.Join(folder, name))
+	if err != nil {
+		return companion{}, false
+	}
+	if fits, err := fitsMachine(d.root.here(file)); err != nil || !fits {
+		return companion{}, false
+	}
+	if asked := soname(d.root.here(file)); asked != "" && asked != name {
+		if linked, err := d.root.resolve(filepath.Join(folder, asked)); err == nil {
+			file = linked
+		}
+		name = asked
+	}
+	return companion{name, file}, true
+}
+
+func soname(file string) string {
+	f, err := elf.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	names, err := f.DynString(elf.DT_SONAME)
+	if err != nil || len(names) != 1 {
+		return ""
+	}
+	return names[0]
+}
+
+// container says how to make a container that was granted these devices, but for their files. Files lie over those of the image's own, in folders in which
+// the dynamic linker looks without being told to: so a program that throws its environment away finds them, too, and an image keeps its library path.
+func (d *driver) container(devices []string) Container {
+	shim, links := filepath.Join(d.run, native.Shim), filepath.Join(d.run, native.Driver)
+	c := Container{
+		// The second keeps a container runtime of the vendor's from adding all devices, which images for GPUs ask it for.
+		Env:    []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ","), "NVIDIA_VISIBLE_DEVICES=void"},
+		Mounts: []Mount{{shim, shim}},
+	}
+	for _, folder := range containerFolders {
+		for _, name := range LibraryNames() {
+			c.Mounts = append(c.Mounts, Mount{filepath.Join(shim, name), filepath.Join(folder, name)})
+		}
+		for _, one := range d.companions {
+			c.Mounts = append(c.Mounts, Mount{d.root.machine(one.file), filepath.Join(folder, one.name)})
+		}
+	}
+	if d.simulated {
+		simulator := filepath.Join(d.run, filepath.Dir(native.Sim))
+		c.Mounts = append(c.Mounts, Mount{links, links}, Mount{simulator, simulator})
+		return c
+	}
+	c.Env = append(c.Env, "TRITON_LIBCUDA_PATH="+shim) // it asks the linker's cache, in which nothing of this is
+	c.Mounts = append(c.Mounts,
+		Mount{d.mounted(), links},
+		Mount{d.root.machine(d.compute), filepath.Join(links, realCompute)},
+		Mount{d.root.machine(d.management), filepath.Join(links, realManagement)})
+	for _, path := range programPaths {
+		if file, err := d.root.resolve(path); err == nil {
+			c.Mounts = append(c.Mounts, Mount{d.root.machine(file), programPaths[0]})
+			break
+		}
+	}
+	return c
+}
