@@ -49,6 +49,8 @@ const (
 
 	// Task is the folder in which the shim finds its task when the environment does not say where; only a task's own mount namespace has it.
 	Task = Driver + "/task"
+	// LastTask is where it looks for that after, in any namespace.
+	LastTask = "/run/aliquot/task"
 )
 
 // Install puts the native parts under run: the programs into bin, the shim, made to look for the driver in run/driver, into lib,

@@ -462,3 +462,30 @@ func TestRunFolder(t *testing.T) {
 		t.Errorf("a link: %v", err)
 	}
 }
+
+// TestContainer: of the run folder a container of a task is given what its devices need and the task's own folder, and may write of that the tenant's page alone.
+func TestContainer(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a", "GPU-b"))
+	if _, err := a.Container("w.0"); err == nil || !strings.Contains(err.Error(), "prepare it first") {
+		t.Errorf("of a task that is not prepared: %v", err)
+	}
+	if _, err := a.Prepare(testContext(t), aTask("w.0", 250, 800, "GPU-b", "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	task := filepath.Join(folder, "tasks/w.0")
+	want := Container{
+		Env: []string{"ALIQUOT_TASK=" + task, "DEVICES=GPU-b,GPU-a"},
+		Mounts: []Mount{
+			{Source: "/from", Target: "/to", ReadOnly: true},
+			{Source: task, Target: task, ReadOnly: true},
+			{Source: task + "/tel", Target: task + "/tel"},
+			{Source: task, Target: "/place", ReadOnly: true},
+			{Source: task + "/tel", Target: "/place/tel"},
+		},
+		Devices: []string{"/dev/fake0"},
+	}
+	if got, err := a.Container("w.0"); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}

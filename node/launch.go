@@ -24,9 +24,6 @@ func (a *Agent) launch(t Task) Launch {
 	return launch
 }
 
-// containerTask is where the shim looks for the task's folder in a container whose program has thrown its environment away.
-const containerTask = "/run/aliquot/task"
-
 // Container says how to make a container of a task that is prepared.
 //
 // The run folder's own path is kept, since the shim has it in its run path. Of the task's folder, which is read-only, the tenant itself writes one page.
@@ -48,7 +45,7 @@ func (a *Agent) Container(uid string) (Container, error) {
 	}
 	c.Mounts = append(c.Mounts,
 		Mount{Source: folder, Target: folder, ReadOnly: true}, Mount{Source: page, Target: page},
-		Mount{Source: folder, Target: containerTask, ReadOnly: true}, Mount{Source: page, Target: filepath.Join(containerTask, "tel")})
+		Mount{Source: folder, Target: found.Task, ReadOnly: true}, Mount{Source: page, Target: filepath.Join(found.Task, "tel")})
 	return c, nil
 }
 

@@ -95,9 +95,11 @@ func (d *driver) container(devices []string) Container {
 	if d.simulated {
 		simulator := filepath.Join(d.run, filepath.Dir(native.Sim))
 		c.Mounts = append(c.Mounts, Mount{links, links}, Mount{simulator, simulator})
+		c.Task = native.LastTask
 		return c
 	}
 	c.Env = append(c.Env, "TRITON_LIBCUDA_PATH="+shim) // it asks the linker's cache, in which nothing of this is
+	c.Task = filepath.Join(d.run, native.Task)
 	c.Mounts = append(c.Mounts,
 		Mount{d.mounted(), links},
 		Mount{d.root.machine(d.compute), filepath.Join(links, realCompute)},

@@ -80,6 +80,9 @@ func TestContainer(t *testing.T) {
 			t.Errorf("the environment %q has no %s", made.Env, variable)
 		}
 	}
+	if made.Task != "/run/aliquot/driver/task" { // which is in what lies over the driver's folder, and looked at before any other
+		t.Errorf("the task's folder is to be at %s", made.Task)
+	}
 	if launch := d.launch(nil); len(launch.Mounts) > 0 {
 		t.Errorf("a process of the machine is to have the mounts %v", launch.Mounts)
 	}

@@ -81,6 +81,7 @@ type Container struct {
 	Env     []string // KEY=VALUE
 	Mounts  []Mount  // to be made read-only; sources are paths of the machine
 	Devices []string // device files of the machine, which the container has under the same path
+	Task    string   // where the task's folder is to be, for a program that throws its environment away
 }
 
 // Backend is one way to devices.

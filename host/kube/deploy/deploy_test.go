@@ -192,6 +192,7 @@ func TestNotes(t *testing.T) {
 	for set, c := range map[string]struct{ with, without []string }{
 		"agent: {simulate: h200x1}": {[]string{"monitoring.serviceMonitor.enabled", "monitoring.prometheusRule.enabled", "Prometheus operator", "aliquot-dashboard"}, nil},
 		"{agent: {simulate: h200x1}, monitoring: {dashboard: {enabled: false}}}": {[]string{"monitoring.prometheusRule.enabled"}, []string{"aliquot-dashboard"}},
+		"{}":       {[]string{"look for their nodes' driver in / (agent.driverRoot)"}, []string{"simulated"}},
 		everything: {[]string{"in the namespace gpus", "aliquot-dashboard"}, []string{"monitoring."}},
 	} {
 		read := chartOf(t)
@@ -252,7 +253,7 @@ func TestNamespaceEverywhere(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
-		{``, "agents refuse real devices so far"},
+		{`agent: {driverRoot: run/nvidia}`, "agent.driverRoot"},
 		{`agent: {simulate: h200 x2}`, "agent.simulate"},
 		{`agent: {simulate: h200x2, unenforced: kill}`, "agent.unenforced"},
 		{`agent: {simulate: h200x2, latencyClass: "10"}`, "agent.latencyClass"},

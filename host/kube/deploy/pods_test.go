@@ -55,6 +55,42 @@ func TestAgent(t *testing.T) {
 	}
 }
 
+// Where nothing is simulated agents look for the driver in their nodes' root, or where they are told to, see what is mounted there later, and have the node's
+// device files, for those that come later, too. Where devices are simulated they have neither.
+func TestAgentsOwnDriver(t *testing.T) {
+	for set, root := range map[string]string{"{}": "/", "agent: {driverRoot: /run/nvidia/driver}": "/run/nvidia/driver", "agent: {simulate: h200x1}": ""} {
+		for _, one := range render(t, set) {
+			if one.Kind != "DaemonSet" {
+				continue
+			}
+			pod := decoded(t, one).(*appsv1.DaemonSet).Spec.Template.Spec
+			paths := map[string]string{}
+			for _, volume := range pod.Volumes {
+				if volume.HostPath != nil {
+					paths[volume.Name] = volume.HostPath.Path
+				}
+			}
+			container := pod.Containers[0]
+			mounts := map[string]corev1.VolumeMount{}
+			for _, mount := range container.VolumeMounts {
+				mounts[mount.Name] = mount
+			}
+			driver := mounts["driver"]
+			told := slices.Contains(container.Args, "--driver-root="+root) && slices.Contains(container.Args, "--driver-mount="+driver.MountPath)
+			sees := driver.ReadOnly && driver.MountPropagation != nil && *driver.MountPropagation == corev1.MountPropagationHostToContainer
+			if paths["driver"] != root || told != (root != "") || sees != (root != "") {
+				t.Errorf("with %s the driver is looked for in %q: %v, %+v", set, paths["driver"], container.Args, driver)
+			}
+			if has := paths["dev"] == "/dev" && mounts["dev"].MountPath == "/dev"; has != (root != "") {
+				t.Errorf("with %s the device files are %q at %q", set, paths["dev"], mounts["dev"].MountPath)
+			}
+			if strings.HasPrefix(container.TerminationMessagePath, "/dev/") { // as it is by default: the node's, then
+				t.Errorf("its last words are %s of the node", container.TerminationMessagePath)
+			}
+		}
+	}
+}
+
 // Each account has a role of its own and is used; none may do anything to everything.
 func TestRoles(t *testing.T) {
 	var accounts, bound []string

@@ -223,7 +223,12 @@ func TestPrepareRefused(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	s.has("good")
-	s.agent.refuses = errors.New("no room")
+	s.agent.hides = errors.New("no device file")
+	if got := s.prepare(p, claimOf("hidden", 250, 1<<30, ""))["hidden"]; got.Err == nil || !strings.Contains(got.Err.Error(), "no device file") {
+		t.Errorf("of a container that cannot be made: %+v", got)
+	}
+	s.has("good")
+	s.agent.hides, s.agent.refuses = nil, errors.New("no room")
 	if got := s.prepare(p, claimOf("later", 250, 1<<30, ""))["later"]; got.Err == nil || !strings.Contains(got.Err.Error(), "no room") {
 		t.Errorf("got %+v", got)
 	}

@@ -52,6 +52,7 @@ type world struct {
 	devices    string
 	run        string // the agent's run folder
 	state      string
+	sims       string               // folder of the simulated devices' socket and record
 	agent      *testcluster.Process // nil: agents are pods
 }
 
@@ -121,6 +122,7 @@ func beginCluster(t *testing.T, devices string) *world {
 		T: t, Cluster: shared.Cluster, shared: shared, ctx: ctx, devices: devices,
 		run: filepath.Join(shared.Folder(), "agent"), state: filepath.Join(shared.Folder(), "agent-state"),
 	}
+	w.sims = filepath.Join(w.run, "sim")
 	shared.last = w
 	var err error
 	w.client, err = kubernetes.NewForConfig(w.REST())

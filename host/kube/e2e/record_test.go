@@ -35,16 +35,16 @@ type reading struct {
 // read brings the record up to now and reads it.
 func (w *world) read() reading {
 	w.Helper()
-	sync := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "sync", "--socket", filepath.Join(w.run, "sim", "simgpu.sock"))
+	sync := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "sync", "--socket", filepath.Join(w.sims, "simgpu.sock"))
 	if said, err := sync.CombinedOutput(); err != nil {
 		w.Fatalf("bring the record up to now: %v\n%s", err, said)
 	}
 	order := binary.LittleEndian
 	got := reading{busy: map[int]time.Duration{}}
 	w.eventually("the record can be read whole", func() (bool, string) {
-		before, err := os.ReadFile(filepath.Join(w.run, "sim", "record"))
+		before, err := os.ReadFile(filepath.Join(w.sims, "record"))
 		w.no(err)
-		after, err := os.ReadFile(filepath.Join(w.run, "sim", "record"))
+		after, err := os.ReadFile(filepath.Join(w.sims, "record"))
 		w.no(err)
 		if magic := order.Uint32(before); magic != recordMagic {
 			w.Fatalf("the record begins with %#x", magic)

@@ -63,7 +63,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
 	w.resizes()
-	w.hog()
+	w.hog(w.submit)
 	w.around()
 	w.endless()
 	w.fails("quarter")
@@ -106,9 +106,9 @@ func (w *world) told(name, want string) {
 var hogged = regexp.MustCompile(`shown (\d+) MiB free of (\d+); got (\d+) MiB in \d+ blocks, then CUDA_ERROR_OUT_OF_MEMORY`)
 
 // hog runs a program that takes memory until it is refused, and checks that it was shown its share and got no more.
-func (w *world) hog() {
+func (w *world) hog(submit func(work)) {
 	w.Helper()
-	w.submit(work{name: "hog", compute: 100, memory: "2Gi", ceiling: `{"memory":"3Gi"}`, command: []string{"/bin/hog"}})
+	submit(work{name: "hog", compute: 100, memory: "2Gi", ceiling: `{"memory":"3Gi"}`, command: []string{"/bin/hog"}})
 	_, err := w.AwaitPod(w.ctx, "default", "hog", corev1.PodSucceeded)
 	w.no(err)
 	said, err := w.PodLog(w.ctx, "default", "hog")

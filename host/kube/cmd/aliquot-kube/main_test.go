@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // The programs know every option that the chart gives them: asked for help after these, they come as far as that.
@@ -18,9 +19,13 @@ func TestChartsOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := chart.Render(map[string]any{"agent": map[string]any{"simulate": "h200x1"}})
-	if err != nil {
-		t.Fatal(err)
+	var objects []deploy.Object
+	for _, devices := range []string{"h200x1", ""} {
+		more, err := chart.Render(map[string]any{"agent": map[string]any{"simulate": devices}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, more...)
 	}
 	tried := map[string]bool{}
 	for _, one := range objects {
@@ -45,5 +50,22 @@ func TestChartsOptions(t *testing.T) {
 	}
 	if len(tried) != len(commands) {
 		t.Errorf("the chart runs %v", tried)
+	}
+}
+
+// The driver is in the file system that the agent has, too, or in another: in a container of its own, or in the node's, seen from one.
+func TestDriverRoot(t *testing.T) {
+	for _, c := range []struct {
+		onNode, mounted string
+		want            device.Root
+	}{
+		{"/", "", device.Root{}},
+		{"/run/nvidia/driver/", "", device.Root{Here: "/run/nvidia/driver", Machine: "/run/nvidia/driver"}},
+		{"/", "/driver", device.Root{Here: "/driver", Machine: "/"}},
+		{"/run/nvidia/driver", "/driver", device.Root{Here: "/driver", Machine: "/run/nvidia/driver"}},
+	} {
+		if got := driverRoot(c.onNode, c.mounted); got != c.want {
+			t.Errorf("%s seen at %q: %+v, want %+v", c.onNode, c.mounted, got, c.want)
+		}
 	}
 }

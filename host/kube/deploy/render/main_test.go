@@ -30,7 +30,7 @@ func TestRender(t *testing.T) {
 		{[]string{"--set", "agent.simulate=a10x4", "--values", first, "--values", second}, []string{"--simulate=a10x4", "--unenforced=stop", "namespace: there"}, ""},
 		{[]string{"--values", first, "--values", second}, []string{"--simulate=h200x2", "--unenforced=stop"}, ""},
 		{[]string{"--values", second, "--values", first, "--set", "webhook.replicas=7"}, []string{"--simulate=h200x1", "replicas: 7"}, ""},
-		{nil, nil, "agent.simulate: "},
+		{nil, []string{"--driver-root=/"}, ""},
 		{[]string{"--set", "agent.simulated=h200x1"}, nil, "simulated"},
 		{[]string{"--set", "agent"}, nil, "--set agent: "},
 		{[]string{"--values", filepath.Join(folder, "none")}, nil, "--values "},
