@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if folders := os.Getenv("ALIQUOT_TEST_LATER"); folders != "" {
+		findLater(strings.Split(folders, "\n"))
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -192,6 +196,52 @@ func TestMounts(t *testing.T) {
 		content, err := os.ReadFile(files[i])
 		if err != nil || name(content) != want {
 			t.Errorf("outside, %s is %q (%v), want %q", files[i], name(content), err, want)
+		}
+	}
+}
+
+// findLater opens the driver of each folder in turn, as an agent does that waits for one, and prints what came of it.
+func findLater(folders []string) {
+	for _, folder := range folders {
+		b, err := Open(Options{Run: os.Getenv("ALIQUOT_TEST_RUN"), Folders: []string{folder}})
+		switch {
+		case err == nil:
+			fmt.Println("found", len(b.Devices()), "devices", b.Close())
+		case errors.Is(err, ErrNoDriver):
+			fmt.Println("there is none")
+		default:
+			fmt.Println(err)
+		}
+	}
+}
+
+// TestFindLater: a library that was loaded and found no driver stays the one of this process. It is asked again; one of another version would not be, and is refused.
+func TestFindLater(t *testing.T) {
+	served, _ := simulated(t, "h200x2")
+	run, folder, another := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, to := range []string{folder, another} {
+		for _, name := range LibraryNames() {
+			content, err := os.ReadFile(filepath.Join(served.Run, native.Sim, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(to, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for socket, want := range map[string]string{
+		"/nobody":     "there is none\nthere is none\nthere is none\nload " + another + "/libnvidia-ml.so.1: this process has loaded " + folder + "/libnvidia-ml.so.1, and a process can use only one; start another process\n",
+		served.Socket: "there is none\nfound 2 devices <nil>\nfound 2 devices <nil>\nload " + another + "/libnvidia-ml.so.1: this process has loaded " + folder + "/libnvidia-ml.so.1, and a process can use only one; start another process\n",
+	} {
+		command := exec.Command(self)
+		command.Env = append(os.Environ(), "ALIQUOT_TEST_LATER="+strings.Join([]string{t.TempDir(), folder, folder, another}, "\n"), "ALIQUOT_TEST_RUN="+run, socketVariable+"="+socket)
+		if out, err := command.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("served at %s: %v\n%swant\n%s", socket, err, out, want)
 		}
 	}
 }

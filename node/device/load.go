@@ -45,6 +45,7 @@ func load(d *driver, socket string, start func(nvml.Interface) error) (release f
 		if err := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL|dl.RTLD_NODELETE).Open(); err != nil {
 			return nil, fmt.Errorf("load the driver's management library: %w", err)
 		}
+		loaded.path, loaded.simulated = path, d.simulated // for good, whether it finds a driver or not
 	}
 	if d.simulated {
 		defer setenv(socketVariable, socket)()
@@ -57,7 +58,7 @@ func load(d *driver, socket string, start func(nvml.Interface) error) (release f
 	default:
 		return nil, failed("start "+path, ret)
 	}
-	loaded.path, loaded.simulated, loaded.socket = path, d.simulated, socket
+	loaded.socket = socket
 	if err := start(library); err != nil {
 		_ = library.Shutdown()
 		return nil, err
