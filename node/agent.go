@@ -77,7 +77,7 @@ func newAgent(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := claimRun(r, config.Host); err != nil {
+	if err := errors.Join(claimRun(r, config.Host), r.allowPrograms()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	a := &Agent{
@@ -256,6 +256,7 @@ func (a *Agent) Shutdown(ctx context.Context, force bool) (err error) {
 			for uuid := range a.devices {
 				err = errors.Join(err, os.Remove(a.run.device(uuid)))
 			}
+			err = errors.Join(err, a.run.forbidPrograms())
 		}
 		a.release()
 	})
