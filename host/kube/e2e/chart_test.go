@@ -23,11 +23,13 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// The chart as users install it, all of it, with the image as it is shipped: agent, scheduler, webhook and controller are pods under their own accounts.
+// The chart as users install it, all of it, with the image as it is shipped: agent, scheduler, webhook and controller are pods under their own accounts, and the run
+// folder is on a file system as Debian's.
 // Three pods share a device, one of them by annotations; while the agent's pod is replaced, and when its process is killed, they run on within
 // their shares, by the same arbiter, and the next one takes them back.
 func TestChart(t *testing.T) {
 	w := beginCluster(t, "h200x1")
+	w.withoutPrograms()
 	metrics, scheduled := w.installAll()
 	w.agentReady("")
 	w.offers()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -220,6 +221,18 @@ func (w *world) launchAgent(environment []string, options ...string) {
 		"--run", w.run, "--state", w.state, "--cdi", w.CDI(), "--kubelet", w.Kubelet(),
 	}, options...)...)
 	w.no(err)
+}
+
+// withoutPrograms has the agent's run folder be on a file system in which no program can be started, until the end of the test, as /run is on Debian and Ubuntu.
+func (w *world) withoutPrograms() {
+	w.Helper()
+	w.no(os.MkdirAll(w.run, 0o755))
+	w.no(unix.Mount("tmpfs", w.run, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=755"))
+	w.Cleanup(func() {
+		if err := unix.Unmount(w.run, unix.MNT_DETACH); err != nil {
+			w.Error(err)
+		}
+	})
 }
 
 // loadExamples makes the image of the example programs, with the test cluster's own program in it.

@@ -23,6 +23,7 @@ func TestOwnDriver(t *testing.T) {
 	w.sims = filepath.Join(installed, "usr", "lib")
 	w.propagates(installed)
 	w.withoutDeviceFiles()
+	w.withoutPrograms()
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
 	values, metrics, _ := w.everything()
 	for _, other := range []string{"scheduler", "controller", "webhook"} {
