@@ -47,6 +47,11 @@ type Agent struct {
 	close sync.Once
 }
 
+// Usable says why a machine has no device that containers could be given, with ErrNoDriver where it may have some later; nil: it has. No agent is opened for that.
+func Usable(config Config) error {
+	return device.Usable(device.Options{Folders: config.DriverFolders, Root: config.DriverRoot, Log: config.Log})
+}
+
 // DriverPresent says why this machine has no driver that an agent could use; nil when it has one.
 func DriverPresent() error { return device.Present(nil) }
 
@@ -162,6 +167,9 @@ func (a *Agent) Simulated() bool { return a.sim != nil }
 
 // Notes says what on this machine cannot be shared or is not held to a share, one sentence each.
 func (a *Agent) Notes() []string { return slices.Clone(a.backend.Notes()) }
+
+// DriverReplaced says that the driver that was found is not there any more: a process that opens another agent finds the one that is.
+func (a *Agent) DriverReplaced() error { return a.backend.Replaced() }
 
 // Mounts says whether programs find the shim by bind mounts; otherwise it is by library path alone.
 func (a *Agent) Mounts() bool { return len(a.backend.Launch(nil).Mounts) > 0 }

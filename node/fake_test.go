@@ -162,6 +162,7 @@ func (f *fakeDevices) Capabilities() device.Capabilities {
 func (f *fakeDevices) Devices() []device.Info      { return f.infos }
 func (f *fakeDevices) Notes() []string             { return nil }
 func (f *fakeDevices) Events() <-chan device.Event { return f.events }
+func (f *fakeDevices) Replaced() error             { return nil }
 func (f *fakeDevices) Close() error                { close(f.events); return nil }
 
 func (f *fakeDevices) Launch(devices []string) device.Launch {

@@ -2,6 +2,8 @@ package device
 
 import (
 	"debug/elf"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +11,7 @@ import (
 	"github.com/aliquot-dev/aliquot/native"
 )
 
-// containerFolders are those in which the dynamic linker looks by default, on Debian's kin and on Red Hat's: what is put there is found whatever image it is.
+// containerFolders are those in which the dynamic linker looks by default, on Debian's kin and on Red Hat's, after an image's own path of libraries and its cache.
 var containerFolders = []string{"/usr/lib/" + multiarch(), "/usr/lib64"}
 
 // companionNames begin the names of the libraries that the driver's own load when they need them: compilers, what its encryption is done with, and
@@ -20,7 +22,9 @@ var companionNames = []string{
 }
 
 // programPaths is where drivers put the program that containers are given beside the libraries; the first is where they get it.
-var programPaths = []string{"/usr/bin/nvidia-smi", "/bin/nvidia-smi", "/usr/lib/nvidia/current/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"}
+var programPaths = []string{
+	"/usr/bin/nvidia-smi", "/bin/nvidia-smi", "/usr/lib/nvidia/current/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/opt/bin/nvidia-smi",
+}
 
 // companion is such a library by the name under which it is asked for.
 type companion struct{ name, file string }
@@ -75,6 +79,16 @@ func soname(file string) string {
 	return names[0]
 }
 
+// replaced says that the driver that was found is not there any more, as after another version was installed in its place.
+func (d *driver) replaced() error {
+	for _, file := range []string{d.compute, d.management} {
+		if _, err := os.Stat(d.root.here(file)); err != nil {
+			return fmt.Errorf("the driver was replaced: %s, which was found, is not there any more (%w)", d.root.machine(file), err)
+		}
+	}
+	return nil
+}
+
 // container says how to make a container that was granted these devices, but for their files. Files lie over those of the image's own, in folders in which
 // the dynamic linker looks without being told to: so a program that throws its environment away finds them, too, and an image keeps its library path.
 func (d *driver) container(devices []string) Container {
@@ -85,8 +99,10 @@ func (d *driver) container(devices []string) Container {
 		Mounts: []Mount{{shim, shim}},
 	}
 	for _, folder := range containerFolders {
-		for _, name := range LibraryNames() {
-			c.Mounts = append(c.Mounts, Mount{filepath.Join(shim, name), filepath.Join(folder, name)})
+		for _, names := range [][]string{computeNames, managementNames} {
+			for _, name := range names {
+				c.Mounts = append(c.Mounts, Mount{filepath.Join(shim, names[0]), filepath.Join(folder, name)})
+			}
 		}
 		for _, one := range d.companions {
 			c.Mounts = append(c.Mounts, Mount{d.root.machine(one.file), filepath.Join(folder, one.name)})

@@ -1,10 +1,12 @@
 package device
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/aliquot-dev/aliquot/native"
@@ -61,7 +63,9 @@ func TestContainer(t *testing.T) {
 	for _, folder := range []string{usual, "/usr/lib64"} {
 		want = append(want,
 			"/run/aliquot/lib/libcuda.so.1 "+folder+"/libcuda.so.1",
+			"/run/aliquot/lib/libcuda.so.1 "+folder+"/libcuda.so",
 			"/run/aliquot/lib/libnvidia-ml.so.1 "+folder+"/libnvidia-ml.so.1",
+			"/run/aliquot/lib/libnvidia-ml.so.1 "+folder+"/libnvidia-ml.so",
 			current+"libnvidia-nvvm.so.550.1 "+folder+"/libnvidia-nvvm.so.4",
 			current+"libnvidia-gpucomp.so.550.1 "+folder+"/libnvidia-gpucomp.so.550.1")
 	}
@@ -83,6 +87,15 @@ func TestContainer(t *testing.T) {
 	if made.Task != "/run/aliquot/driver/task" { // which is in what lies over the driver's folder, and looked at before any other
 		t.Errorf("the task's folder is to be at %s", made.Task)
 	}
+	if err := d.replaced(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(d.root.here(d.compute), d.root.here(d.compute)+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.replaced(); err == nil || !strings.Contains(err.Error(), current+"libcuda.so.550.1, which was found, is not there any more") {
+		t.Errorf("of a driver that was replaced: %v", err)
+	}
 	if launch := d.launch(nil); len(launch.Mounts) > 0 {
 		t.Errorf("a process of the machine is to have the mounts %v", launch.Mounts)
 	}
@@ -95,6 +108,10 @@ func TestContainerSimulated(t *testing.T) {
 	made, err := b.Container([]string{b.Devices()[0].UUID})
 	if err != nil || len(made.Devices) > 0 {
 		t.Fatalf("got %+v, %v", made, err)
+	}
+	over := Mount{filepath.Join(options.Run, "lib/libcuda.so.1"), "/usr/lib64/libcuda.so.1"}
+	if !slices.Contains(made.Mounts, over) || made.Task != native.LastTask {
+		t.Errorf("got %+v, want %v among them, and the task's folder at %s", made, over, native.LastTask)
 	}
 	for _, m := range made.Mounts {
 		inside, err := filepath.Rel(options.Run, m.Source)
@@ -113,5 +130,17 @@ func TestNotInRoot(t *testing.T) {
 	_, err := findDriver(Options{Root: Root{Here: t.TempDir(), Machine: "/run/nvidia/driver"}})
 	if err == nil || !strings.Contains(err.Error(), "root /run/nvidia/driver") {
 		t.Errorf("got %v", err)
+	}
+	_, err = findDriver(Options{Root: Root{Here: "/proc/self/mem", Machine: "/"}, Folders: []string{"/lib"}})
+	if !errors.Is(err, ErrNoDriver) {
+		t.Errorf("a root that is no folder: %v", err)
+	}
+	loop := t.TempDir()
+	if err := os.Symlink("lib", filepath.Join(loop, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = findDriver(Options{Root: Root{Here: loop, Machine: "/"}, Folders: []string{"/lib"}})
+	if !errors.Is(err, ErrNoDriver) || !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("a root in which one cannot look: %v", err)
 	}
 }

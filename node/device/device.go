@@ -7,7 +7,11 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -99,6 +103,8 @@ type Backend interface {
 	Launch(devices []string) Launch
 	// Container says the same of a container. It fails where device files are not there and cannot be made.
 	Container(devices []string) (Container, error)
+	// Replaced says that the driver that was found is not there any more: who opened the backend is to open another, in another process.
+	Replaced() error
 	Close() error
 }
 
@@ -115,18 +121,54 @@ type Options struct {
 
 // Open finds the driver, makes it reachable for the shim and lists its devices. It wraps ErrNoDriver where there is none.
 func Open(options Options) (Backend, error) {
-	driver, err := findDriver(options)
+	driver, err := findHere(options)
 	if err != nil {
 		return nil, err
 	}
 	if err := driver.arrange(); err != nil {
 		return nil, err
 	}
-	if !options.Root.own() { // the driver's own program that makes them is not here
-		machine.makeGPUs()
-	}
 	return openNVML(driver, options)
 }
+
+// findHere finds the driver, and has its devices found where its own program that sees to that is not here.
+func findHere(options Options) (*driver, error) {
+	driver, err := findDriver(options)
+	if err != nil || options.Root.own() {
+		return driver, err
+	}
+	if err := machineOf(options).makeGPUs(); err != nil && options.Log != nil { // what lacks shows when devices are looked for
+		options.Log.Warn("not all device files of GPUs could be made", "error", err)
+	}
+	return driver, nil
+}
+
+// Usable says why a machine has no device that containers could be given, with ErrNoDriver where it may have some later; nil: it has. It leaves the run folder alone.
+func Usable(options Options) error {
+	driver, err := findHere(options)
+	if err != nil {
+		return err
+	}
+	b := newNVML(driver, options)
+	release, err := load(driver, options.Socket, func(library nvml.Interface) error {
+		b.library = library
+		return b.discover()
+	})
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer b.library.Shutdown()
+	if len(b.gpus) == 0 {
+		return fmt.Errorf("%w: %s lists no GPU that can be shared. %s", ErrNoDriver, driver.root.machine(driver.management), strings.Join(b.notes, " "))
+	}
+	if _, err := b.machine.common(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	return nil
+}
+
+func machineOf(options Options) files { return files{dev: "/dev", proc: "/proc", root: options.Root} }
 
 // Present says whether the machine has a driver that Open would use, and if not, why.
 func Present(folders []string) error {

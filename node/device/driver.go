@@ -6,12 +6,14 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/aliquot-dev/aliquot/native"
 )
@@ -39,6 +41,7 @@ var usualFolders = []string{
 	"/usr/lib/" + multiarch(), "/lib/" + multiarch(), "/usr/lib64", "/lib64", "/usr/lib", "/lib",
 	"/usr/lib/" + multiarch() + "/nvidia/current", "/usr/lib64/nvidia", "/usr/lib/nvidia",
 	"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/opt/nvidia/lib64",
+	"/usr/lib/nvidia/tesla", "/usr/local/glibc/usr/lib", // Bottlerocket, Talos
 }
 
 func multiarch() string {
@@ -58,6 +61,7 @@ type driver struct {
 	computes   []string // every distinct file that a program may find under computeNames
 	managers   []string // the same for managementNames
 	companions []companion
+	unseen     error // why a folder could not be looked into, where that was not for its not being there
 	notes      []string
 }
 
@@ -92,6 +96,9 @@ func findDriver(options Options) (*driver, error) {
 		if others := len(folders) - 1; others > 0 {
 			where += fmt.Sprintf(" or %d other usual folders", others)
 		}
+		if d.unseen != nil {
+			return nil, fmt.Errorf("%w: no %s in %s, of which not all could be looked at: %w", ErrNoDriver, missing, where, d.unseen)
+		}
 		if !d.root.own() {
 			return nil, fmt.Errorf("%w: no %s in %s of the driver's root %s; install the NVIDIA driver, or say where its root is", ErrNoDriver, missing, where, d.root.Machine)
 		}
@@ -122,6 +129,9 @@ func (d *driver) search(names []string, cache map[string][]string, folders []str
 		}
 		for _, path := range paths {
 			file, err := d.root.resolve(path)
+			if err != nil && d.unseen == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+				d.unseen = err
+			}
 			if err != nil || slices.Contains(found, file) || own != "" && strings.HasPrefix(file, own) {
 				continue
 			}
@@ -200,12 +210,8 @@ func (d *driver) arrange() error {
 		}
 	}
 	for name, file := range map[string]string{realCompute: d.root.here(d.compute), realManagement: d.root.here(d.management)} {
-		target := filepath.Join(links, name)
-		if have, err := os.Readlink(target); err != nil || have != file {
-			_ = os.Remove(target + ".new")
-			if err := errors.Join(os.Symlink(file, target+".new"), os.Rename(target+".new", target)); err != nil {
-				return fmt.Errorf("make the driver reachable: %w", err)
-			}
+		if err := replaceLink(file, filepath.Join(links, name)); err != nil {
+			return fmt.Errorf("make the driver reachable: %w", err)
 		}
 		placeholder, err := os.OpenFile(filepath.Join(empty, name), os.O_CREATE|os.O_RDONLY, 0o644)
 		if err != nil {

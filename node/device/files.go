@@ -1,31 +1,57 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
 )
 
 // The number of the device files of NVIDIA's GPUs, and that of the one for all of them (the kernel's devices.txt); those of the driver's other parts are in
-// /proc/devices.
+// /proc/devices, and other ones whenever a module is loaded.
 const (
 	gpuPart      = "nvidia"
+	memoryPart   = "nvidia-uvm"
+	instancePart = "nvidia-caps"
 	majorGPU     = 195
 	minorControl = 255
 )
 
 // files are the device files of a machine, and where the driver says which there are to be. The driver's own program (nvidia-modprobe) makes them when a process
 // first asks for one, which none in a container can; so one that is missing is made here, as that would.
-type files struct{ dev, proc string }
+type files struct {
+	dev, proc string
+	root      Root // where that program is
+}
 
-var machine = files{dev: "/dev", proc: "/proc"}
+// file is one that is to be there.
+type file struct {
+	name, part string
+	minor      int
+	rules      string // where below /proc the driver says who may use it
+}
+
+const generalRules = "driver/nvidia/params"
+
+func gpuFile(minor int) file {
+	return file{fmt.Sprintf("nvidia%d", minor), gpuPart, minor, generalRules}
+}
+
+var (
+	controlFile = file{"nvidiactl", gpuPart, minorControl, generalRules}
+	memoryFiles = []file{{"nvidia-uvm", memoryPart, 0, generalRules}, {"nvidia-uvm-tools", memoryPart, 1, generalRules}}
+)
 
 // files are those by which processes use devices: the driver's own, those of the GPUs, and for a partition those by which its instances are allowed.
 func (b *nvmlBackend) files(devices []string) ([]string, error) {
@@ -35,12 +61,13 @@ func (b *nvmlBackend) files(devices []string) ([]string, error) {
 		return nil, errors.New("list device files: the backend is closed")
 	}
 	paths, err := b.machine.common()
-	for _, g := range b.gpus {
-		if err == nil && slices.Contains(devices, g.UUID) {
-			var more []string
-			more, err = b.filesOf(g)
-			paths = append(paths, more...)
+	for _, uuid := range devices {
+		if err != nil {
+			break
 		}
+		var more []string
+		more, err = b.filesOf(uuid)
+		paths = append(paths, more...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device files: %w", err)
@@ -50,8 +77,13 @@ func (b *nvmlBackend) files(devices []string) ([]string, error) {
 }
 
 // filesOf are those of one device.
-func (b *nvmlBackend) filesOf(g gpu) ([]string, error) {
-	path, err := b.machine.need(fmt.Sprintf("nvidia%d", g.minor), gpuPart, g.minor)
+func (b *nvmlBackend) filesOf(uuid string) ([]string, error) {
+	at := slices.IndexFunc(b.gpus, func(g gpu) bool { return g.UUID == uuid })
+	if at < 0 {
+		return nil, fmt.Errorf("device %s: no such device", uuid)
+	}
+	g := b.gpus[at]
+	path, err := b.machine.need(gpuFile(g.minor))
 	if err != nil || g.Parent == "" {
 		return []string{path}, err
 	}
@@ -67,13 +99,13 @@ func (b *nvmlBackend) filesOf(g gpu) ([]string, error) {
 	return append(parts, path), err
 }
 
-// common are those that each process needs, whichever GPU it uses.
+// common are those that each process needs, whichever GPU it uses. The module that some are of is loaded by the driver's program, where it is not.
 func (f files) common() (paths []string, err error) {
-	for _, one := range []struct {
-		name, part string
-		minor      int
-	}{{"nvidiactl", gpuPart, minorControl}, {"nvidia-uvm", "nvidia-uvm", 0}, {"nvidia-uvm-tools", "nvidia-uvm", 1}} {
-		path, err := f.need(one.name, one.part, one.minor)
+	if _, err := f.major(memoryPart); err != nil {
+		f.modprobe()
+	}
+	for _, one := range append([]file{controlFile}, memoryFiles...) {
+		path, err := f.need(one)
 		if err != nil {
 			return nil, err
 		}
@@ -84,18 +116,18 @@ func (f files) common() (paths []string, err error) {
 
 // instance are those by which an instance of a partitioned GPU is allowed, and its compute instance.
 func (f files) instance(gpu, of, compute int) ([]string, error) {
-	folder := filepath.Join(f.proc, fmt.Sprintf("driver/nvidia/capabilities/gpu%d/mig/gi%d", gpu, of))
+	folder := fmt.Sprintf("driver/nvidia/capabilities/gpu%d/mig/gi%d", gpu, of)
 	var paths []string
-	for _, file := range []string{filepath.Join(folder, "access"), filepath.Join(folder, fmt.Sprintf("ci%d", compute), "access")} {
-		said, err := readFields(file)
+	for _, rules := range []string{filepath.Join(folder, "access"), filepath.Join(folder, fmt.Sprintf("ci%d", compute), "access")} {
+		said, err := readFields(filepath.Join(f.proc, rules))
 		if err != nil {
 			return nil, err
 		}
 		minor, err := strconv.Atoi(said["DeviceFileMinor"])
 		if err != nil {
-			return nil, fmt.Errorf("%s says no DeviceFileMinor", file)
+			return nil, fmt.Errorf("%s says no DeviceFileMinor", filepath.Join(f.proc, rules))
 		}
-		path, err := f.need(fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor), "nvidia-caps", minor)
+		path, err := f.need(file{fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor), instancePart, minor, rules})
 		if err != nil {
 			return nil, err
 		}
@@ -104,44 +136,56 @@ func (f files) instance(gpu, of, compute int) ([]string, error) {
 	return paths, nil
 }
 
-// makeGPUs makes the files by which devices are found, where the driver is there and they are not. What lacks after that shows when they are looked for.
-func (f files) makeGPUs() {
+// makeGPUs makes the files by which devices are found, where the driver is there and they are not.
+func (f files) makeGPUs() (failed error) {
 	gpus, err := filepath.Glob(filepath.Join(f.proc, "driver/nvidia/gpus/*/information"))
 	if err != nil || len(gpus) == 0 {
-		return
+		return err
 	}
-	_, _ = f.need("nvidiactl", gpuPart, minorControl)
+	_, failed = f.need(controlFile)
 	for _, gpu := range gpus {
 		said, err := readFields(gpu)
-		if err != nil {
-			continue
+		if minor, wrong := strconv.Atoi(said["Device Minor"]); err == nil && wrong == nil {
+			_, err = f.need(gpuFile(minor))
 		}
-		if minor, err := strconv.Atoi(said["Device Minor"]); err == nil {
-			_, _ = f.need(fmt.Sprintf("nvidia%d", minor), gpuPart, minor)
-		}
+		failed = errors.Join(failed, err)
 	}
+	return failed
 }
 
-// need is the path of a device file of a part of the driver. It is there after this.
-func (f files) need(name, part string, minor int) (string, error) {
-	path := filepath.Join(f.dev, name)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	major, err := f.major(part)
+// need is the path of a device file, which is there after it and, as far as the kernel says anything of its part, is what it is called.
+func (f files) need(one file) (string, error) {
+	path := filepath.Join(f.dev, one.name)
+	var is unix.Stat_t
+	there := unix.Stat(path, &is) == nil
+	major, err := f.major(one.part)
 	if err != nil {
+		if there {
+			return path, nil
+		}
 		return "", fmt.Errorf("%s is not there and cannot be made: %w", path, err)
 	}
-	if err := f.make(path, major, minor); err != nil {
-		return "", fmt.Errorf("%s is not there and cannot be made: %w; run nvidia-modprobe -u -c 0 on this machine", path, err)
+	number := unix.Mkdev(uint32(major), uint32(one.minor))
+	if !there || is.Mode&unix.S_IFMT != unix.S_IFCHR || is.Rdev != number { // the module may have had another number when it was made
+		if err := f.make(path, number, one.rules); err != nil {
+			return "", fmt.Errorf("%s is not there, or is another device, and cannot be made: %w", path, err)
+		}
+	}
+	// By this systemd knows it, when it is told to read its units anew: else it takes the file from containers then.
+	char := filepath.Join(f.dev, "char", fmt.Sprintf("%d:%d", major, one.minor))
+	if err := replaceLink(filepath.Join("..", one.name), char); err != nil {
+		return "", err
 	}
 	return path, nil
 }
 
-// make makes a device file, with the owner and the mode that the driver was told to give its files.
-func (f files) make(path string, major, minor int) error {
+// make makes a device file, with the owner and the mode that the driver was told to give it.
+func (f files) make(path string, number uint64, rules string) error {
 	mode, owner, group := 0o666, 0, 0
-	if said, err := readFields(filepath.Join(f.proc, "driver/nvidia/params")); err == nil {
+	if said, err := readFields(filepath.Join(f.proc, rules)); err == nil {
+		if said["ModifyDeviceFiles"] == "0" || said["DeviceFileModify"] == "0" {
+			return fmt.Errorf("the driver was told that its files are made by others (%s)", filepath.Join(f.proc, rules))
+		}
 		for name, value := range map[string]*int{"DeviceFileMode": &mode, "DeviceFileUID": &owner, "DeviceFileGID": &group} {
 			if number, err := strconv.Atoi(said[name]); err == nil {
 				*value = number
@@ -151,11 +195,29 @@ func (f files) make(path string, major, minor int) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	half := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := unix.Mknod(half, unix.S_IFCHR|uint32(mode), int(unix.Mkdev(uint32(major), uint32(minor)))); err != nil {
+	half := path + ".new"
+	if err := os.Remove(half); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(os.Chmod(half, os.FileMode(mode)), os.Chown(half, owner, group), os.Rename(half, path))
+	if err := unix.Mknod(half, unix.S_IFCHR|uint32(mode), int(number)); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(half, os.FileMode(mode)), os.Chown(half, owner, group)); err != nil {
+		return errors.Join(err, os.Remove(half))
+	}
+	return os.Rename(half, path)
+}
+
+// replaceLink makes a link that says where a file is, in place of what is there.
+func replaceLink(target, at string) error {
+	if have, err := os.Readlink(at); err == nil && have == target {
+		return nil
+	}
+	half := at + ".new"
+	if err := os.Remove(half); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(target, half), os.Rename(half, at))
 }
 
 // major is the number of the device files of a part of the driver.
@@ -173,7 +235,37 @@ func (f files) major(part string) (int, error) {
 			return strconv.Atoi(number)
 		}
 	}
-	return 0, fmt.Errorf("the kernel has no %s; load its module, with nvidia-modprobe -u -c 0 on this machine", part)
+	if part != memoryPart {
+		return 0, fmt.Errorf("the kernel's driver has no %s", part)
+	}
+	command := "nvidia-modprobe -u -c 0"
+	if f.root.Machine != "" && f.root.Machine != "/" {
+		command = "chroot " + f.root.Machine + " " + command
+	}
+	return 0, fmt.Errorf("the kernel has not loaded %s; run %s on this machine", part, command)
+}
+
+// modprobePaths is where drivers put the program that loads their modules, and modprobeWithin for how long it may.
+var modprobePaths = []string{"/usr/bin/nvidia-modprobe", "/usr/sbin/nvidia-modprobe", "/usr/local/bin/nvidia-modprobe", "/opt/bin/nvidia-modprobe"}
+
+const modprobeWithin = 30 * time.Second
+
+// modprobe has the driver's own program load what processes use memory by. What came of it shows when that is needed.
+func (f files) modprobe() {
+	for _, path := range modprobePaths {
+		if _, err := f.root.resolve(path); err != nil {
+			continue
+		}
+		within, cancel := context.WithTimeout(context.Background(), modprobeWithin)
+		defer cancel()
+		command := exec.CommandContext(within, path, "-u", "-c", "0")
+		command.Dir = "/"
+		if !f.root.own() {
+			command.SysProcAttr = &syscall.SysProcAttr{Chroot: f.root.Here}
+		}
+		_ = command.Run()
+		return
+	}
 }
 
 // readFields reads a file of lines like `Device Minor: 	 0`.

@@ -54,7 +54,9 @@ func load(d *driver, socket string, start func(nvml.Interface) error) (release f
 	switch ret := library.Init(); ret {
 	case nvml.SUCCESS:
 	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, fmt.Errorf("%w: %s is installed, but says %q; is the kernel module loaded (nvidia-smi)?", ErrNoDriver, path, ret.Error())
+		return nil, fmt.Errorf("%w: %s is installed, but says %q; is the kernel module loaded (lsmod | grep nvidia)?", ErrNoDriver, d.root.machine(d.management), ret.Error())
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return nil, fmt.Errorf("%w: the kernel module is of another version than %s (%s); reboot this machine, or load the module anew", ErrNoDriver, d.root.machine(d.management), ret.Error())
 	default:
 		return nil, failed("start "+path, ret)
 	}

@@ -43,14 +43,21 @@ type nvmlBackend struct {
 	ended  bool
 }
 
-func openNVML(d *driver, options Options) (Backend, error) {
-	b := &nvmlBackend{driver: d, machine: machine, log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{})}
+func newNVML(d *driver, options Options) *nvmlBackend {
+	b := &nvmlBackend{
+		driver: d, machine: machineOf(options), log: options.Log, notes: d.notes, faults: newFaults(), events: make(chan Event), stop: make(chan struct{}),
+	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
 	if !options.Simulated {
 		b.sysfs = "/sys"
 	}
+	return b
+}
+
+func openNVML(d *driver, options Options) (Backend, error) {
+	b := newNVML(d, options)
 	release, err := load(d, options.Socket, func(library nvml.Interface) error {
 		b.library = library
 		if err := b.discover(); err != nil {
@@ -201,10 +208,16 @@ func (b *nvmlBackend) Container(devices []string) (Container, error) {
 	if b.driver.simulated {
 		return c, nil
 	}
+	if err := b.driver.replaced(); err != nil {
+		return c, err
+	}
 	var err error
 	c.Devices, err = b.files(devices)
 	return c, err
 }
+
+// Replaced says that the driver was.
+func (b *nvmlBackend) Replaced() error { return b.driver.replaced() }
 
 // Events gives changes of condition.
 func (b *nvmlBackend) Events() <-chan Event { return b.events }

@@ -58,7 +58,9 @@ func TestAgent(t *testing.T) {
 // Where nothing is simulated agents look for the driver in their nodes' root, or where they are told to, see what is mounted there later, and have the node's
 // device files, for those that come later, too. Where devices are simulated they have neither.
 func TestAgentsOwnDriver(t *testing.T) {
-	for set, root := range map[string]string{"{}": "/", "agent: {driverRoot: /run/nvidia/driver}": "/run/nvidia/driver", "agent: {simulate: h200x1}": ""} {
+	for set, want := range map[string]struct{ root, above, mount string }{ // a driver's container that is started anew mounts its root again, which is seen from above it alone
+		"{}": {"/", "/", "/driver"}, "agent: {driverRoot: /run/nvidia/driver/}": {"/run/nvidia/driver/", "/run/nvidia", "/driver/driver"}, "agent: {simulate: h200x1}": {},
+	} {
 		for _, one := range render(t, set) {
 			if one.Kind != "DaemonSet" {
 				continue
@@ -76,12 +78,12 @@ func TestAgentsOwnDriver(t *testing.T) {
 				mounts[mount.Name] = mount
 			}
 			driver := mounts["driver"]
-			told := slices.Contains(container.Args, "--driver-root="+root) && slices.Contains(container.Args, "--driver-mount="+driver.MountPath)
-			sees := driver.ReadOnly && driver.MountPropagation != nil && *driver.MountPropagation == corev1.MountPropagationHostToContainer
-			if paths["driver"] != root || told != (root != "") || sees != (root != "") {
+			told := slices.Contains(container.Args, "--driver-root="+want.root) && slices.Contains(container.Args, "--driver-mount="+want.mount)
+			sees := driver.MountPath == "/driver" && driver.ReadOnly && driver.MountPropagation != nil && *driver.MountPropagation == corev1.MountPropagationHostToContainer
+			if paths["driver"] != want.above || told != (want.root != "") || sees != (want.root != "") {
 				t.Errorf("with %s the driver is looked for in %q: %v, %+v", set, paths["driver"], container.Args, driver)
 			}
-			if has := paths["dev"] == "/dev" && mounts["dev"].MountPath == "/dev"; has != (root != "") {
+			if has := paths["dev"] == "/dev" && mounts["dev"].MountPath == "/dev"; has != (want.root != "") {
 				t.Errorf("with %s the device files are %q at %q", set, paths["dev"], mounts["dev"].MountPath)
 			}
 			if strings.HasPrefix(container.TerminationMessagePath, "/dev/") { // as it is by default: the node's, then

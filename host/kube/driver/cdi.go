@@ -25,12 +25,12 @@ type specs string
 // edits is a container in the words of CDI.
 func edits(made node.Container) cdi.ContainerEdits {
 	edits := cdi.ContainerEdits{Env: made.Env}
-	for _, m := range made.Mounts {
+	for _, m := range made.Mounts { // private, so that none that is made in another goes back to the node
 		mode := "rw"
 		if m.ReadOnly {
 			mode = "ro"
 		}
-		edits.Mounts = append(edits.Mounts, &cdi.Mount{HostPath: m.Source, ContainerPath: m.Target, Options: []string{mode, "rbind", "nosuid", "nodev"}})
+		edits.Mounts = append(edits.Mounts, &cdi.Mount{HostPath: m.Source, ContainerPath: m.Target, Options: []string{mode, "rbind", "rprivate", "nosuid", "nodev"}})
 	}
 	for _, path := range made.Devices {
 		edits.DeviceNodes = append(edits.DeviceNodes, &cdi.DeviceNode{Path: path, Permissions: "rw"})

@@ -187,7 +187,7 @@ func TestPrepare(t *testing.T) {
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		t.Fatal(err)
 	}
-	same := []string{"rbind", "nosuid", "nodev"}
+	same := []string{"rbind", "rprivate", "nosuid", "nodev"}
 	want := cdi.Spec{Version: "0.7.0", Kind: "gpu.aliquot.dev/claim", Devices: []cdi.Device{{Name: "a", ContainerEdits: cdi.ContainerEdits{
 		Env: []string{"ALIQUOT_TASK=/run/aliquot/tasks/a"},
 		Mounts: []*cdi.Mount{

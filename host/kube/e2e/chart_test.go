@@ -220,6 +220,12 @@ func (w *world) killed(pod corev1.Pod) {
 		w.no(err)
 		w.no(process.Kill())
 	}
+	w.restarted(pod)
+}
+
+// restarted waits until kubelet has started an agent's pod anew, and it is ready.
+func (w *world) restarted(pod corev1.Pod) {
+	w.Helper()
 	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("aliquot"), pod.Name, "an agent that was started again", func(now *corev1.Pod) (bool, error) {
 		status := now.Status.ContainerStatuses
 		return len(status) == 1 && status[0].RestartCount > pod.Status.ContainerStatuses[0].RestartCount && status[0].Ready, nil

@@ -14,14 +14,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node with a driver of its own, which a container brings some time after the agent: the driver is the simulated one, installed in a folder of the node as
-// packages install a real one, and nothing tells the agent that it is. Until it is there the node offers nothing and the agent is ready; then it does. Pods have their
-// device files and no others, are held to their shares with the driver behind the shim, with nothing in the environment, too, and see these alone.
+// A node with a driver of its own, which a container brings some time after the agent: the driver is the simulated one, in a folder of the node as packages install
+// a real one, and nothing tells the agent that it is. Until it is there the node offers nothing and the agent is ready; then it does. Pods have their device files
+// and no others, are held to their shares with the driver behind the shim, with nothing in the environment, too, and see these alone. When another version is in the
+// driver's place the agent takes that, and pods run on.
 func TestOwnDriver(t *testing.T) {
 	w := beginCluster(t, "")
-	installed := filepath.Join(w.Folder(), "driver")
-	w.sims = filepath.Join(installed, "usr", "lib")
-	w.propagates(installed)
+	above, served := filepath.Join(w.Folder(), "drivers"), t.TempDir()
+	installed := filepath.Join(above, "root")
+	w.sims = served
+	w.propagates(above)
 	w.withoutDeviceFiles()
 	w.withoutPrograms()
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
@@ -34,18 +36,19 @@ func TestOwnDriver(t *testing.T) {
 	agent["driverRoot"] = installed
 	w.install(values)
 	ready := w.agentReady("")
-	w.eventually("the agent says that there is no driver", func() (bool, string) {
-		said, err := w.PodLog(w.ctx, ours, ready.Name)
-		w.no(err)
-		return strings.Contains(said, "no libcuda.so.1 in") && strings.Contains(said, "the driver's root "+installed), said
-	})
+	w.agentSays(ready, "no libcuda.so.1 in", "the driver's root "+installed)
+	w.serveDevice()
+	w.installDriver(installed, "575.1")
+	w.agentSays(ready, "/dev/nvidia-uvm is not there and cannot be made: the kernel has not loaded nvidia-uvm; run chroot "+installed+" nvidia-modprobe")
 	offered, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
 	w.no(err)
 	if len(offered.Items) > 0 {
 		t.Errorf("without a driver the node offers %+v", offered.Items)
 	}
-
-	w.installDriver(installed)
+	for _, name := range []string{"nvidia-uvm", "nvidia-uvm-tools"} { // the kernel's null device stands for them
+		w.no(unix.Mknod(filepath.Join("/dev", name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+		w.no(os.Chmod(filepath.Join("/dev", name), 0o666))
+	}
 	w.offers()
 	if again := w.agentReady(""); again.UID != ready.UID || again.Status.ContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the agent that found a driver is another than the one that waited: %+v", again)
@@ -54,11 +57,6 @@ func TestOwnDriver(t *testing.T) {
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.onOwn(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
-	w.kept("quarter", "/dev/nvidia-uvm is not there and cannot be made: the kernel has no nvidia-uvm")
-	for _, name := range []string{"nvidia-uvm", "nvidia-uvm-tools"} { // the kernel's null device stands for them
-		w.no(unix.Mknod(filepath.Join("/dev", name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
-		w.no(os.Chmod(filepath.Join("/dev", name), 0o666))
-	}
 	w.trains("quarter")
 	w.onOwn(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: append([]string{"/bin/pod", "cleared"}, trainer...)})
 	w.trains("half")
@@ -72,11 +70,23 @@ func TestOwnDriver(t *testing.T) {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
 	w.filesOfOwn()
+	w.no(unix.Unmount(installed, unix.MNT_DETACH))
+	w.installDriver(installed, "580.1")
+	w.restarted(ready) // it ended as the driver that it had found was not there any more
 	w.hog(w.onOwn)
-	w.killed(w.agentReady(""))
 	w.trains("quarter")
 	w.remove("quarter")
 	w.empty()
+}
+
+// agentSays waits until an agent's log has these words.
+func (w *world) agentSays(pod corev1.Pod, words ...string) {
+	w.Helper()
+	w.eventually("the agent says "+strings.Join(words, " … "), func() (bool, string) {
+		said, err := w.PodLog(w.ctx, ours, pod.Name)
+		w.no(err)
+		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(said, word) }), said
+	})
 }
 
 // withoutDeviceFiles makes sure that the node has no device files of a driver of NVIDIA's, and has none after the test.
@@ -99,16 +109,6 @@ func (w *world) withoutDeviceFiles() {
 	})
 }
 
-// kept waits until an event says why a pod's containers are kept from starting.
-func (w *world) kept(pod, why string) {
-	w.Helper()
-	w.eventually("an event says of "+pod+": "+why, func() (bool, string) {
-		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
-		w.no(err)
-		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, why) }), fmt.Sprintf("%+v", events.Items)
-	})
-}
-
 // propagates makes a folder until the end of the test, in which later mounts show in containers that have it, as all of a node's do where systemd runs it.
 func (w *world) propagates(folder string) {
 	w.Helper()
@@ -116,7 +116,7 @@ func (w *world) propagates(folder string) {
 	w.no(unix.Mount(folder, folder, "", unix.MS_BIND, ""))
 	w.no(unix.Mount("", folder, "", unix.MS_SHARED, ""))
 	w.Cleanup(func() {
-		for unix.Unmount(filepath.Join(folder, "usr"), unix.MNT_DETACH) == nil { // what was mounted in it meanwhile
+		for unix.Unmount(filepath.Join(folder, "root"), unix.MNT_DETACH) == nil { // what was mounted in it meanwhile
 		}
 		if err := errors.Join(unix.Unmount(folder, unix.MNT_DETACH), os.RemoveAll(folder)); err != nil {
 			w.Error(err)
@@ -124,29 +124,36 @@ func (w *world) propagates(folder string) {
 	})
 }
 
-// installDriver serves a simulated device and mounts a file system with the driver's libraries, as packages install a driver's.
-func (w *world) installDriver(at string) {
+// serveDevice has a simulated device that no agent knows of.
+func (w *world) serveDevice() {
 	w.Helper()
-	usr := w.TempDir()
-	w.no(os.Mkdir(filepath.Join(at, "usr"), 0o755))
-	folder := filepath.Join(usr, "lib", "x86_64-linux-gnu")
+	program, err := filepath.Abs(filepath.Join(root, "native", "dist", "bin", "aliquot-simgpu"))
+	w.no(err)
+	_, err = w.Start("simgpu", nil, program, "serve", "--devices", "h200x1",
+		"--socket", filepath.Join(w.sims, "simgpu.sock"), "--record", filepath.Join(w.sims, "record"), "--control", filepath.Join(w.sims, "simgpu.ctl"))
+	w.no(err)
+	w.eventually("the simulated device is there", func() (bool, string) {
+		_, err := os.Stat(filepath.Join(w.sims, "simgpu.sock"))
+		return err == nil, w.Log("simgpu")
+	})
+}
+
+// installDriver mounts a file system with a version of the driver, as a container that brings one does: its libraries as packages install them, and the socket by
+// which these reach the device.
+func (w *world) installDriver(at, version string) {
+	w.Helper()
+	files := w.TempDir()
+	folder := filepath.Join(files, "usr", "lib", "x86_64-linux-gnu")
 	w.no(os.MkdirAll(folder, 0o755))
+	w.no(os.Link(filepath.Join(w.sims, "simgpu.sock"), filepath.Join(files, "usr", "lib", "simgpu.sock")))
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
 		content, err := os.ReadFile(filepath.Join(root, "native", "dist", "sim", name+".1"))
 		w.no(err)
-		w.no(os.WriteFile(filepath.Join(folder, name+".575.1"), content, 0o755))
-		w.no(os.Symlink(name+".575.1", filepath.Join(folder, name+".1")))
+		w.no(os.WriteFile(filepath.Join(folder, name+"."+version), content, 0o755))
+		w.no(os.Symlink(name+"."+version, filepath.Join(folder, name+".1")))
 	}
-	program, err := filepath.Abs(filepath.Join(root, "native", "dist", "bin", "aliquot-simgpu"))
-	w.no(err)
-	_, err = w.Start("simgpu", nil, program,
-		"serve", "--devices", "h200x1", "--socket", filepath.Join(usr, "lib", "simgpu.sock"), "--record", filepath.Join(usr, "lib", "record"), "--control", filepath.Join(usr, "simgpu.ctl"))
-	w.no(err)
-	w.eventually("the simulated device is there", func() (bool, string) {
-		_, err := os.Stat(filepath.Join(usr, "lib", "simgpu.sock"))
-		return err == nil, w.Log("simgpu")
-	})
-	w.no(unix.Mount(usr, filepath.Join(at, "usr"), "", unix.MS_BIND, ""))
+	w.no(os.MkdirAll(at, 0o755))
+	w.no(unix.Mount(files, at, "", unix.MS_BIND, ""))
 }
 
 // onOwn is submit for a node with a driver of its own: the container is given, besides, the socket by which the simulated driver reaches its device, where the
@@ -161,7 +168,8 @@ func (w *world) onOwn(one work) {
 	w.create(pod)
 }
 
-// filesOfOwn has a pod with a share open the device files, which the container runtime lets it, as far as these stand for anything, and one without find none.
+// filesOfOwn has a pod with a share open the device files, which the container runtime lets it, as far as these stand for anything, and one without find none; and
+// root make that of another device, which it may not open.
 func (w *world) filesOfOwn() {
 	w.Helper()
 	names := []string{"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
@@ -182,5 +190,11 @@ func (w *world) filesOfOwn() {
 			}
 		}
 	}
-	w.remove("with", "without")
+	w.onOwn(work{name: "makes", compute: 100, memory: "1Gi", command: []string{"/bin/pod", "makes", "195", "1"}})
+	_, err := w.AwaitPod(w.ctx, "default", "makes", corev1.PodSucceeded)
+	w.no(err)
+	if said, err := w.PodLog(w.ctx, "default", "makes"); err != nil || said != "195:1: made, operation not permitted\n" {
+		w.Errorf("root of a container that makes another device's file says %q (%v)", said, err)
+	}
+	w.remove("with", "without", "makes")
 }

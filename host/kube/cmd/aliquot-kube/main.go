@@ -129,6 +129,12 @@ func serveNode(ctx context.Context, finds node.Config, works driver.Config, metr
 	if err != nil && !taken {
 		return err
 	}
+	if err := awaitDevices(ctx, finds, seen); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	if works.Turn, err = driver.AwaitTurn(ctx, works); err != nil {
 		works.Turn.Leave()
 		if ctx.Err() != nil {
@@ -142,12 +148,15 @@ func serveNode(ctx context.Context, finds node.Config, works driver.Config, metr
 			return err
 		}
 	}
-	found, err := openNode(ctx, finds, seen)
-	if found == nil {
+	found, err := node.Open(ctx, finds)
+	if err != nil {
 		works.Turn.Leave()
 		return err
 	}
 	defer found.Close()
+	for _, note := range found.Notes() {
+		log.Warn("what cannot be shared or held here", "note", note)
+	}
 	works.Agent = found
 	served, err := driver.Open(ctx, works)
 	if err != nil {
@@ -162,35 +171,44 @@ func serveNode(ctx context.Context, finds node.Config, works driver.Config, metr
 	return watch(ctx, found, served)
 }
 
-// lookAgain is how long after no driver was found one is looked for again.
+// lookAgain is how long after no driver was found one is looked for again, and how often it is asked whether the one that was found is still there.
 const lookAgain = 10 * time.Second
 
-// openNode finds the node's devices once it has a driver. Until then the node has none: most clusters have nodes without, and a driver that comes in a
-// container is there minutes after the node. Without an error nothing is found where the context ends before.
-func openNode(ctx context.Context, finds node.Config, seen *monitor) (*node.Agent, error) {
+// awaitDevices waits until the node has a device that can be shared: most clusters have nodes without, and a driver that comes in a container is there minutes
+// after the node. Meanwhile it is ready, unless another agent serves the node, which then goes on to.
+func awaitDevices(ctx context.Context, finds node.Config, seen *monitor) error {
 	var said string
-	for {
-		found, err := node.Open(ctx, finds)
-		if err == nil || !errors.Is(err, node.ErrNoDriver) {
-			return found, err
+	for finds.Simulate == "" {
+		err := node.Usable(finds)
+		if !errors.Is(err, node.ErrNoDriver) {
+			return err
 		}
 		if err.Error() != said {
 			said = err.Error()
-			seen.log.Warn("the node offers no devices until it has a driver", "reason", said)
+			seen.log.Warn("the node offers no devices until it has some", "reason", said)
 		}
-		seen.ready.Store(true)
+		served, err := node.Occupied(finds.Run)
+		seen.ready.Store(err == nil && !served)
 		select {
 		case <-ctx.Done():
-			return nil, nil
+			return ctx.Err()
 		case <-time.After(lookAgain):
 		}
 	}
+	seen.ready.Store(false)
+	return nil
 }
 
-// watch hands on what the agent sees, until it is told to end.
+// watch hands on what the agent sees, until it is told to end, or another driver is there.
 func watch(ctx context.Context, found *node.Agent, served *driver.Driver) error {
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
 	for {
 		select {
+		case <-look.C:
+			if err := found.DriverReplaced(); err != nil {
+				return fmt.Errorf("%w; start the agent anew, as kubelet does", err)
+			}
 		case <-ctx.Done():
 			return nil
 		case err := <-served.Failed():

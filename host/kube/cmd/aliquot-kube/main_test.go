@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
+	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
+	"github.com/aliquot-dev/aliquot/node"
 	"github.com/aliquot-dev/aliquot/node/device"
 )
 
@@ -66,6 +72,47 @@ func TestDriverRoot(t *testing.T) {
 	} {
 		if got := driverRoot(c.onNode, c.mounted); got != c.want {
 			t.Errorf("%s seen at %q: %+v, want %+v", c.onNode, c.mounted, got, c.want)
+		}
+	}
+}
+
+// told is a log of which somebody waits for the first line.
+type told chan string
+
+func (t told) Write(line []byte) (int, error) {
+	select {
+	case t <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// An agent on a node without a driver is ready, for it has nothing to do; where another serves the node it is not, so that this one stays.
+func TestAwaitsDevices(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		finds := node.Config{Run: t.TempDir(), DriverRoot: device.Root{Here: t.TempDir(), Machine: "/of/the/node"}}
+		lock, err := os.Create(filepath.Join(finds.Run, "agent.lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+		if served {
+			if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := make(told, 1)
+		seen := newMonitor(false, slog.New(slog.NewTextHandler(log, nil)))
+		defer seen.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- awaitDevices(ctx, finds, seen) }()
+		if line := <-log; !strings.Contains(line, "the driver's root /of/the/node") {
+			t.Errorf("it says %s", line)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || seen.ready.Load() == served {
+			t.Errorf("where another serves the node (%v) it is ready: %v; ended: %v", served, seen.ready.Load(), err)
 		}
 	}
 }
