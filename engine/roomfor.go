@@ -7,22 +7,25 @@ const maxRoomBehind = 4
 
 // RoomFor are those of some nodes on which a waiting workload of one task would be started now, in the order given, if its host let it run there and CPU,
 // memory and the like were free for it beside what is: its queue, those in front of it and the devices allow it. So its host knows for whom it is of
-// use to make room on a node of what the engine does not decide about. What pools lend is not looked at. It changes nothing.
+// use to make room on a node of what the engine does not decide about. What pools lend is not looked at, nor are nodes that
+// the host bars to the empty class. It changes nothing.
 func (e *Engine) RoomFor(id string, nodes []string) []string {
 	w, ok := e.work[id]
 	if !ok || !w.waiting() || w.retryAt != 0 || w.plan != 0 || w.Tasks != 1 || len(w.Roles) > 0 {
 		return nil
 	}
-	// It takes its turn as one that may run anywhere, and so is like no other that is barred where it is.
-	was, shape := w.Workload, w.shape
+	// It takes its turn as one that may run anywhere, and is of no group with others, none of which may run where it is asked of.
+	class, shape := w.Feasibility, w.shape
 	e.ungroup(w)
 	w.Feasibility = ""
 	w.shape = e.shapeOf(&w.Workload)
-	e.regroup(w)
+	alone := e.groupKey(w)
+	alone.who += "\x00alone"
+	e.groups[alone] = &group{groupKey: alone, members: []*workload{w}}
 	defer func() {
-		e.ungroup(w)
+		delete(e.groups, alone)
 		e.dropShape(w)
-		w.Workload, w.shape = was, shape
+		w.Feasibility, w.shape = class, shape
 		e.regroup(w)
 	}()
 	p := pass{Engine: e}
@@ -46,7 +49,7 @@ func (p *pass) roomAmong(w *workload, g *group, nodes []string) (room []string) 
 	avoid := p.request(w).Avoid
 	for _, name := range nodes {
 		n, ok := p.fleet.Node(name)
-		if !ok || p.fleet.NodeGone(n) || w.Same != "" && p.fleet.DomainOf(n, w.Same) == "" {
+		if !ok || p.fleet.NodeGone(n) || !p.fleet.Open(w.shape.Class, n) || w.Same != "" && p.fleet.DomainOf(n, w.Same) == "" {
 			continue
 		}
 		free := 0

@@ -102,7 +102,11 @@ func TestRoomForIsStarted(t *testing.T) {
 			if one.Feasibility != "barred" || len(w.engine.planned) > 0 || one.retryAt != 0 {
 				continue
 			}
-			for _, node := range []string{"n1", "n2", "n3"} {
+			for n := range w.engine.fleet.Nodes {
+				node := w.engine.fleet.NodeName(n)
+				if !w.engine.fleet.Open(0, n) {
+					continue
+				}
 				said, starts := len(w.engine.RoomFor(id, []string{node})) > 0, w.startsOn(id, node)
 				if said != starts {
 					rt.Fatalf("of %s on %s it is said that there is room: %v; it starts: %v", id, node, said, starts)
