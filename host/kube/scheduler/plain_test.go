@@ -42,12 +42,12 @@ func newPlain(factory informers.SharedInformerFactory) *plain {
 	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}}
 }
 
-// Class says that no pod is known to be like another, unless pods are classed by their labels, too, as upstream's signature does.
+// Class says that no pod is known to be like another, unless pods are classed by their labels and priority, too, as upstream does.
 func (f *plain) Class(pod *corev1.Pod) string {
 	if !f.classed || pod.Status.NominatedNodeName != "" {
 		return ""
 	}
-	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector)
+	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector, priorityOf(pod))
 }
 
 // Nodes are those that would take the pod now.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,41 +33,58 @@ func (c *cluster) looked(s *Scheduler, name string) {
 }
 
 // A pod with a share that lacks CPU alone is nominated for a node where its share has room, those of lower priority and without devices are evicted
-// there, and it runs there once they are gone. What they leave is nobody's before, and nobody is evicted twice for it: also where one of its class waits.
+// there, and it runs there once they are gone. What they leave is nobody's before, and nobody is evicted twice for it: also where another of its class waits,
+// which came before it or after.
 func TestMakesRoomForAShare(t *testing.T) {
-	c := newCluster(t)
-	c.classed = true
-	c.node("a", 1)
-	c.node("b", 1)
-	s, _ := c.run()
-	c.pod("holder", 800, firm, needing("1", 5)) // whose device has no room beside
-	c.runs("holder")
-	full, other := c.on("holder"), map[string]string{"a": "b", "b": "a"}[c.on("holder")]
-	c.ordinary("low", "6", 1)
-	c.runs("low")
-	c.ordinary("lower", "6", 0)
-	c.runs("lower")
-	victim := map[string]string{c.on("low"): "low", c.on("lower"): "lower"}[other]
-	c.pod("high", 500, needing("5", 9))
-	if names := c.ending(1); names[0] != victim {
-		t.Fatalf("%s was evicted, and %s has no room for the share", names, full)
+	for name, before := range map[string]bool{"twin before": true, "twin after": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.classed = true
+			c.node("a", 1)
+			c.node("b", 1)
+			s, _ := c.run()
+			c.pod("holder", 800, firm, needing("1", 5)) // whose device has no room beside
+			c.runs("holder")
+			full, other := c.on("holder"), map[string]string{"a": "b", "b": "a"}[c.on("holder")]
+			c.ordinary("low", "6", 1)
+			c.runs("low")
+			c.ordinary("lower", "6", 0)
+			c.runs("lower")
+			victim := map[string]string{c.on("low"): "low", c.on("lower"): "lower"}[other]
+			twin := func() {
+				c.pod("twin", 300, needing("5", 9), func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Spec.PreemptionPolicy = new(corev1.PreemptNever) })
+				c.says("twin", "too little cpu")
+			}
+			if before {
+				twin()
+			}
+			c.pod("high", 500, needing("5", 9))
+			if names := c.ending(1); names[0] != victim {
+				t.Fatalf("%s was evicted, and %s has no room for the share", names, full)
+			}
+			c.hears(victim, "Evicted", "pod default/high of higher priority is to run on node "+other)
+			c.hears("high", "Evicting", "1 pods of lower priority are evicted from node "+other)
+			c.eventually("it is nominated", func() bool { return c.nominated("high") == other })
+			if !before {
+				twin()
+			}
+			c.ordinary("late", "4", 0)
+			c.says("late", "too little cpu")
+			c.looked(s, "high")
+			c.stays(s, "high") // while it ends
+			c.remove(victim)
+			c.runs("high")
+			if on := c.on("high"); on != other {
+				t.Errorf("it runs on %s, and others went for it from %s", on, other)
+			}
+			c.stays(s, "late")
+			c.stays(s, "twin")
+			if said := metricsOf(s); !strings.Contains(said, "aliquot_scheduler_refused_total 0\n") {
+				t.Errorf("places were refused that were another's:\n%s", said)
+			}
+		})
 	}
-	c.hears(victim, "Evicted", "pod default/high of higher priority is to run on node "+other)
-	c.hears("high", "Evicting", "1 pods of lower priority are evicted from node "+other)
-	c.eventually("it is nominated", func() bool { return c.nominated("high") == other })
-	c.pod("twin", 300, needing("5", 9))
-	c.says("twin", "too little cpu")
-	c.ordinary("late", "4", 0)
-	c.says("late", "too little cpu")
-	c.looked(s, "high")
-	c.stays(s, "high") // while it ends
-	c.remove(victim)
-	c.runs("high")
-	if on := c.on("high"); on != other {
-		t.Errorf("it runs on %s, and others went for it from %s", on, other)
-	}
-	c.stays(s, "late")
-	c.stays(s, "twin")
 }
 
 // Nobody is evicted for a pod with a share where that would not let it run, or whose budget does not allow it, or for who is not to evict others.
