@@ -15,7 +15,8 @@
 // node, and a cluster sees ever new ones: those in which nothing waits or runs are forgotten when there are many of them, here and in the engine.
 //
 // Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
-// but none with devices: who gives these back is the engine's choice.
+// but none with devices: who gives these back is the engine's choice. The same is done for a pod in line that lacks only what they have on a node where
+// the engine would start it.
 //
 // The engine's Evict goes out through the eviction API, so that disruption budgets hold, for a whole plan if all of it can be carried out; what holds
 // a claim is free in the books when the claim is. Pods of devices that failed are for the devices' taints. It changes nothing else of a running pod.
