@@ -53,7 +53,9 @@ func TestMakesRoomForAShare(t *testing.T) {
 			c.runs("lower")
 			victim := map[string]string{c.on("low"): "low", c.on("lower"): "lower"}[other]
 			twin := func() {
-				c.pod("twin", 300, needing("5", 9), func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Spec.PreemptionPolicy = new(corev1.PreemptNever) })
+				c.pod("twin", 300, needing("5", 9), func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+					pod.Spec.PreemptionPolicy = new(corev1.PreemptNever)
+				})
 				c.says("twin", "too little cpu")
 			}
 			if before {
