@@ -188,7 +188,7 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	for _, name := range s.givingWay(said.Full) { // whether it does for now is for the engine, which counts these resources, too
 		answer[name] = cmp.Or(s.elsewhere(c, name), c.selection.why(name))
 	}
-	c.held = slices.DeleteFunc(said.Held, func(name string) bool { return cmp.Or(s.elsewhere(c, name), c.selection.why(name)) != "" })
+	c.held = slices.DeleteFunc(slices.Clone(said.Held), func(name string) bool { return cmp.Or(s.elsewhere(c, name), c.selection.why(name)) != "" })
 	preferred, changed := s.rank(c, said.Wished, answer)
 	delta := engine.Feasibility{Class: c.key, Prefer: preferred}
 	for _, name := range slices.Sorted(maps.Keys(answer)) {

@@ -115,8 +115,10 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 	if err != nil || !s.waitsBeside(p) && !s.inLineAlone(p) {
 		return
 	}
-	if only, is := s.roomOn(p); len(room.Pods) > 0 && (!is || only != nil && !slices.Contains(only, room.Node)) {
-		return // it is of no use there any more
+	if len(room.Pods) > 0 {
+		if only, is := s.roomOn(p); !is || only != nil && !slices.Contains(only, room.Node) {
+			return // it is of no use there any more
+		}
 	}
 	victims, refused := s.victims(room)
 	switch {
