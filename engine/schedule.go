@@ -27,6 +27,8 @@ type pass struct {
 	short    []*workload  // that wait for room, of each group the first
 	deferred bool         // one waits that takes no room of plans
 	until    Time         // by which what was just let in by a prediction is to be over; 0: nothing was
+	asked    *workload    // it is asked of one node alone whether this one would start there; nil: it is not
+	askedOf  fleet.NodeID
 }
 
 // closure is a quota or limit that a workload waits for.
@@ -177,11 +179,18 @@ func (p *pass) holds(w *workload) bool { return w.Patient && len(p.planned) > 0 
 // request is a workload's request, kept off the devices on which it would pass a quota or limit.
 func (p *pass) request(w *workload) *place.Request {
 	demand := w.demand()
-	if !w.queue.Depends(demand) {
+	depends, asked := w.queue.Depends(demand), p.asked == w
+	if !depends && !asked {
 		return p.requestOfUse(w)
 	}
 	request := *p.requestOfUse(w)
 	request.Avoid = func(d fleet.DeviceID) bool {
+		switch {
+		case asked && p.fleet.NodeOf(d) != p.askedOf:
+			return true
+		case !depends:
+			return false
+		}
 		dev := p.fleet.Device(d)
 		_, no := w.queue.Over(demand.On(dev.Model, dev.Memory))
 		return no

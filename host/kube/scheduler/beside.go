@@ -20,7 +20,7 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 			s.giveBack(p, a, err)
 		default:
 			s.awaitNodes(p, a, err)
-			s.seek(p, a.node)
+			s.seek(p)
 		}
 		return
 	}
@@ -45,7 +45,7 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	known := c.answer != nil && !c.likes.withheld
 	s.awaitNodes(p, a, why)
 	if known {
-		s.seek(p, "")
+		s.seek(p)
 	}
 }
 

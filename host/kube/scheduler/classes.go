@@ -34,6 +34,7 @@ type class struct {
 	waiting   int               // pods and workloads
 	beside    []*pod            // of these, those that wait for a node beside the engine
 	answer    map[string]string // by node: why not; empty: it may; nil: not known yet
+	held      []string          // of these nodes, those that it might use if some of the pods there went, by name
 	likes     likes             // of these nodes
 	refused   bool              // the engine has barred nodes of it by itself
 	stale     bool
@@ -150,7 +151,7 @@ func (s *Scheduler) classify() time.Duration {
 		answer, err := s.config.Filters.Nodes(ctx, sample)
 		now, whole := judged, true
 		if err == nil && selection != nil {
-			now, whole = selection.judge(ctx, slices.Concat(answer.Nodes, answer.Full), offers, judged)
+			now, whole = selection.judge(ctx, slices.Concat(answer.Nodes, answer.Held), offers, judged)
 		}
 		s.inbox.put(func() {
 			if first.stale = first.stale || !whole; selection != nil {
@@ -187,6 +188,7 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	for _, name := range s.givingWay(said.Full) { // whether it does for now is for the engine, which counts these resources, too
 		answer[name] = cmp.Or(s.elsewhere(c, name), c.selection.why(name))
 	}
+	c.held = slices.DeleteFunc(slices.Clone(said.Held), func(name string) bool { return cmp.Or(s.elsewhere(c, name), c.selection.why(name)) != "" })
 	preferred, changed := s.rank(c, said.Wished, answer)
 	delta := engine.Feasibility{Class: c.key, Prefer: preferred}
 	for _, name := range slices.Sorted(maps.Keys(answer)) {
@@ -218,6 +220,25 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 		p.beside = nil
 		s.consider(p)
 		c.leave(s) // after it may have entered anew, so that what was answered is not forgotten
+	}
+}
+
+// resample has a class go by another of its pods than one that has left it, which nodes may see otherwise by now.
+func (s *Scheduler) resample(c *class, left *pod) {
+	if c.waiting == 0 || c.pod.UID != left.object.UID {
+		return
+	}
+	for _, p := range c.beside {
+		c.pod, c.stale = p.object, true
+		return
+	}
+	for _, w := range s.work {
+		for _, r := range w.roles {
+			if w.state == inLine && r.class == c {
+				c.pod, c.stale = r.members[0].object, true
+				return
+			}
+		}
 	}
 }
 

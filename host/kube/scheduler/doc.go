@@ -15,7 +15,8 @@
 // node, and a cluster sees ever new ones: those in which nothing waits or runs are forgotten when there are many of them, here and in the engine.
 //
 // Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
-// but none with devices: who gives these back is the engine's choice.
+// but none with devices: who gives these back is the engine's choice. The same is done for a pod in line that lacks only what they have on a node where
+// the engine would start it.
 //
 // The engine's Evict goes out through the eviction API, so that disruption budgets hold, for a whole plan if all of it can be carried out; what holds
 // a claim is free in the books when the claim is. Pods of devices that failed are for the devices' taints. It changes nothing else of a running pod.
@@ -54,8 +55,8 @@ type Filters interface {
 	Forget(pod *corev1.Pod)
 	// WaitForSync waits until what the informers saw first counts. They were started.
 	WaitForSync(ctx context.Context) error
-	// MakeRoom is where a pod that no node takes would run if others of lower priority went; only says the one node that would do.
-	MakeRoom(ctx context.Context, pod *corev1.Pod, only string) (Room, error)
+	// MakeRoom is where a pod that no node takes would run if others of lower priority went; only are the nodes that would do, nil: all.
+	MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (Room, error)
 	// Prepares says whether there is anything to do for an assumed pod before its binding, as with volumes and claims of other drivers.
 	Prepares(ctx context.Context, pod *corev1.Pod) bool
 	// PreBind does it. It may take minutes, and is at once back where there is nothing to do.
@@ -73,6 +74,7 @@ type Feasible struct {
 	Nodes []string
 	Why   map[string]string // of the other nodes, by name
 	Full  []string          // of these, those that only lack CPU, memory and the like, which running pods have
+	Held  []string          // of these, those that lack what running pods have, be it that or a port
 
 	Wished map[string]int64 // of both: how well it is what the pod would rather have; nil: they are alike
 	Images map[string]int64 // of both: what it has of the pod's images, 0 to 100; those that have nothing may be left out
@@ -81,7 +83,7 @@ type Feasible struct {
 // Room is a node on which a pod would run if others of lower priority did not.
 type Room struct {
 	Node     string        // empty: there is none
-	Pods     []*corev1.Pod // that are to go; none: nothing is to be done now, as they still end there
+	Pods     []*corev1.Pod // that are to go; none: nothing is to be done now, as they still end there, or it fits by now
 	Breaches int           // how many of them disruption budgets do not let go
 }
 

@@ -73,14 +73,20 @@ func TestGivesBack(t *testing.T) {
 	c.runs("own")
 	c.pod("second", 500, guest) // as its owner makes it
 	c.stays(s, "second")
-	answer, registry := httptest.NewRecorder(), prometheus.NewRegistry()
-	registry.MustRegister(s.Metrics())
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	said := metricsOf(s)
 	for _, want := range []string{`aliquot_scheduler_evicted_total{reason="reclaim"} 1`, `aliquot_scheduler_evicted_total{reason="preempt"} 0`, `aliquot_scheduler_evictions_refused_total{cause="budget"} 0`} {
-		if said := answer.Body.String(); !strings.Contains(said, want+"\n") {
+		if !strings.Contains(said, want+"\n") {
 			t.Errorf("the metrics lack %q:\n%s", want, said)
 		}
 	}
+}
+
+// metricsOf is what a scheduler counts, as text.
+func metricsOf(s *Scheduler) string {
+	answer, registry := httptest.NewRecorder(), prometheus.NewRegistry()
+	registry.MustRegister(s.Metrics())
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	return answer.Body.String()
 }
 
 // A disruption budget holds, whoever says so: what is known of it, or the API server. Another is taken instead, and the one that was spared is asked for

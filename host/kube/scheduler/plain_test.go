@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,12 +42,12 @@ func newPlain(factory informers.SharedInformerFactory) *plain {
 	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}}
 }
 
-// Class says that no pod is known to be like another, unless pods are classed by their labels, too, as upstream's signature does.
+// Class says that no pod is known to be like another, unless pods are classed by their labels and priority, too, as upstream does.
 func (f *plain) Class(pod *corev1.Pod) string {
-	if !f.classed {
+	if !f.classed || pod.Status.NominatedNodeName != "" {
 		return ""
 	}
-	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector)
+	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector, priorityOf(pod))
 }
 
 // Nodes are those that would take the pod now.
@@ -73,7 +74,7 @@ func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {
 		default:
 			said.Why[n.Name] = why
 			if strings.Contains(why, "too little") {
-				said.Full = append(said.Full, n.Name)
+				said.Full, said.Held = append(said.Full, n.Name), append(said.Held, n.Name)
 			}
 		}
 	}
@@ -124,7 +125,7 @@ func (f *plain) Check(_ context.Context, pod *corev1.Pod, name string) (string, 
 }
 
 // MakeRoom is the first node on which a pod fits without any of those of lower priority that have no claims, and all of these.
-func (f *plain) MakeRoom(_ context.Context, pod *corev1.Pod, only string) (Room, error) {
+func (f *plain) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (Room, error) {
 	nodes, err := f.nodes.List(labels.Everything())
 	if err != nil {
 		return Room{}, err
@@ -136,6 +137,12 @@ func (f *plain) MakeRoom(_ context.Context, pod *corev1.Pod, only string) (Room,
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range nodes {
 		room := Room{Node: n.Name}
+		if only != nil && !slices.Contains(only, n.Name) {
+			continue
+		}
+		if why, err := f.Check(ctx, pod, n.Name); err != nil || why == "" {
+			return room, err
+		}
 		if n.Name == pod.Status.NominatedNodeName {
 			for _, o := range pods {
 				if o.Spec.NodeName == n.Name && o.DeletionTimestamp != nil {
@@ -152,7 +159,7 @@ func (f *plain) MakeRoom(_ context.Context, pod *corev1.Pod, only string) (Room,
 			}
 		}
 		lacks, err := f.full(pod, n, lower)
-		if err != nil || lacks == "" && len(room.Pods) > 0 && (only == "" || only == n.Name) {
+		if err != nil || lacks == "" && len(room.Pods) > 0 {
 			return room, err
 		}
 	}
@@ -177,7 +184,14 @@ func (f *plain) full(pod *corev1.Pod, n *corev1.Node, without func(*corev1.Pod) 
 		return lacks
 	}
 	for _, o := range pods {
-		if o.UID != pod.UID && !over(o) && !without(o) && (o.Spec.NodeName == n.Name || o.Spec.NodeName == "" && f.assumed[o.UID] == n.Name) {
+		if o.UID == pod.UID || over(o) || without(o) {
+			continue
+		}
+		on := cmp.Or(o.Spec.NodeName, f.assumed[o.UID])
+		if on == "" && priorityOf(o) >= priorityOf(pod) {
+			on = o.Status.NominatedNodeName
+		}
+		if on == n.Name {
 			take(requestsOf(o))
 		}
 	}

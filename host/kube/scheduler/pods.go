@@ -132,9 +132,13 @@ func (s *Scheduler) review(p *pod, before *corev1.Pod) {
 	if p.beside != nil && changed {
 		s.leaveBeside(p)
 	}
-	if p.task != nil && p.task.work.state == inLine && changed {
-		others := p.task.work.tasks
+	nominated := s.inLineAlone(p) && before.Status.NominatedNodeName != p.object.Status.NominatedNodeName // on its node it is not in its own way
+	if p.task != nil && p.task.work.state == inLine && (changed || nominated) {
+		others, c := p.task.work.tasks, p.task.class()
 		s.withdraw(p.task.work, fmt.Sprintf("pod %s has changed", p.name()))
+		if nominated {
+			s.resample(c, p)
+		}
 		for _, t := range others {
 			s.consider(t.pod)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// evictPriority is the reason of evictions for a pod that the engine has nothing to decide for, as metrics have it.
+// evictPriority is the reason of evictions of pods without devices for one of higher priority, as metrics have it.
 const evictPriority = "priority"
 
-// How long after room was looked for, for a pod without devices, it is looked for again at the earliest: doubled each time, up to the most.
+// How long after room was looked for, for a pod, it is looked for again at the earliest: doubled each time, up to the most.
 const (
 	seekAfter = time.Second
 	seekMost  = time.Minute
 )
 
-// seeking is what a pod that the engine has nothing to decide for has done to have others evicted for it.
+// seeking is what a pod has done to have others evicted for it that the engine does not decide about.
 type seeking struct {
 	under bool // it is being looked, or others are being evicted
 	tries int
@@ -29,55 +30,78 @@ type seeking struct {
 }
 
 // seek has it looked whether a pod that no node takes would fit on one if others of lower priority went.
-func (s *Scheduler) seek(p *pod, only string) {
+func (s *Scheduler) seek(p *pod) {
 	never := p.object.Spec.PreemptionPolicy != nil && *p.object.Spec.PreemptionPolicy == corev1.PreemptNever
 	if never || p.seeking.under || s.config.Now().Before(p.seeking.due) {
 		return
 	}
 	p.seeking.under = true
-	s.seekers = append(s.seekers, seeker{p, only})
+	s.seekers = append(s.seekers, p)
 	s.seekNext()
 }
 
-// seeker is a pod that waits until room is looked for.
-type seeker struct {
-	pod  *pod
-	only string // the node where its claims are; empty: any
+// seekInLine is seek for a pod in line, which may lack only what pods without devices have on a node: about these the engine does not decide. What it was
+// nominated for is looked at again.
+func (s *Scheduler) seekInLine(p *pod) {
+	if !s.inLineAlone(p) {
+		return
+	}
+	if c := p.task.class(); c.answer != nil && !c.likes.withheld && (len(c.held) > 0 || p.object.Status.NominatedNodeName != "") {
+		s.seek(p)
+	}
 }
 
 // seekNext has room looked for of the pod of the highest priority that waits for that, one at a time.
 func (s *Scheduler) seekNext() {
-	if s.seeks || len(s.seekers) == 0 {
-		return
-	}
-	at := 0
-	for i, one := range s.seekers {
-		if priorityOf(one.pod.object) > priorityOf(s.seekers[at].pod.object) {
-			at = i
+	for !s.seeks && len(s.seekers) > 0 {
+		at := 0
+		for i, p := range s.seekers {
+			if priorityOf(p.object) > priorityOf(s.seekers[at].object) {
+				at = i
+			}
 		}
-	}
-	one := s.seekers[at]
-	s.seekers = append(s.seekers[:at], s.seekers[at+1:]...)
-	if !s.waitsBeside(one.pod) {
-		one.pod.seeking.under = false
-		s.seekNext()
-		return
-	}
-	s.seeks = true
-	object := one.pod.object
-	s.spawn(func(ctx context.Context) {
-		room, err := s.config.Filters.MakeRoom(ctx, object, one.only)
-		s.inbox.put(func() {
-			s.seeks = false
-			s.sought(one.pod, room, err)
-			s.seekNext()
+		p := s.seekers[at]
+		s.seekers = slices.Delete(s.seekers, at, at+1)
+		only, is := s.roomOn(p)
+		if !is {
+			p.seeking.tries = 0 // that took little
+			s.sought(p, Room{}, nil)
+			continue
+		}
+		s.seeks = true
+		object := p.object
+		s.spawn(func(ctx context.Context) {
+			room, err := s.config.Filters.MakeRoom(ctx, object, only)
+			s.inbox.put(func() {
+				s.seeks = false
+				s.sought(p, room, err)
+				s.seekNext()
+			})
 		})
-	})
+	}
+}
+
+// roomOn are the nodes on which room is of use to a pod; nil: any. It is false where it is on none, or the pod does not wait for it. For one in line it is
+// where the engine would start it at once: nobody is evicted for one that lacks devices, or that is not next.
+func (s *Scheduler) roomOn(p *pod) (only []string, is bool) {
+	switch {
+	case s.inLineAlone(p):
+		only = s.engine.RoomFor(p.task.work.id, p.task.class().held)
+		return only, len(only) > 0
+	case s.waitsBeside(p) && p.beside.node != "": // where its claims are
+		return []string{p.beside.node}, true
+	}
+	return nil, s.waitsBeside(p)
 }
 
 // waitsBeside says whether a pod waits for a node, and not for the engine.
 func (s *Scheduler) waitsBeside(p *pod) bool {
 	return s.mine(p) && p.beside != nil && p.task == nil && !p.busy
+}
+
+// inLineAlone says whether a pod waits for the engine, and for no others to start with it.
+func (s *Scheduler) inLineAlone(p *pod) bool {
+	return s.mine(p) && p.task != nil && p.task.work.state == inLine && len(p.task.work.tasks) == 1
 }
 
 // sought takes in what room there is for a pod: it is nominated for the node, and those in its way are evicted.
@@ -88,8 +112,13 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 	if err != nil {
 		s.config.Log.Warn("whom to evict for a pod cannot be told, and is asked for again", "pod", p.name(), "error", err)
 	}
-	if err != nil || !s.waitsBeside(p) {
+	if err != nil || !s.waitsBeside(p) && !s.inLineAlone(p) {
 		return
+	}
+	if len(room.Pods) > 0 {
+		if only, is := s.roomOn(p); !is || only != nil && !slices.Contains(only, room.Node) {
+			return // it is of no use there any more
+		}
 	}
 	victims, refused := s.victims(room)
 	switch {

@@ -63,7 +63,7 @@ type Scheduler struct {
 	classifying   bool
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
-	seekers       []seeker      // pods for which room is to be looked for
+	seekers       []*pod        // for which room is to be looked for
 	seeks         bool          // it is, for one
 	evictions     int           // under way
 	tick          *time.Timer

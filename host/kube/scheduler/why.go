@@ -85,6 +85,7 @@ func (s *Scheduler) tell() time.Duration {
 			}
 			told++
 			s.secondChance(p)
+			s.seekInLine(p)
 			s.tellNow(p)
 		}
 	}

@@ -33,7 +33,7 @@ func (u upstream) Nodes(ctx context.Context, pod *corev1.Pod) (scheduler.Feasibl
 }
 
 // MakeRoom is where a pod would run if others of lower priority went.
-func (u upstream) MakeRoom(ctx context.Context, pod *corev1.Pod, only string) (scheduler.Room, error) {
+func (u upstream) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (scheduler.Room, error) {
 	room, err := u.Filters.MakeRoom(ctx, pod, only)
 	return scheduler.Room(room), err
 }

@@ -174,12 +174,16 @@ func (c *chain) all(ctx context.Context, cy cycle, infos []fwk.NodeInfo) (Feasib
 			continue
 		}
 		found.Why[name] = status.Message()
+		if status.Code() == fwk.Unschedulable {
+			found.Held = append(found.Held, name)
+		}
 		if full[i] {
 			found.Full = append(found.Full, name)
 		}
 	}
 	slices.Sort(found.Nodes)
 	slices.Sort(found.Full)
+	slices.Sort(found.Held)
 	return found, nil
 }
 

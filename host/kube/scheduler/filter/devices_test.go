@@ -47,7 +47,7 @@ func (o ours) Nodes(ctx context.Context, pod *v1.Pod) (scheduler.Feasible, error
 	return scheduler.Feasible(said), err
 }
 
-func (o ours) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (scheduler.Room, error) {
+func (o ours) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (scheduler.Room, error) {
 	room, err := o.Filters.MakeRoom(ctx, pod, only)
 	return scheduler.Room(room), err
 }

@@ -58,6 +58,7 @@ type Feasible struct {
 	Nodes  []string          // passes, sorted by name
 	Why    map[string]string // reason of refusal, in upstream's words, for every other node
 	Full   []string          // of these, those that would pass if nothing there requested CPU, memory and the like; sorted by name
+	Held   []string          // of these, those that might pass without some of the pods that are there, whatever it is that these have; sorted by name
 	Wished map[string]int64  // of both: how well it is what the pod would rather have, and what others would rather have of it; more is better
 	Images map[string]int64  // of both: what it has of the pod's images, 0 to 100; nodes that have nothing are left out
 }

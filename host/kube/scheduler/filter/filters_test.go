@@ -34,22 +34,23 @@ type judgement struct {
 	nodes   []string
 	why     map[string]string // of some nodes: part of the reason
 	full    []string          // those that lack only what others requested
+	held    []string          // those that others have something of; nil: it is not asked
 }
 
 // judgements are clusters, pods and what is to be said of them.
 func judgements() []judgement {
 	return []judgement{
-		{name: "taint and cordon", pod: pod("p"), nodes: []string{"a", "b"}, why: map[string]string{"c": "untolerated taint", "d": "unschedulable"}},
+		{name: "taint and cordon", pod: pod("p"), nodes: []string{"a", "b"}, why: map[string]string{"c": "untolerated taint", "d": "unschedulable"}, held: []string{}},
 		{name: "toleration", pod: pod("p", func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}}
 		}), nodes: []string{"a", "b", "c"}},
-		{name: "node selector", pod: pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "east"} }), nodes: []string{"a"}, why: map[string]string{"b": "node affinity/selector"}},
+		{name: "node selector", pod: pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "east"} }), nodes: []string{"a"}, why: map[string]string{"b": "node affinity/selector"}, held: []string{}},
 		{name: "node affinity", pod: pod("p", onlyIn(zone, "east", true)), nodes: []string{"b"}, why: map[string]string{"a": "node affinity/selector"}},
-		{name: "host port", cluster: objects(pod("q", on("a"), port(80))), pod: pod("p", port(80)), nodes: []string{"b"}, why: map[string]string{"a": "free ports"}},
+		{name: "host port", cluster: objects(pod("q", on("a"), port(80))), pod: pod("p", port(80)), nodes: []string{"b"}, why: map[string]string{"a": "free ports"}, held: []string{"a"}},
 		{name: "another host port", cluster: objects(pod("q", on("a"), port(80))), pod: pod("p", port(81)), nodes: []string{"a", "b"}},
-		{name: "spread", cluster: objects(pod("q", on("a"), labelled("app", "web"))), pod: pod("p", spread("web", zone)), nodes: []string{"b"}, why: map[string]string{"a": "topology spread"}},
+		{name: "spread", cluster: objects(pod("q", on("a"), labelled("app", "web"))), pod: pod("p", spread("web", zone)), nodes: []string{"b"}, why: map[string]string{"a": "topology spread"}, held: []string{"a"}},
 		{name: "affinity to pods", cluster: objects(pod("q", on("b"), labelled("app", "db"))), pod: pod("p", beside("db", zone)), nodes: []string{"b"}, why: map[string]string{"a": "pod affinity"}},
-		{name: "anti-affinity to pods", cluster: objects(pod("q", on("b"), labelled("app", "db"))), pod: pod("p", apart("db", host)), nodes: []string{"a"}, why: map[string]string{"b": "anti-affinity"}},
+		{name: "anti-affinity to pods", cluster: objects(pod("q", on("b"), labelled("app", "db"))), pod: pod("p", apart("db", host)), nodes: []string{"a"}, why: map[string]string{"b": "anti-affinity"}, held: []string{"b"}},
 		{name: "anti-affinity of a pod that runs", cluster: objects(pod("q", on("c"), apart("loud", zone))), pod: pod("p", labelled("app", "loud")), nodes: []string{"a"}, why: map[string]string{"b": "existing pods anti-affinity"}},
 		{name: "bound volume with node affinity", cluster: volume("data", "east", false), pod: pod("p", mounts("data")), nodes: []string{"a"}, why: map[string]string{"b": "node affinity"}},
 		{name: "bound volume with a zone", cluster: volume("data", "west", true), pod: pod("p", mounts("data")), nodes: []string{"b"}, why: map[string]string{"a": "no available volume zone"}},
@@ -60,11 +61,11 @@ func judgements() []judgement {
 			pod: pod("p", mounts("two")), nodes: nil, why: map[string]string{"a": "exceed max volume count"},
 		},
 		{name: "volume of one pod alone", cluster: append(exclusive("data"), pod("q", on("a"), mounts("data"))), pod: pod("p", mounts("data")), nodes: nil, why: map[string]string{"a": "ReadWriteOncePod"}},
-		{name: "CPU", cluster: objects(pod("q", on("a"), asks("cpu", "2"))), pod: pod("p", asks("cpu", "3")), nodes: []string{"b"}, why: map[string]string{"a": "Insufficient cpu"}, full: []string{"a"}},
+		{name: "CPU", cluster: objects(pod("q", on("a"), asks("cpu", "2"))), pod: pod("p", asks("cpu", "3")), nodes: []string{"b"}, why: map[string]string{"a": "Insufficient cpu"}, full: []string{"a"}, held: []string{"a"}},
 		{name: "pods that ended hold nothing", cluster: objects(pod("q", on("a"), asks("cpu", "2"), func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })), pod: pod("p", asks("cpu", "3")), nodes: []string{"a", "b"}},
-		{name: "number of pods", cluster: objects(node("e", "east", func(n *v1.Node) { n.Status.Allocatable["pods"] = list("n", "1")["n"] }), pod("q", on("e"))), pod: pod("p"), nodes: []string{"a", "b"}, why: map[string]string{"e": "Too many pods"}, full: []string{"e"}},
-		{name: "extended resource", pod: pod("p", asks("example.com/dongle", "1")), nodes: []string{"a"}, why: map[string]string{"b": "Insufficient example.com/dongle"}},
-		{name: "nominated pod of a higher priority", cluster: objects(pod("q", asks("cpu", "4"), priority(9), func(p *v1.Pod) { p.Status.NominatedNodeName = "a" })), pod: pod("p", asks("cpu", "1")), nodes: []string{"b"}, why: map[string]string{"a": "Insufficient cpu"}},
+		{name: "number of pods", cluster: objects(node("e", "east", func(n *v1.Node) { n.Status.Allocatable["pods"] = list("n", "1")["n"] }), pod("q", on("e"))), pod: pod("p"), nodes: []string{"a", "b"}, why: map[string]string{"e": "Too many pods"}, full: []string{"e"}, held: []string{"e"}},
+		{name: "extended resource", pod: pod("p", asks("example.com/dongle", "1")), nodes: []string{"a"}, why: map[string]string{"b": "Insufficient example.com/dongle"}, held: []string{}},
+		{name: "nominated pod of a higher priority", cluster: objects(pod("q", asks("cpu", "4"), priority(9), func(p *v1.Pod) { p.Status.NominatedNodeName = "a" })), pod: pod("p", asks("cpu", "1")), nodes: []string{"b"}, why: map[string]string{"a": "Insufficient cpu"}, full: []string{"a"}},
 		{name: "nominated pod of a lower priority", cluster: objects(pod("q", asks("cpu", "4"), func(p *v1.Pod) { p.Status.NominatedNodeName = "a" })), pod: pod("p", asks("cpu", "1"), priority(9)), nodes: []string{"a", "b"}},
 		{name: "scheduling gate", pod: pod("p", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}} }), nodes: nil, why: map[string]string{"a": "scheduling gates: [wait]"}},
 		{name: "claim of our driver", cluster: devices(deviceClaim("mine", "gpu.aliquot.dev")), pod: pod("p", uses("mine")), nodes: []string{"a", "b"}},
@@ -92,6 +93,12 @@ func TestNodes(t *testing.T) {
 				if !strings.Contains(found.Why[name], part) {
 					t.Errorf("why not %s: %q, want %q in it", name, found.Why[name], part)
 				}
+			}
+			if !slices.Equal(found.Full, test.full) {
+				t.Errorf("others requested what is lacked of %v, want %v; the others: %v", found.Full, test.full, found.Why)
+			}
+			if test.held != nil && !slices.Equal(found.Held, test.held) {
+				t.Errorf("others have something of %v, want %v; the others: %v", found.Held, test.held, found.Why)
 			}
 			agrees(t, f, test.pod, found)
 		})

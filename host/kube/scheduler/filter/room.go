@@ -3,6 +3,7 @@ package filter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -40,10 +41,10 @@ func newPreemption(ctx context.Context, c *chain) (*defaultpreemption.DefaultPre
 }
 
 // MakeRoom looks for a node on which a pod that fits nowhere would fit if pods of lower priority went, as upstream's scheduler chooses it: those
-// whose budgets are kept first, then those of the least priority, then the fewest. Only says the one node that would do; empty: any. Pods that
-// have devices of ours, say that they are not preemptible, or are being bound, stay. There is nothing to be done where the pod is never to evict others, or where they still end on the
-// node that it is nominated for. It takes long, as Nodes does.
-func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (Room, error) {
+// whose budgets are kept first, then those of the least priority, then the fewest. Only are the nodes that would do; nil: all. Pods that
+// have devices of ours, say that they are not preemptible, or are being bound, stay. There is nothing to be done where the pod is never to evict others, where they still end on the
+// node that it is nominated for, or where it fits by now. It takes long, as Nodes does.
+func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (Room, error) {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return Room{Node: pod.Status.NominatedNodeName}, nil
 	}
@@ -71,7 +72,7 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (Room,
 	}
 	var candidates []fwk.NodeInfo
 	for _, info := range infos {
-		if only != "" && only != info.Node().Name {
+		if only != nil && !slices.Contains(only, info.Node().Name) {
 			continue
 		}
 		lower, leaving := false, false
@@ -82,7 +83,10 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only string) (Room,
 		if leaving && info.Node().Name == pod.Status.NominatedNodeName {
 			return Room{Node: pod.Status.NominatedNodeName}, nil
 		}
-		if lower && f.survey.one(ctx, cycle, info).Code() == fwk.Unschedulable { // and not for what no eviction changes
+		switch status := f.survey.one(ctx, cycle, info); {
+		case status.IsSuccess():
+			return Room{Node: info.Node().Name}, nil
+		case lower && status.Code() == fwk.Unschedulable: // and not for what no eviction changes
 			candidates = append(candidates, info)
 		}
 	}

@@ -46,11 +46,18 @@ func TestMakeRoom(t *testing.T) {
 		{"budgets that are not kept are counted", append(objects(low("x", "a", "3", 1, labelled("app", "web")), low("y", "b", "3", 9)), budget), pod("p", asks("cpu", "2"), priority(9)), "", "a", []string{"x"}, 1},
 		{"who has our devices stays", append(devices(deviceClaim("mine", "gpu.aliquot.dev")), low("x", "a", "3", 1, uses("mine")), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9)), "", "b", []string{"y"}, 0},
 		{"who is not preemptible stays", objects(low("x", "a", "3", 1, func(p *v1.Pod) { p.Annotations = map[string]string{annotation.Preemptible: "false"} }), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9)), "", "b", []string{"y"}, 0},
+		{"for one with our devices, too", append(devices(deviceClaim("mine", "gpu.aliquot.dev"), deviceClaim("its", "gpu.aliquot.dev")), low("x", "a", "3", 1, uses("mine")), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9), uses("its")), "", "b", []string{"y"}, 0},
+		{"nobody of its own priority for one with our devices", append(devices(deviceClaim("its", "gpu.aliquot.dev")), low("x", "a", "3", 9), low("y", "b", "3", 9)), pod("p", asks("cpu", "2"), priority(9), uses("its")), "", "", nil, 0},
+		{"nobody where it fits by now", objects(low("x", "a", "3", 1), low("y", "b", "1", 1)), pod("p", asks("cpu", "2"), priority(9)), "", "b", nil, 0},
 		{"they still end on its node", objects(low("x", "a", "3", 1, leaving), low("y", "b", "3", 1)), pod("p", asks("cpu", "2"), priority(9), func(p *v1.Pod) { p.Status.NominatedNodeName = "a" }), "", "a", nil, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, _ := over(t, append(slices.Clone(both), test.cluster...)...)
-			room, err := f.MakeRoom(background, test.pod, test.only)
+			var only []string
+			if test.only != "" {
+				only = []string{test.only}
+			}
+			room, err := f.MakeRoom(background, test.pod, only)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,13 +80,13 @@ func TestMakeRoomWhileBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := pod("p", asks("cpu", "2"), priority(9))
-	if room, err := f.MakeRoom(background, p, ""); err != nil || room.Node != "" {
+	if room, err := f.MakeRoom(background, p, nil); err != nil || room.Node != "" {
 		t.Errorf("%+v, %v", room, err)
 	}
 	seen := x.DeepCopy()
 	seen.Spec.NodeName = "a"
 	f.podChanged(x, seen)
-	if room, err := f.MakeRoom(background, p, ""); err != nil || room.Node != "a" || len(room.Pods) != 1 {
+	if room, err := f.MakeRoom(background, p, nil); err != nil || room.Node != "a" || len(room.Pods) != 1 {
 		t.Errorf("%+v, %v", room, err)
 	}
 }
