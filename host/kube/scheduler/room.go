@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -43,12 +44,25 @@ func (s *Scheduler) seek(p *pod) {
 // seekInLine is seek for a pod in line, which may lack only what pods without devices have on a node: about these the engine does not decide. What it was
 // nominated for is looked at again.
 func (s *Scheduler) seekInLine(p *pod) {
-	if !s.inLineAlone(p) {
+	if !s.inLineAlone(p) || priorityOf(p.object) <= s.leastPriority() && p.object.Status.NominatedNodeName == "" {
 		return
 	}
 	if c := p.task.class(); c.answer != nil && !c.likes.withheld && (len(c.held) > 0 || p.object.Status.NominatedNodeName != "") {
 		s.seek(p)
 	}
+}
+
+// leastPriority is that of the pods that run, as it was within the last second: in most clusters there is one alone, and nobody to be evicted for anybody.
+func (s *Scheduler) leastPriority() int32 {
+	if now := s.config.Now(); !now.Before(s.least.due) {
+		s.least.due, s.least.priority = now.Add(seekAfter), math.MaxInt32
+		for _, p := range s.pods {
+			if p.object.Spec.NodeName != "" && !over(p.object) {
+				s.least.priority = min(s.least.priority, priorityOf(p.object))
+			}
+		}
+	}
+	return s.least.priority
 }
 
 // seekNext has room looked for of the pod of the highest priority that waits for that, one at a time.

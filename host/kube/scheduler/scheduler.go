@@ -64,9 +64,13 @@ type Scheduler struct {
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
 	seekers       []*pod        // for which room is to be looked for
-	seeks         bool          // it is, for one
-	evictions     int           // under way
-	tick          *time.Timer
+	least         struct {      // see leastPriority
+		priority int32
+		due      time.Time
+	}
+	seeks     bool // it is, for one
+	evictions int  // under way
+	tick      *time.Timer
 }
 
 // New returns a scheduler that has seen nothing yet.
