@@ -107,14 +107,16 @@ func (k *killer) groupsOf(pod string) (found []string) {
 // pagesInUse are the pages of tasks that agent and arbiter have mapped, whether or not they have a name any more.
 func (k *killer) pagesInUse() (found []string) {
 	k.Helper()
-	pids := []int{k.agent.PID()}
+	pids, programs := []int{k.agent.PID()}, map[int]string{}
 	for pid := range k.processesIn(k.Group()) {
-		if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && program == filepath.Join(k.run, "bin", "aliquot-arbiter") {
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if programs[pid] = program; err == nil && program == filepath.Join(k.run, "bin", "aliquot-arbiter") {
 			pids = append(pids, pid)
 		}
 	}
 	if len(pids) != 2 {
-		k.Fatalf("agent and arbiters are the processes %v, want one of each", pids)
+		said, err := os.ReadFile(filepath.Join(k.run, "arbiter.log"))
+		k.Fatalf("agent and arbiters are the processes %v of %v, want one of each; the arbiter said (%v)\n%s", pids, programs, err, said)
 	}
 	for _, pid := range pids {
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))

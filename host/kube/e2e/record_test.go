@@ -35,7 +35,7 @@ type reading struct {
 // read brings the record up to now and reads it.
 func (w *world) read() reading {
 	w.Helper()
-	sync := exec.CommandContext(w.ctx, filepath.Join(w.run, "bin", "aliquot-simgpu"), "sync", "--socket", filepath.Join(w.sims, "simgpu.sock"))
+	sync := exec.CommandContext(w.ctx, filepath.Join(root, "native", "dist", "bin", "aliquot-simgpu"), "sync", "--socket", filepath.Join(w.sims, "simgpu.sock"))
 	if said, err := sync.CombinedOutput(); err != nil {
 		w.Fatalf("bring the record up to now: %v\n%s", err, said)
 	}
