@@ -82,7 +82,10 @@ func newAgent(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(claimRun(r, config.Host), r.allowPrograms()); err != nil {
+	if err = claimRun(r, config.Host); err == nil { // and none of another host's is touched
+		err = r.allowPrograms()
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	a := &Agent{

@@ -28,9 +28,9 @@ type Config struct {
 	// Unenforced is what is done about processes that are not held to a share; empty: they are shown.
 	Unenforced api.UnenforcedRule
 
-	// DriverFolders is where the machine's driver is looked for; empty: the linker's cache and the usual folders. All of them are in DriverRoot.
+	// DriverFolders is where in DriverRoot the machine's driver is looked for; empty: the linker's cache and the usual folders.
 	DriverFolders []string
-	DriverRoot    device.Root
+	DriverRoot    device.Root // the file system that the driver is installed in; empty: the agent's own
 }
 
 // ErrNoDriver is a machine without a driver.

@@ -7,11 +7,7 @@ package device
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
-
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/aliquot-dev/aliquot/api"
 )
@@ -149,26 +145,8 @@ func Usable(options Options) error {
 	if err != nil {
 		return err
 	}
-	b := newNVML(driver, options)
-	release, err := load(driver, options.Socket, func(library nvml.Interface) error {
-		b.library = library
-		return b.discover()
-	})
-	if err != nil {
-		return err
-	}
-	defer release()
-	defer b.library.Shutdown()
-	if len(b.gpus) == 0 {
-		return fmt.Errorf("%w: %s lists no GPU that can be shared. %s", ErrNoDriver, driver.root.machine(driver.management), strings.Join(b.notes, " "))
-	}
-	if _, err := b.machine.common(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNoDriver, err)
-	}
-	return nil
+	return usableNVML(driver, options)
 }
-
-func machineOf(options Options) files { return files{dev: "/dev", proc: "/proc", root: options.Root} }
 
 // Present says whether the machine has a driver that Open would use, and if not, why.
 func Present(folders []string) error {

@@ -35,6 +35,8 @@ type files struct {
 	root      Root // where that program is
 }
 
+func machineOf(options Options) files { return files{dev: "/dev", proc: "/proc", root: options.Root} }
+
 // file is one that is to be there.
 type file struct {
 	name, part string
@@ -119,13 +121,9 @@ func (f files) instance(gpu, of, compute int) ([]string, error) {
 	folder := fmt.Sprintf("driver/nvidia/capabilities/gpu%d/mig/gi%d", gpu, of)
 	var paths []string
 	for _, rules := range []string{filepath.Join(folder, "access"), filepath.Join(folder, fmt.Sprintf("ci%d", compute), "access")} {
-		said, err := readFields(filepath.Join(f.proc, rules))
+		minor, err := numberIn(filepath.Join(f.proc, rules), "DeviceFileMinor")
 		if err != nil {
 			return nil, err
-		}
-		minor, err := strconv.Atoi(said["DeviceFileMinor"])
-		if err != nil {
-			return nil, fmt.Errorf("%s says no DeviceFileMinor", filepath.Join(f.proc, rules))
 		}
 		path, err := f.need(file{fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor), instancePart, minor, rules})
 		if err != nil {
@@ -144,8 +142,8 @@ func (f files) makeGPUs() (failed error) {
 	}
 	_, failed = f.need(controlFile)
 	for _, gpu := range gpus {
-		said, err := readFields(gpu)
-		if minor, wrong := strconv.Atoi(said["Device Minor"]); err == nil && wrong == nil {
+		minor, err := numberIn(gpu, "Device Minor")
+		if err == nil {
 			_, err = f.need(gpuFile(minor))
 		}
 		failed = errors.Join(failed, err)
@@ -174,7 +172,7 @@ func (f files) need(one file) (string, error) {
 	// By this systemd knows it, when it is told to read its units anew: else it takes the file from containers then.
 	char := filepath.Join(f.dev, "char", fmt.Sprintf("%d:%d", major, one.minor))
 	if err := replaceLink(filepath.Join("..", one.name), char); err != nil {
-		return "", err
+		return "", fmt.Errorf("%s is there, and cannot be made known by its number: %w", path, err)
 	}
 	return path, nil
 }
@@ -280,4 +278,17 @@ func readFields(file string) (map[string]string, error) {
 		fields[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
 	return fields, nil
+}
+
+// numberIn is what such a file says of a field that is a number.
+func numberIn(file, field string) (int, error) {
+	said, err := readFields(file)
+	if err != nil {
+		return 0, err
+	}
+	number, err := strconv.Atoi(said[field])
+	if err != nil {
+		return 0, fmt.Errorf("%s says no %s", file, field)
+	}
+	return number, nil
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -73,6 +74,27 @@ func openNVML(d *driver, options Options) (Backend, error) {
 	b.release = release
 	b.done.Go(b.watch)
 	return b, nil
+}
+
+// usableNVML is Usable by NVIDIA's management library.
+func usableNVML(d *driver, options Options) error {
+	b := newNVML(d, options)
+	release, err := load(d, options.Socket, func(library nvml.Interface) error {
+		b.library = library
+		return b.discover()
+	})
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer func() { _ = b.library.Shutdown() }() // what it found is all that is asked of it
+	if len(b.gpus) == 0 {
+		return fmt.Errorf("%w: %s lists no GPU that can be shared. %s", ErrNoDriver, d.root.machine(d.management), strings.Join(b.notes, " "))
+	}
+	if _, err := b.machine.common(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	return nil
 }
 
 // failed is an error of NVML in words.
