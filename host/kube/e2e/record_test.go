@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -83,17 +86,21 @@ func (w *world) processesOf(uid string) map[int]bool {
 // processesIn are those in control groups with this in their names.
 func (w *world) processesIn(group string) map[int]bool {
 	w.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	all, err := os.ReadDir("/proc")
 	w.no(err)
 	found := map[int]bool{}
-	for _, file := range files {
-		of, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(of), group) {
-			continue // it has ended
+	for _, entry := range all {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue // no process
 		}
-		pid, err := strconv.Atoi(strings.Split(file, "/")[2])
-		w.no(err)
-		found[pid] = true
+		switch of, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cgroup")); {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH): // it has ended
+		case err != nil:
+			w.Fatalf("the control groups of process %d: %v", pid, err)
+		case strings.Contains(string(of), group):
+			found[pid] = true
+		}
 	}
 	return found
 }
