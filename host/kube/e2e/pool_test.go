@@ -16,7 +16,7 @@ import (
 )
 
 // clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
-var clusters = flag.Int("clusters", 2, "how many clusters the tests have among them, each its own for as long as it takes")
+var clusters = flag.Int("clusters", 3, "how many clusters the tests have among them, each its own for as long as it takes")
 
 // longest are the tests that take longest, the longest first: they begin first, so that none is left to run alone in the end.
 var longest = []string{"TestKilled", "TestUpgrade", "TestUninstall", "TestShares", "TestOnlyScheduler", "TestAnnotated", "TestChart", "TestOwnedGangs", "TestSizes"}

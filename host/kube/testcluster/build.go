@@ -235,8 +235,10 @@ func run(ctx context.Context, folder string, environment []string, name string, 
 	return nil
 }
 
-// takeLock holds a file (flock) until it is closed.
-func takeLock(path string, how int) (*os.File, error) {
+// lock is a file that is held (flock) until it is closed.
+type lock struct{ file *os.File }
+
+func takeLock(path string, how int) (*lock, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -244,13 +246,18 @@ func takeLock(path string, how int) (*os.File, error) {
 	for {
 		err := unix.Flock(int(file.Fd()), how)
 		if err == nil {
-			return file, nil
+			return &lock{file}, nil
 		}
 		if !errors.Is(err, unix.EINTR) {
 			_ = file.Close()
 			return nil, err
 		}
 	}
+}
+
+// Close lets it go at once: a process that is being forked just now has its descriptor, too, until it executes its program.
+func (l *lock) Close() error {
+	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
 func orDiscard(log *slog.Logger) *slog.Logger {

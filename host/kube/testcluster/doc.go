@@ -59,7 +59,7 @@ type Cluster struct {
 	state    state
 	book     book
 	network  int // number of the network of its pods
-	lock     *os.File
+	lock     *lock
 	ports    ports
 	group    *group
 	signs    *authority

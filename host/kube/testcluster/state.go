@@ -60,7 +60,7 @@ func (s state) make() error {
 }
 
 // lock makes sure that there is one cluster in a folder. The lock lies beside it, so that it is there before and after.
-func (s state) lock() (*os.File, error) {
+func (s state) lock() (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(string(s)), 0o755); err != nil {
 		return nil, err
 	}
