@@ -42,6 +42,8 @@ type Agent struct {
 	heavy   map[shareOn]bool // shares of which a notice was given that they hold more memory than they may
 	ending  map[stray]bool   // processes that are being ended, without their device
 
+	administering map[stray]bool // administrators' processes that a notice was given of
+
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 	close sync.Once
@@ -91,7 +93,7 @@ func newAgent(config Config) (*Agent, error) {
 	a := &Agent{
 		run: r, log: log, lock: lock, notices: newNotices(), rule: config.Unenforced, grace: endGrace, every: lookEvery,
 		devices: map[string]*deviceState{}, tasks: map[string]*task{}, unknown: map[string]bool{}, seen: map[stray]string{},
-		heavy: map[shareOn]bool{}, ending: map[stray]bool{},
+		heavy: map[shareOn]bool{}, ending: map[stray]bool{}, administering: map[stray]bool{},
 	}
 	a.arbiter = &arbiter{run: r, log: log, notify: a.notify, patience: answerWithin, every: askEvery, taken: a.readopt}
 	return a, nil

@@ -84,7 +84,7 @@ type Launch struct {
 	Notes  []string // what of it does not hold on this machine, one sentence each
 }
 
-// Container is how a container of a prepared task must be made to be held to its share. Sources are paths of the machine.
+// Container is how a container of a prepared task must be made to be held to its share, or one of an administrator's, who has none. Sources are paths of the machine.
 type Container struct {
 	Env     []string // KEY=VALUE
 	Mounts  []Mount
@@ -168,6 +168,7 @@ const (
 	DeviceFault  NoticeKind = "device fault"  // a program on it failed; the device is as it was
 	Unenforced   NoticeKind = "unenforced"    // a process uses a device and no share covers it, or a share's processes hold more memory than they may
 	Enforced     NoticeKind = "enforced"      // nothing of the task does so any more
+	Administers  NoticeKind = "administers"   // a process of an administrator's container computes on a device, which no share covers and none has to
 	Stalled      NoticeKind = "stalled"       // such work has gone on for so long that the rule says to end its task
 	Stopped      NoticeKind = "stopped"       // a process was told to end because it did so
 	Doubted      NoticeKind = "doubted"       // a device was busy for longer than its shares were charged

@@ -175,6 +175,12 @@ func (f *fakeDevices) Container(devices []string) (device.Container, error) {
 	}, nil
 }
 
+func (f *fakeDevices) Administrator(devices []string) (device.Container, error) {
+	return device.Container{
+		Env: []string{"DEVICES=" + strings.Join(devices, ",")}, Mounts: []device.Mount{{Source: "/driver", Target: "/to"}}, Devices: []string{"/dev/fake0"},
+	}, nil
+}
+
 func (f *fakeDevices) Read(uuid string) (device.Reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,6 +12,8 @@ type owners struct {
 	known registered
 	marks map[string]marked // by the variable that Launch puts into the environment of a task
 	seen  map[stray]string  // who was asked of before, and what was found
+
+	administers func(pid int) bool
 }
 
 // marked is whose a mark is. Anybody may write a mark: it counts for who runs as the task's user alone.
@@ -32,7 +34,7 @@ func (a *Agent) owners(known registered) owners {
 	for uid, t := range a.tasks {
 		marks[taskVariable+a.run.task(uid)] = marked{uid, t.Task.UserID}
 	}
-	return owners{known, marks, maps.Clone(a.seen)}
+	return owners{known, marks, maps.Clone(a.seen), a.administers}
 }
 
 // of is the task of a process: its own, or that of its nearest ancestor, or of the first process of its session, that is registered or

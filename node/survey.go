@@ -35,12 +35,16 @@ func (k registered) covering(pid int, start uint64, uuid string) (tasks []string
 	return tasks
 }
 
-// survey is what computes on one device: the processes that no share covers, with what is known of each at the same index, and what the
-// others hold, by task.
+// survey is what computes on one device: the processes that no share covers, with what is known of each at the same index, those that need none for they are
+// administrators', and what the others hold, by task.
 type survey struct {
 	strays []api.Process
 	keys   []stray
 	tasks  []string // whose they are; empty: no task's
+
+	theirs         []api.Process // the administrators'
+	administrators []stray
+
 	held   map[string]*holding
 	unseen bool // the driver does not tell of all
 }
@@ -83,11 +87,15 @@ func (s *survey) add(uuid string, p device.Process, known registered, owners own
 		}
 	}
 	s.unseen = s.unseen || p.Memory == nil
-	if len(covering) == 0 {
-		s.strays = append(s.strays, api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory})
-		s.keys = append(s.keys, key)
-		s.tasks = append(s.tasks, owners.of(key))
+	if len(covering) > 0 {
+		return
 	}
+	process := api.Process{PID: p.PID, Name: fact.name, User: fact.user, Memory: p.Memory}
+	if owners.administers(p.PID) {
+		s.theirs, s.administrators = append(s.theirs, process), append(s.administrators, key)
+		return
+	}
+	s.strays, s.keys, s.tasks = append(s.strays, process), append(s.keys, key), append(s.tasks, owners.of(key))
 }
 
 // memoryOf is what the registered processes of a task hold; nil: not known.

@@ -61,10 +61,11 @@ func (a *Agent) look(ctx context.Context, l *looking) {
 	for _, uuid := range slices.Sorted(maps.Keys(surveyed)) {
 		s := surveyed[uuid]
 		a.noticeStrays(uuid, s)
+		a.noticeAdministrators(uuid, s)
 		for i, key := range s.keys {
 			found = append(found, suspect{key, s.tasks[i], "it computes past the shim"})
 		}
-		if busy := readings[uuid].Busy; busy != nil && len(s.keys) == 0 { // else who used it is known
+		if busy := readings[uuid].Busy; busy != nil && len(s.keys)+len(s.administrators) == 0 { // else who used it is known
 			a.doubtShares(ctx, l.doubts, time.Now(), uuid, *busy, shares)
 		}
 		found = append(found, a.doubtMemory(l, uuid, s, may)...)

@@ -93,24 +93,10 @@ func (d *driver) replaced() error {
 // the dynamic linker looks without being told to: so a program that throws its environment away finds them, too, and an image keeps its library path.
 func (d *driver) container(devices []string) Container {
 	shim, links := filepath.Join(d.run, native.Shim), filepath.Join(d.run, native.Driver)
-	c := Container{
-		// The second keeps a container runtime of the vendor's from adding all devices, which images for GPUs ask it for.
-		Env:    []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ","), "NVIDIA_VISIBLE_DEVICES=void"},
-		Mounts: []Mount{{shim, shim}},
-	}
-	for _, folder := range containerFolders {
-		for _, names := range [][]string{computeNames, managementNames} {
-			for _, name := range names {
-				c.Mounts = append(c.Mounts, Mount{filepath.Join(shim, names[0]), filepath.Join(folder, name)})
-			}
-		}
-		for _, one := range d.companions {
-			c.Mounts = append(c.Mounts, Mount{d.root.machine(one.file), filepath.Join(folder, one.name)})
-		}
-	}
+	c := Container{Env: shown(devices), Mounts: []Mount{{shim, shim}}}
+	c.Mounts = append(c.Mounts, d.libraries(filepath.Join(shim, computeNames[0]), filepath.Join(shim, managementNames[0]))...)
 	if d.simulated {
-		simulator := filepath.Join(d.run, filepath.Dir(native.Sim))
-		c.Mounts = append(c.Mounts, Mount{links, links}, Mount{simulator, simulator})
+		c.Mounts = append(c.Mounts, Mount{links, links}, d.simulator())
 		c.Task = native.LastTask
 		return c
 	}
@@ -120,11 +106,57 @@ func (d *driver) container(devices []string) Container {
 		Mount{d.mounted(), links},
 		Mount{d.root.machine(d.compute), filepath.Join(links, realCompute)},
 		Mount{d.root.machine(d.management), filepath.Join(links, realManagement)})
-	for _, path := range programPaths {
-		if file, err := d.root.resolve(path); err == nil {
-			c.Mounts = append(c.Mounts, Mount{d.root.machine(file), programPaths[0]})
-			break
+	c.Mounts = append(c.Mounts, d.programs()...)
+	return c
+}
+
+// administrator is container without the shim: the driver itself is where others find that.
+func (d *driver) administrator(devices []string) Container {
+	c := Container{Env: shown(devices), Mounts: d.libraries(d.root.machine(d.compute), d.root.machine(d.management))}
+	if d.simulated { // which looks for the device where its file lies, and that is not where the image has it
+		simulator := d.simulator()
+		c.Env = append(c.Env, socketVariable+"="+filepath.Join(simulator.Source, "simgpu.sock"))
+		c.Mounts = append(c.Mounts, simulator)
+		return c
+	}
+	c.Mounts = append(c.Mounts, d.programs()...)
+	return c
+}
+
+// shown is the environment by which programs are shown these devices. The second variable keeps a container runtime of the vendor's from adding all devices,
+// which images for GPUs ask it for.
+func shown(devices []string) []string {
+	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ","), "NVIDIA_VISIBLE_DEVICES=void"}
+}
+
+// libraries are the files given, in the places where programs look for the driver's two, and beside them what the driver loads.
+func (d *driver) libraries(compute, management string) (all []Mount) {
+	for _, folder := range containerFolders {
+		for _, name := range computeNames {
+			all = append(all, Mount{compute, filepath.Join(folder, name)})
+		}
+		for _, name := range managementNames {
+			all = append(all, Mount{management, filepath.Join(folder, name)})
+		}
+		for _, one := range d.companions {
+			all = append(all, Mount{d.root.machine(one.file), filepath.Join(folder, one.name)})
 		}
 	}
-	return c
+	return all
+}
+
+// simulator is the folder of the simulated devices.
+func (d *driver) simulator() Mount {
+	folder := filepath.Join(d.run, filepath.Dir(native.Sim))
+	return Mount{folder, folder}
+}
+
+// programs are those of the driver that containers get.
+func (d *driver) programs() []Mount {
+	for _, path := range programPaths {
+		if file, err := d.root.resolve(path); err == nil {
+			return []Mount{{d.root.machine(file), programPaths[0]}}
+		}
+	}
+	return nil
 }

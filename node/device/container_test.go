@@ -46,7 +46,8 @@ func elsewhere(t *testing.T) (here string) {
 }
 
 // TestContainer: of a driver that is in a container of its own, or seen from one, a container gets the shim under the names by which programs ask for a driver, what
-// that is for behind it, and what it loads, found as inside and named as the machine does; nothing that leads past the shim.
+// that is for behind it, and what it loads, found as inside and named as the machine does; nothing that leads past the shim. An administrator's gets the driver
+// itself under these names, and nothing of ours.
 func TestContainer(t *testing.T) {
 	d, err := findDriver(Options{Run: "/run/aliquot", Root: Root{Here: elsewhere(t), Machine: "/run/driver"}})
 	if err != nil {
@@ -83,6 +84,23 @@ func TestContainer(t *testing.T) {
 		if !slices.Contains(made.Env, variable) {
 			t.Errorf("the environment %q has no %s", made.Env, variable)
 		}
+	}
+	var whole []string
+	for _, m := range d.administrator([]string{"GPU-b", "GPU-a"}).Mounts {
+		whole = append(whole, m.Source+" "+m.Target)
+	}
+	want = []string{"/run/driver/usr/bin/nvidia-smi /usr/bin/nvidia-smi"}
+	for _, folder := range []string{usual, "/usr/lib64"} {
+		want = append(want,
+			current+"libcuda.so.550.1 "+folder+"/libcuda.so.1", current+"libcuda.so.550.1 "+folder+"/libcuda.so",
+			current+"libnvidia-ml.so.550.1 "+folder+"/libnvidia-ml.so.1", current+"libnvidia-ml.so.550.1 "+folder+"/libnvidia-ml.so",
+			current+"libnvidia-nvvm.so.550.1 "+folder+"/libnvidia-nvvm.so.4",
+			current+"libnvidia-gpucomp.so.550.1 "+folder+"/libnvidia-gpucomp.so.550.1")
+	}
+	slices.Sort(whole)
+	slices.Sort(want)
+	if !slices.Equal(whole, want) {
+		t.Errorf("an administrator's mounts\n%s\nwant\n%s", strings.Join(whole, "\n"), strings.Join(want, "\n"))
 	}
 	if made.Task != "/run/aliquot/driver/task" { // which is in what lies over the driver's folder, and looked at before any other
 		t.Errorf("the task's folder is to be at %s", made.Task)

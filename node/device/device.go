@@ -99,6 +99,8 @@ type Backend interface {
 	Launch(devices []string) Launch
 	// Container says the same of a container. It fails where device files are not there and cannot be made.
 	Container(devices []string) (Container, error)
+	// Administrator is Container without the shim, and without a task.
+	Administrator(devices []string) (Container, error)
 	// Replaced says that the driver that was found is not there any more: who opened the backend is to open another, in another process.
 	Replaced() error
 	Close() error

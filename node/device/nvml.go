@@ -226,7 +226,16 @@ func (b *nvmlBackend) Launch(devices []string) Launch { return b.driver.launch(d
 
 // Container says how to make a container.
 func (b *nvmlBackend) Container(devices []string) (Container, error) {
-	c := b.driver.container(devices)
+	return b.withFiles(b.driver.container(devices), devices)
+}
+
+// Administrator says how to make one without the shim.
+func (b *nvmlBackend) Administrator(devices []string) (Container, error) {
+	return b.withFiles(b.driver.administrator(devices), devices)
+}
+
+// withFiles is a container with the files of its devices.
+func (b *nvmlBackend) withFiles(c Container, devices []string) (Container, error) {
 	if b.driver.simulated {
 		return c, nil
 	}
