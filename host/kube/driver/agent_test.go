@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -23,6 +24,7 @@ type agentOf struct {
 	folder  string
 	refuses error
 	hides   error            // why no container can be made
+	version string           // of the driver
 	breaks  error            // what it says of tasks that it has
 	used    map[string][]int // processes of tasks
 	stalled []string         // devices whose work that does not end was to be ended
@@ -59,6 +61,14 @@ func (a *agentOf) Container(uid string) (node.Container, error) {
 	return node.Container{
 		Env:     []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + uid},
 		Mounts:  []node.Mount{{Source: "/run/aliquot/lib", Target: "/lib", ReadOnly: true}, {Source: "/run/aliquot/tasks/" + uid + "/tel", Target: "/tel"}},
+		Devices: []string{"/dev/nvidia0"},
+	}, a.hides
+}
+
+func (a *agentOf) Administrator(devices []string) (node.Container, error) {
+	return node.Container{
+		Env:     []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ",")},
+		Mounts:  []node.Mount{{Source: "/run/driver/" + a.version, Target: "/lib", ReadOnly: true}},
 		Devices: []string{"/dev/nvidia0"},
 	}, a.hides
 }

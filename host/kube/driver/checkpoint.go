@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
@@ -35,6 +36,19 @@ type checkpoint struct {
 	Namespace string
 	Name      string
 	Task      node.Task // its UID is the claim's
+
+	// Access are the devices, by UUID, of a claim that gives access as an administrator, in the order of its results. Its task has no grants.
+	Access []string `json:",omitempty"`
+}
+
+// has says whether a claim has anything of a device.
+func (c checkpoint) has(device string) bool {
+	return slices.Contains(c.Access, device) || slices.ContainsFunc(c.Task.Grants, func(g node.Grant) bool { return g.Device == device })
+}
+
+// same says whether two are of what differs in nothing but ceilings, which change while a claim is prepared.
+func (c checkpoint) same(other checkpoint) bool {
+	return sameFloors(c.Task.Grants, other.Task.Grants) && slices.Equal(c.Access, other.Access)
 }
 
 // checkpoints is the folder in which each claim has a file named by its UID: a line with the checksum of the bytes after it, then JSON.

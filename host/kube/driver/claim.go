@@ -31,15 +31,15 @@ func ours(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocatio
 func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device, user uint32) (node.Task, error) {
 	task := node.Task{UID: string(claim.UID), UserID: user}
 	for _, result := range ours(claim) {
-		at := slices.IndexFunc(devices, func(d node.Device) bool { return deviceName(d.UUID) == result.Device })
-		if result.Pool != pool || at < 0 {
-			return node.Task{}, fmt.Errorf("request %s was given device %s of pool %s; this is node %s, which has no such device", result.Request, result.Device, result.Pool, pool)
+		device, err := deviceOf(result, pool, devices)
+		if err != nil {
+			return node.Task{}, err
 		}
 		config, err := ConfigOf(claim.Status.Allocation.Devices.Config, result.Request)
 		if err != nil {
 			return node.Task{}, fmt.Errorf("request %s: %w", result.Request, err)
 		}
-		grant, err := grantOf(result, devices[at], config)
+		grant, err := grantOf(result, device, config)
 		if err != nil {
 			return node.Task{}, fmt.Errorf("request %s: %w", result.Request, err)
 		}
@@ -50,6 +50,40 @@ func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device
 		task.Flags.LatencyClass = task.Flags.LatencyClass || config.Class == api.Inference || config.Class == api.Interactive
 	}
 	return task, nil
+}
+
+// deviceOf is the device that a result is of.
+func deviceOf(result resourceapi.DeviceRequestAllocationResult, pool string, devices []node.Device) (node.Device, error) {
+	at := slices.IndexFunc(devices, func(d node.Device) bool { return deviceName(d.UUID) == result.Device })
+	if result.Pool != pool || at < 0 {
+		return node.Device{}, fmt.Errorf("request %s was given device %s of pool %s; this is node %s, which has no such device", result.Request, result.Device, result.Pool, pool)
+	}
+	return devices[at], nil
+}
+
+// access says whether a result gives access as an administrator.
+func access(result resourceapi.DeviceRequestAllocationResult) bool {
+	return result.AdminAccess != nil && *result.AdminAccess
+}
+
+// accessOf are the devices, by UUID, to which a claim gives access as an administrator; none: it asks for shares. A claim is the one or the other: its containers
+// have either the driver or the shim in its place.
+func accessOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device) (all []string, err error) {
+	results := ours(claim)
+	for _, result := range results {
+		if !access(result) {
+			continue
+		}
+		device, err := deviceOf(result, pool, devices)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, device.UUID)
+	}
+	if len(all) > 0 && len(all) < len(results) {
+		return nil, fmt.Errorf("it asks for access as an administrator and for shares, and a container has either; make a claim for each")
+	}
+	return all, nil
 }
 
 // ConfigOf is the ShareConfig that holds for a request: of those of class and claim that are meant for it, the last.
@@ -74,8 +108,8 @@ func ConfigOf(configs []resourceapi.DeviceAllocationConfiguration, request strin
 // grantOf is a result as a share: the floors are the capacity that it consumes, the ceilings those of the configuration, or the floors. A
 // result without consumed capacity is of an API server that knows of no shares: it is the whole device, whatever the ceilings.
 func grantOf(result resourceapi.DeviceRequestAllocationResult, device node.Device, config v1alpha1.ShareConfig) (node.Grant, error) {
-	if result.AdminAccess != nil && *result.AdminAccess {
-		return node.Grant{}, fmt.Errorf("it asks for access as an administrator, which gives no share; ask without adminAccess")
+	if access(result) {
+		return node.Grant{}, fmt.Errorf("it gives access as an administrator, which is no share")
 	}
 	grant := node.Grant{
 		UID: string(claimShare(result)), Device: device.UUID, Floor: api.WholeDevice, MemFloor: device.Memory,

@@ -28,6 +28,7 @@ type Agent interface {
 	Devices() []node.Device
 	Prepare(ctx context.Context, task node.Task) (node.Launch, error)
 	Container(uid string) (node.Container, error)
+	Administrator(devices []string) (node.Container, error)
 	Update(ctx context.Context, uid string, grants []node.Grant, flags node.Flags) error
 	Unprepare(ctx context.Context, uid string) error
 	Prepared() []node.Task

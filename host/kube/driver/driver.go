@@ -217,16 +217,17 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
 		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	task, err := d.asked(claim, pods, beside)
+	one, err := d.asked(claim, pods, beside)
 	if err != nil {
 		return refuse(err)
 	}
-	before, found, err := d.checkpoints.read(task.UID)
+	uid := one.Task.UID
+	before, found, err := d.checkpoints.read(uid)
 	switch {
 	case err != nil:
 		return refuse(err)
-	case found && before.Phase == prepared && sameFloors(before.Task.Grants, task.Grants):
-		if err := d.realise(ctx, before.Task); err != nil {
+	case found && before.Phase == prepared && before.same(one):
+		if err := d.realise(ctx, before); err != nil {
 			return refuse(err)
 		}
 		if before.Name == "" { // it was damaged, and node's record has no names
@@ -235,55 +236,61 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 				return refuse(err)
 			}
 		}
-		d.tell(ctx, claim, before.Task)
+		d.tell(ctx, claim, before)
 		d.live.prepared(claim.Namespace, claim.Name)
 		return answer(claim), nil
 	case found: // an attempt that failed to take itself back, or the claim was allocated anew while kubelet was away
-		if err := d.unprepare(ctx, task.UID); err != nil {
+		if err := d.unprepare(ctx, uid); err != nil {
 			return refuse(err)
 		}
 	}
-	one := checkpoint{Phase: preparing, Namespace: claim.Namespace, Name: claim.Name, Task: task}
 	if err := d.checkpoints.write(one); err != nil {
 		return refuse(err)
 	}
 	point.Here("kube.prepare.begun")
-	err = d.realise(ctx, task)
+	err = d.realise(ctx, one)
 	if err == nil {
 		point.Here("kube.prepare.real")
 		one.Phase = prepared
 		err = d.checkpoints.write(one)
 	}
 	if err != nil {
-		return refuse(errors.Join(err, d.unprepare(context.WithoutCancel(ctx), task.UID)))
+		return refuse(errors.Join(err, d.unprepare(context.WithoutCancel(ctx), uid)))
 	}
 	point.Here("kube.prepare.recorded")
-	d.tell(ctx, claim, task)
+	d.tell(ctx, claim, one)
 	d.live.prepared(claim.Namespace, claim.Name)
-	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", task.Grants)
+	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", one.Task.Grants, "access", one.Access)
 	return answer(claim), nil
 }
 
-// asked is the task that a claim is, if the containers of its pods can be held to it.
-func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (node.Task, error) {
+// asked is what is to be prepared of a claim, if the containers of its pods can have it: the task that it is, or its access as an administrator.
+func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (checkpoint, error) {
+	one := checkpoint{Phase: preparing, Namespace: claim.Namespace, Name: claim.Name, Task: node.Task{UID: string(claim.UID)}}
+	devices := d.config.Agent.Devices()
 	others, err := d.others(claim, beside)
 	if err != nil {
-		return node.Task{}, err
+		return one, err
+	}
+	if one.Access, err = accessOf(claim, d.config.Node, devices); err != nil {
+		return one, err
+	}
+	if len(one.Access) > 0 {
+		return one, accessible(claim, pods, others)
 	}
 	user, err := userOf(claim, pods, others)
 	if err != nil {
-		return node.Task{}, err
+		return one, err
 	}
-	task, err := taskOf(claim, d.config.Node, d.config.Agent.Devices(), user)
-	if err != nil {
-		return node.Task{}, err
+	if one.Task, err = taskOf(claim, d.config.Node, devices, user); err != nil {
+		return one, err
 	}
 	for _, result := range ours(claim) {
 		if len(result.ConsumedCapacity) == 0 {
 			d.log.Warn("a request has a whole device, whatever its ceilings: the API server that it was allocated by knows of no shares", "claim", claim.Namespace+"/"+claim.Name, "request", result.Request)
 		}
 	}
-	return task, nil
+	return one, nil
 }
 
 // others are the names of this driver's other claims in a claim's namespace: those of its pod that kubelet asks for with it, and all that
@@ -306,17 +313,24 @@ func (d *Driver) others(claim *resourceapi.ResourceClaim, beside []*resourceapi.
 	return slices.DeleteFunc(names, func(name string) bool { return name == claim.Name }), nil
 }
 
-// realise prepares a task and writes its CDI file; both may be there already, with ceilings that were changed since.
-func (d *Driver) realise(ctx context.Context, task node.Task) error {
-	if _, err := d.config.Agent.Prepare(ctx, d.held(task)); err != nil {
+// realise prepares a claim's task, where it is one, and writes its CDI file; both may be there already, with ceilings that were changed since.
+func (d *Driver) realise(ctx context.Context, one checkpoint) error {
+	if len(one.Access) > 0 {
+		made, err := d.config.Agent.Administrator(one.Access)
+		if err != nil {
+			return err
+		}
+		return d.specs.write(one.Task.UID, made)
+	}
+	if _, err := d.config.Agent.Prepare(ctx, d.held(one.Task)); err != nil {
 		return err
 	}
 	point.Here("kube.prepare.granted")
-	made, err := d.config.Agent.Container(task.UID)
+	made, err := d.config.Agent.Container(one.Task.UID)
 	if err != nil {
 		return err
 	}
-	return d.specs.write(task.UID, made)
+	return d.specs.write(one.Task.UID, made)
 }
 
 // unprepare takes a claim back, however far it came; nothing of it is left after. One that is not known is taken back already.

@@ -112,7 +112,7 @@ func (l *live) look(ctx context.Context, name cache.ObjectName) error {
 		return err
 	}
 	for _, one := range all {
-		if one.Namespace != name.Namespace || one.Name != name.Name {
+		if one.Namespace != name.Namespace || one.Name != name.Name || len(one.Access) > 0 {
 			continue
 		}
 		share, err := l.shareOf(ctx, one)
@@ -121,7 +121,7 @@ func (l *live) look(ctx context.Context, name cache.ObjectName) error {
 		}
 		return l.apply(ctx, share, one.Task.UID)
 	}
-	return nil // none, or of another node
+	return nil // none, or of another node, or without a share
 }
 
 // apply holds a claim to the ceiling of its Share, and says in both what it is held to.
@@ -136,7 +136,7 @@ func (l *live) apply(ctx context.Context, share *v1alpha1.Share, uid string) err
 	}
 	claim, err := l.config.Client.ResourceV1().ResourceClaims(share.Namespace).Get(ctx, share.Name, metav1.GetOptions{})
 	if err == nil && string(claim.UID) == uid {
-		l.tellNow(ctx, claim, task)
+		l.tellNow(ctx, claim, checkpoint{Task: task})
 	} else if !apierrors.IsNotFound(err) && err != nil {
 		return err
 	}

@@ -267,7 +267,7 @@ func TestTellAfterACeilingChanged(t *testing.T) {
 	if _, refused, err := p.hold(t.Context(), "a", lowered); err != nil || refused != nil {
 		t.Fatal(refused, err)
 	}
-	p.tellNow(t.Context(), claim, before)
+	p.tellNow(t.Context(), claim, checkpoint{Task: before})
 	now, err := claims.Get(t.Context(), claim.Name, metav1.GetOptions{})
 	if err != nil || len(now.Status.Devices) != 1 || !strings.Contains(string(now.Status.Devices[0].Data.Raw), `"compute":"0.25..0.60"`) {
 		t.Errorf("the claim says that it is held to %+v (%v)", now.Status.Devices, err)

@@ -161,6 +161,8 @@ func (d *Driver) Notice(ctx context.Context, notice node.Notice) {
 		} else {
 			d.troubles.add(notice.Task, trouble{reason: unenforced, device: notice.Device, message: notice.Message})
 		}
+	case node.Administers:
+		d.tellOfNode(corev1.EventTypeNormal, "Administers", notice.Message)
 	case node.Enforced:
 		d.troubles.over(func(claim string, one trouble) bool { return claim == notice.Task && one.reason == unenforced },
 			event{kind: corev1.EventTypeNormal, reason: "Enforced", message: notice.Message})
@@ -220,7 +222,7 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 		d.log.Error("the claims of a device could not be told of it", "device", notice.Device, "error", err)
 	}
 	for _, one := range all {
-		if !slices.ContainsFunc(one.Task.Grants, func(g node.Grant) bool { return g.Device == notice.Device }) {
+		if !one.has(notice.Device) {
 			continue
 		}
 		if notice.Kind == node.DeviceDown {
@@ -298,7 +300,7 @@ func (d *Driver) report(ctx context.Context, uid string) error {
 	for _, e := range d.troubles.take(uid) {
 		d.emit(claim, e)
 	}
-	return d.write(ctx, claim, one.Task)
+	return d.write(ctx, claim, one)
 }
 
 // emit gives an event of a claim and of the pods that have it.

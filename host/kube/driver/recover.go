@@ -32,7 +32,7 @@ func (d *Driver) recover(ctx context.Context) error {
 		case err != nil:
 			return err
 		case one.Phase == prepared:
-			if err := d.realise(ctx, one.Task); err != nil {
+			if err := d.realise(ctx, one); err != nil {
 				d.log.Error("a prepared claim could not be made again", "claim", one.Namespace+"/"+one.Name, "uid", uid, "error", err)
 				if errors.Is(err, node.ErrBroken) {
 					d.breaks(uid, strings.TrimPrefix(err.Error(), "prepare task "+uid+": "))

@@ -23,17 +23,17 @@ import (
 const tellWithin = 30 * time.Second
 
 // tell has tellNow do it, and waits for nothing.
-func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) {
+func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, one checkpoint) {
 	claim = claim.DeepCopy()
-	d.telling.Go(func() { d.tellNow(context.WithoutCancel(ctx), claim, task) })
+	d.telling.Go(func() { d.tellNow(context.WithoutCancel(ctx), claim, one) })
 }
 
 // tellNow writes into the claim's status.devices which shares its containers are held to, and what is wrong with them. That is for people and
 // programs to read, nothing goes by it: when it cannot be written the containers start all the same, and the log says so.
-func (d *Driver) tellNow(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) {
+func (d *Driver) tellNow(ctx context.Context, claim *resourceapi.ResourceClaim, one checkpoint) {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
-	if err := d.write(ctx, claim, task); err != nil {
+	if err := d.write(ctx, claim, one); err != nil {
 		d.log.Warn("the limits of a claim could not be written into its status; they hold all the same", "claim", claim.Namespace+"/"+claim.Name, "error", err)
 	}
 }
@@ -42,7 +42,7 @@ func (d *Driver) tellNow(ctx context.Context, claim *resourceapi.ResourceClaim, 
 //
 // It is an update of the whole status and no patch or apply: the API server would merge these by parsing the claim's opaque configurations,
 // write their keys in another order, and refuse that as a change of the allocation (seen with 1.36.3).
-func (d *Driver) write(ctx context.Context, claim *resourceapi.ResourceClaim, task node.Task) error {
+func (d *Driver) write(ctx context.Context, claim *resourceapi.ResourceClaim, one checkpoint) error {
 	claims := d.config.Client.ResourceV1().ResourceClaims(claim.Namespace)
 	current := claim.DeepCopy()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -54,13 +54,13 @@ func (d *Driver) write(ctx context.Context, claim *resourceapi.ResourceClaim, ta
 		}
 		// Its ceilings may have been changed since. As what is wrong, they are asked after the claim was read: who writes something older meets a
 		// conflict, and asks again.
-		if one, found, err := d.checkpoints.read(task.UID); err == nil && found {
-			task = one.Task
+		if now, found, err := d.checkpoints.read(one.Task.UID); err == nil && found {
+			one = now
 		}
-		if !isOf(current, task) {
+		if !isOf(current, one) {
 			return nil // another claim of the same name, or allocated anew: what it is held to then is told when it is prepared
 		}
-		changed, err := d.setDevices(current, task)
+		changed, err := d.setDevices(current, one)
 		if err == nil && changed {
 			_, err = claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 		}
@@ -69,15 +69,23 @@ func (d *Driver) write(ctx context.Context, claim *resourceapi.ResourceClaim, ta
 	})
 }
 
-// isOf says whether a task is what a claim was given.
-func isOf(claim *resourceapi.ResourceClaim, task node.Task) bool {
-	return string(claim.UID) == task.UID && slices.EqualFunc(ours(claim), task.Grants, func(result resourceapi.DeviceRequestAllocationResult, grant node.Grant) bool {
-		return claimShare(result) == grant.UID && result.Device == deviceName(grant.Device)
+// isOf says whether what is prepared is what a claim was given.
+func isOf(claim *resourceapi.ResourceClaim, one checkpoint) bool {
+	if string(claim.UID) != one.Task.UID {
+		return false
+	}
+	if len(one.Access) > 0 {
+		return slices.EqualFunc(ours(claim), one.Access, func(result resourceapi.DeviceRequestAllocationResult, device string) bool {
+			return access(result) && result.Device == deviceName(device)
+		})
+	}
+	return slices.EqualFunc(ours(claim), one.Task.Grants, func(result resourceapi.DeviceRequestAllocationResult, grant node.Grant) bool {
+		return !access(result) && claimShare(result) == grant.UID && result.Device == deviceName(grant.Device)
 	})
 }
 
 // setDevices sets this driver's part of a claim's status.devices; changed is whether it was another.
-func (d *Driver) setDevices(claim *resourceapi.ResourceClaim, task node.Task) (changed bool, err error) {
+func (d *Driver) setDevices(claim *resourceapi.ResourceClaim, told checkpoint) (changed bool, err error) {
 	var before, others, now []resourceapi.AllocatedDeviceStatus
 	for _, one := range claim.Status.Devices {
 		if one.Driver == Name {
@@ -87,7 +95,7 @@ func (d *Driver) setDevices(claim *resourceapi.ResourceClaim, task node.Task) (c
 		}
 	}
 	for i, result := range ours(claim) {
-		one, err := deviceStatus(result, task.Grants[i], d.troubles.worst(task.UID, d.deviceNow(task.Grants[i].Device)))
+		one, err := d.deviceStatus(result, told, i)
 		if err != nil {
 			return false, err
 		}
@@ -106,26 +114,36 @@ func (d *Driver) setDevices(claim *resourceapi.ResourceClaim, task node.Task) (c
 	return !equality.Semantic.DeepEqual(before, now), nil
 }
 
-// deviceStatus is one share as the claim's status tells it; wrong is what is wrong with it, nil: nothing.
-func deviceStatus(result resourceapi.DeviceRequestAllocationResult, grant node.Grant, wrong *trouble) (resourceapi.AllocatedDeviceStatus, error) {
-	said := v1alpha1.ShareStatus{
+// deviceStatus is what the claim's status tells of one of its results by their order: a share, or access as an administrator.
+func (d *Driver) deviceStatus(result resourceapi.DeviceRequestAllocationResult, told checkpoint, index int) (resourceapi.AllocatedDeviceStatus, error) {
+	of := resourceapi.AllocatedDeviceStatus{Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID)}
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared"}
+	var device string
+	if len(told.Access) > 0 {
+		device = told.Access[index]
+		ready.Message = "Containers have access as an administrator: they see the device and all that runs there, and are held to no share."
+	} else {
+		grant := told.Task.Grants[index]
+		said := shareStatus(grant)
+		raw, err := json.Marshal(said)
+		if err != nil {
+			return of, err
+		}
+		device, of.Data = grant.Device, &runtime.RawExtension{Raw: raw}
+		ready.Message = fmt.Sprintf("Containers are held to %s of compute and %s of memory.", said.Compute, said.Memory)
+	}
+	if wrong := d.troubles.worst(told.Task.UID, d.deviceNow(device)); wrong != nil {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, wrong.reason, wrong.message
+	}
+	of.Conditions = []metav1.Condition{ready}
+	return of, nil
+}
+
+// shareStatus is a share as the claim's status tells it.
+func shareStatus(grant node.Grant) v1alpha1.ShareStatus {
+	return v1alpha1.ShareStatus{
 		APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ShareStatusKind, UUID: grant.Device, Weight: grant.Weight,
 		Compute: api.Compute{Floor: grant.Floor, Ceiling: grant.Ceiling},
 		Memory:  api.Memory{Floor: api.Amount{Bytes: grant.MemFloor}, Ceiling: api.Amount{Bytes: grant.MemCeiling}},
 	}
-	raw, err := json.Marshal(said)
-	if err != nil {
-		return resourceapi.AllocatedDeviceStatus{}, err
-	}
-	ready := metav1.Condition{
-		Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared",
-		Message: fmt.Sprintf("Containers are held to %s of compute and %s of memory.", said.Compute, said.Memory),
-	}
-	if wrong != nil {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, wrong.reason, wrong.message
-	}
-	return resourceapi.AllocatedDeviceStatus{
-		Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Data: &runtime.RawExtension{Raw: raw},
-		Conditions: []metav1.Condition{ready},
-	}, nil
 }

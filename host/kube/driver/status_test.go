@@ -56,7 +56,7 @@ func TestTell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := p.setDevices(written, one.Task); err != nil || changed {
+	if changed, err := p.setDevices(written, one); err != nil || changed {
 		t.Errorf("what is written already is written again: %v, %v", changed, err)
 	}
 	another := twice(claimOf("a", 250, 1<<30, ""))
@@ -64,7 +64,7 @@ func TestTell(t *testing.T) {
 		t.Fatal(err)
 	}
 	conflict(s, another)
-	p.tellNow(t.Context(), claim, one.Task)
+	p.tellNow(t.Context(), claim, one)
 	if now, err := claims.Get(t.Context(), claim.Name, metav1.GetOptions{}); err != nil || len(now.Status.Devices) != 0 {
 		t.Errorf("a claim that was allocated anew is told %+v (%v)", now.Status.Devices, err)
 	}

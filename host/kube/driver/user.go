@@ -70,6 +70,21 @@ func userOf(claim *resourceapi.ResourceClaim, of podsOf, beside []string) (uint3
 	return uint32(*user), nil
 }
 
+// accessible says why the containers of a claim's pods cannot have access as an administrator by it. Whom they run as does not matter: no page is theirs.
+func accessible(claim *resourceapi.ResourceClaim, of podsOf, beside []string) error {
+	if of.err != nil {
+		return of.err
+	}
+	for _, pod := range of.pods {
+		for _, c := range containersWith(pod, claim.Name) {
+			if err := c.fits(claim, pod.Name, beside); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // holder is a container as far as its claims go.
 type holder struct {
 	name   string
@@ -77,11 +92,11 @@ type holder struct {
 	claims map[string][]string // by the names of their objects, the requests of each that it names; of one all: ""
 }
 
-// fits says why a container cannot be held to the share that is the claim.
+// fits says why a container cannot be held to the share that is the claim, or have the access that it gives.
 func (c holder) fits(claim *resourceapi.ResourceClaim, pod string, beside []string) error {
 	for _, other := range beside {
 		if other != claim.Name && c.claims[other] != nil {
-			return fmt.Errorf("container %s of pod %s has the claim %s too, and a container can be held to one; put the requests of both into one claim", c.name, pod, other)
+			return fmt.Errorf("container %s of pod %s has the claim %s too, and a container can be held to one; put the requests of both into one claim, or, where one is access as an administrator, let another container have it", c.name, pod, other)
 		}
 	}
 	for _, result := range ours(claim) {
