@@ -33,6 +33,21 @@ func Of(spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceap
 	return ours, others
 }
 
+// Administers says whether a request asks for access as an administrator: to devices that others have, of which it takes nothing.
+func Administers(request *resourceapi.DeviceRequest) bool {
+	return request.Exactly != nil && request.Exactly.AdminAccess != nil && *request.Exactly.AdminAccess
+}
+
+// AdministersAll says whether all that a claim asks for is such access, so that it holds nothing.
+func AdministersAll(spec *resourceapi.ResourceClaimSpec) bool {
+	for i := range spec.Devices.Requests {
+		if !Administers(&spec.Devices.Requests[i]) {
+			return false
+		}
+	}
+	return len(spec.Devices.Requests) > 0
+}
+
 // Alternative is what a request asks for, or one of several things of which it takes the first that can be had.
 type Alternative struct {
 	Name      string // REQUEST or REQUEST/ALTERNATIVE, as constraints and results name it

@@ -84,8 +84,8 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 				"leave out the annotation %s of it, or give it a claim of its own", c.object.Name, annotation.Preemptible)
 		}
 	}
-	if len(a.open) == 0 {
-		return a, nil
+	if !slices.ContainsFunc(a.open, holds) {
+		return a, nil // and so it is in no queue
 	}
 	if a.same, a.prefer, err = annotation.Topology(p.object.Annotations); err != nil {
 		return nil, err
@@ -96,6 +96,9 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 	a.queue, err = s.lineOf(p.object)
 	return a, err
 }
+
+// holds says whether a claim will hold anything that it is given, or has access as an administrator alone.
+func holds(c *claim) bool { return !demand.AdministersAll(&c.object.Spec) }
 
 // whole says whether it asks for whole devices.
 func (a *ask) whole() bool {
@@ -225,8 +228,11 @@ func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) e
 		config, err := driver.ConfigOf(s.configs(c.object), r.Name)
 		a.class = cmp.Or(a.class, config.Class)
 		return err
-	case exactly.AdminAccess != nil && *exactly.AdminAccess:
-		return fmt.Errorf("access as an administrator gives no share; ask without adminAccess")
+	case demand.Administers(r) && holds(c):
+		return fmt.Errorf("it asks for access as an administrator, and other requests of the claim for devices to have; make a claim for each")
+	case demand.Administers(r):
+		a.special = "it asks for access as an administrator"
+		return nil
 	case exactly.AllocationMode == resourceapi.DeviceAllocationModeAll:
 		a.special = "it asks for all devices of a node"
 	case exactly.AllocationMode != resourceapi.DeviceAllocationModeExactCount && exactly.AllocationMode != "":

@@ -277,9 +277,8 @@ func TestRefusedAsks(t *testing.T) {
 			claim.Spec.Devices.Requests[0].Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("1001")
 		}, "a device has 1000"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
-			admin := true
-			claim.Spec.Devices.Requests[0].Exactly.AdminAccess = &admin
-		}, "ask without adminAccess"},
+			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, part("monitor", 100, 1, administers))
+		}, "request monitor: it asks for access as an administrator, and other requests of the claim for devices to have; make a claim for each"},
 		{func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.OwnerReferences = nil }, "was not created for Pod"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.ResourceClaimStatuses = nil }, "was not made yet"},
 		{func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {

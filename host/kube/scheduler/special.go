@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -20,9 +19,9 @@ import (
 )
 
 // Claims for devices of ours which the engine has no words for (alternatives, all devices of a node, constraints, shares that differ, devices of other
-// drivers beside) are allocated by upstream's own allocator on the engine's books, which have what is being written for others, too, and for other drivers'
+// drivers beside, access as an administrator) are allocated by upstream's own allocator on the engine's books, which have what is being written for others, too, and for other drivers'
 // on the filters', who hold what is found. The engine adopts what it finds before anything is written, as it does what another scheduler allocated; it must
-// fit there and in the queue, and nobody is evicted for it.
+// fit there and in the queue, and nobody is evicted for it. Access as an administrator takes nothing: the engine never hears of it.
 
 // placeSpecial has devices looked for, for a pod that the engine does not decide for, on the nodes that take it but for those that refused it just now.
 func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
@@ -75,9 +74,7 @@ func (s *Scheduler) distinct(object *resourceapi.ResourceClaim) *resourceapi.Res
 
 // offerOf is what a node offers by the engine's books.
 func (s *Scheduler) offerOf(n *node) offer {
-	o := offer{node: n.object, slices: slices.Collect(maps.Values(n.slices)), state: structured.AllocatedState{
-		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}}
+	o := offer{node: n.object, slices: slices.Collect(maps.Values(n.slices)), state: noneTaken()}
 	for _, d := range n.offered {
 		id := structured.MakeDeviceID(driver.Name, n.name, d.Name)
 		compute, memory, known := s.engine.Free(deviceID(n.name, d.Name))

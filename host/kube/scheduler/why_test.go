@@ -34,17 +34,15 @@ func TestWhy(t *testing.T) {
 		pod.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	})
 	c.says("elsewhere", "1 node: it does not have the labels that the pod's nodeSelector names")
-	c.pod("admin", 100, func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
-		claim.Spec.Devices.Requests[0].Exactly.AdminAccess = new(true)
-	})
-	c.says("admin", "ask without adminAccess")
+	c.pod("mixed", 100, requests(part("gpu", 100, 1), part("monitor", 100, 1, administers)))
+	c.says("mixed", "make a claim for each")
 	c.eventually("an event says so, too", func() bool {
 		events, err := c.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("events"), corev1.SchemeGroupVersion.WithKind("Event"), "default")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, event := range events.(*corev1.EventList).Items {
-			if event.InvolvedObject.Name == "admin" && event.Reason == "FailedScheduling" && strings.Contains(event.Message, "ask without adminAccess") {
+			if event.InvolvedObject.Name == "mixed" && event.Reason == "FailedScheduling" && strings.Contains(event.Message, "make a claim for each") {
 				return true
 			}
 		}
