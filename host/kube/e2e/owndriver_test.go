@@ -27,7 +27,7 @@ func TestOwnDriver(t *testing.T) {
 	w.withoutDeviceFiles()
 	w.withoutPrograms()
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values, metrics, _ := w.everything()
+	values := w.everything()
 	for _, other := range []string{"scheduler", "controller", "webhook"} {
 		values[other] = map[string]any{"enabled": false}
 	}
@@ -53,7 +53,7 @@ func TestOwnDriver(t *testing.T) {
 	if again := w.agentReady(""); again.UID != ready.UID || again.Status.ContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the agent that found a driver is another than the one that waited: %+v", again)
 	}
-	w.serves(metrics, "aliquot_agent_up 1\n")
+	w.serves("agent", "aliquot_agent_up 1\n")
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.onOwn(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
