@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,7 @@ func TestChart(t *testing.T) {
 	share("beside each other")
 	w.serves("agent", fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
 
+	w.leaderEnds()
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.eventually("large is told why it waits", func() (bool, string) {
 		large, err := w.client.CoreV1().Pods("default").Get(w.ctx, "large", metav1.GetOptions{})
@@ -181,6 +183,26 @@ func (w *world) asksPlugin() {
 		said, err := exec.CommandContext(w.ctx, program, "top", "--kubeconfig", kubeconfig).CombinedOutput()
 		return err == nil && uses.Match(said), fmt.Sprintf("%v\n%s", err, said)
 	})
+}
+
+// leaderEnds deletes the pod of the scheduler that leads, and waits until another one does: what comes then is decided by that.
+func (w *world) leaderEnds() {
+	w.Helper()
+	leases := w.client.CoordinationV1().Leases(ours)
+	was, err := leases.Get(w.ctx, "aliquot-scheduler", metav1.GetOptions{})
+	w.no(err)
+	pods, err := w.client.CoreV1().Pods(ours).List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-scheduler"})
+	w.no(err)
+	at := slices.IndexFunc(pods.Items, func(pod corev1.Pod) bool { return strings.Contains(*was.Spec.HolderIdentity, pod.Name) })
+	if at < 0 || len(pods.Items) != replicas {
+		w.Fatalf("%s leads, of %d pods", *was.Spec.HolderIdentity, len(pods.Items))
+	}
+	w.no(w.client.CoreV1().Pods(ours).Delete(w.ctx, pods.Items[at].Name, metav1.DeleteOptions{}))
+	_, err = testcluster.AwaitObject(w.ctx, leases, was.Name, "another one's", func(lease *coordinationv1.Lease) (bool, error) {
+		holder := lease.Spec.HolderIdentity
+		return holder != nil && *holder != "" && *holder != *was.Spec.HolderIdentity, nil
+	})
+	w.no(err)
 }
 
 // agentReady waits until the agent's pod is ready, and it is another than the one of this UID.
