@@ -283,6 +283,12 @@ func TestTooMuch(t *testing.T) {
 				i.write(fmt.Sprintf("/etc/ld.so.conf.d/%d", n), "")
 			}
 		},
+		"more than 2000 files of configuration": func(i *image) { // each by the one before
+			for n := range filesMax + 1 {
+				i.write(fmt.Sprintf("/etc/more/%d", n), fmt.Sprintf("include %d\n", n+1))
+			}
+			i.write("/etc/ld.so.conf", "include more/0\n")
+		},
 		"includes more than": func(i *image) { i.write("/etc/ld.so.conf", strings.Repeat("include x\n", filesMax+1)) },
 		"libraries in more than 2000 folders": func(i *image) {
 			var all strings.Builder
@@ -295,6 +301,11 @@ func TestTooMuch(t *testing.T) {
 			i.write("/opt/a/libcuda.so.1", brought)
 			i.order.Libraries[0].By = "/opt/mine"
 			i.write("/opt/mine", brought)
+		},
+		"something else is mounted": func(i *image) { // which can be written to
+			i.write("/opt/a/libcuda.so.1", brought)
+			at := filepath.Join(i.top, usualFolder, "libcuda.so.1")
+			i.no(unix.Mount(filepath.Join(i.top, "/opt/a/libcuda.so.1"), at, "", unix.MS_BIND, ""))
 		},
 		"look for the driver behind the shim": func(i *image) { i.order.Behind = []string{"/not/there"} },
 	} {
