@@ -101,7 +101,7 @@ const configMax = 16 << 20
 
 // Run covers in the container of which the runtime says the state.
 func Run(said io.Reader, order Order) error {
-	if err := apart(); err != nil {
+	if err := apart("/proc/1/ns/mnt"); err != nil {
 		return err
 	}
 	var is state
@@ -144,13 +144,13 @@ func decode(from io.Reader, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// apart makes sure that this process has mounts of its own: in the node's they would outlast the container.
-func apart() error {
+// apart makes sure that this process has other mounts than the node: there they would outlast the container.
+func apart(ofNode string) error {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return fmt.Errorf("look for this process' mounts: %w", err)
 	}
-	first, err := os.Readlink("/proc/1/ns/mnt")
+	first, err := os.Readlink(ofNode)
 	if errors.Is(err, unix.EACCES) { // of a user namespace, which has mounts of its own
 		return nil
 	}

@@ -36,6 +36,9 @@ func inside(t *testing.T, as string) bool {
 		}
 	}
 	said, err := child.CombinedOutput()
+	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {
+		t.Skip("needs root, or user namespaces for everybody")
+	}
 	if err != nil || !bytes.Contains(said, []byte("--- PASS: "+t.Name()+" ")) {
 		t.Errorf("inside: %v\n%s", err, said)
 	}
@@ -319,6 +322,27 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
+// TestTooManyNames: so it is with files in the folders of an image.
+func TestTooManyNames(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "libcuda.so.1"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRoot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for r.names = namesMax - 1; r.names < namesMax; {
+		if err := r.list("/", func(string) error { return nil }); err != nil {
+			t.Fatalf("within the bound: %v", err)
+		}
+	}
+	if err := r.list("/", func(string) error { return nil }); err == nil || !strings.Contains(err.Error(), "more than 1000000 files") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestSharedIsLeft: over what is mounted in the node, too, nothing is laid, since it would lie there as well.
 func TestSharedIsLeft(t *testing.T) {
 	if !inside(t, "root") {
@@ -337,18 +361,20 @@ func TestSharedIsLeft(t *testing.T) {
 	i.has(shim, "/volume/libcuda.so.1")
 }
 
-// TestNotInTheNode: with the node's mounts it does nothing.
+// TestNotInTheNode: with the node's mounts it does nothing, and with others it does.
 func TestNotInTheNode(t *testing.T) {
-	own, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		t.Fatal(err)
+	node := fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid())
+	if os.Getenv(insideVariable) != "" {
+		node = fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid())
+		if err := apart(node); err != nil {
+			t.Error(err)
+		}
+		return
 	}
-	if first, err := os.Readlink("/proc/1/ns/mnt"); err != nil || first != own {
-		t.Skip("needs root, and the mounts of the machine's first process")
-	}
-	if err := Run(strings.NewReader("{}"), Order{}); err == nil || !strings.Contains(err.Error(), "has the node's mounts") {
+	if err := apart(node); err == nil || !strings.Contains(err.Error(), "has the node's mounts") {
 		t.Errorf("got %v", err)
 	}
+	inside(t, "root")
 }
 
 // TestOrder: what the agent writes the program understands, and nothing else.

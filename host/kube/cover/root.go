@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,18 +52,23 @@ func (r *root) open(name string) (int, error) {
 		case errors.Is(err, unix.ENOSYS):
 			return 0, errors.New("look into the image: this needs Linux 5.8 or newer")
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN) && try < openTries:
+		case slices.ContainsFunc(lacks, func(one syscall.Errno) bool { return errors.Is(err, one) }):
+			return 0, fmt.Errorf("look for %s of the image: %w", name, err)
 		default: // the dynamic linker does not find it either
 			return 0, errNothing
 		}
 	}
 }
 
+// lacks are errors that say nothing of the image: what lacks here the program may have.
+var lacks = []syscall.Errno{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN}
+
 var errNothing = errors.New("nothing is there")
 
 // about is which file a descriptor is, and of which mount.
 func about(file int) (unix.Statx_t, error) {
 	var is unix.Statx_t
-	err := unix.Statx(file, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MNT_ID, &is)
+	err := unix.Statx(file, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_MNT_ID, &is)
 	if err == nil && is.Mask&unix.STATX_MNT_ID == 0 {
 		err = errors.New("the kernel does not say of which mount it is; this needs Linux 5.8 or newer")
 	}
