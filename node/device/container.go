@@ -98,6 +98,14 @@ func (d *driver) container(devices []string) Container {
 		Env:    []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(devices, ","), "NVIDIA_VISIBLE_DEVICES=void"},
 		Mounts: []Mount{{shim, shim}},
 	}
+	for _, names := range [][]string{computeNames, managementNames} {
+		c.Libraries = append(c.Libraries, Library{names[1], filepath.Join(containerFolders[0], names[0])})
+	}
+	for _, one := range d.companions {
+		name, _, _ := strings.Cut(one.name, ".so")
+		c.Libraries = append(c.Libraries, Library{name + ".so", filepath.Join(containerFolders[0], one.name)})
+	}
+	c.Behind = []string{filepath.Join(links, realCompute), filepath.Join(links, realManagement)}
 	for _, folder := range containerFolders {
 		for _, names := range [][]string{computeNames, managementNames} {
 			for _, name := range names {

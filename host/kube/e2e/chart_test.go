@@ -116,10 +116,12 @@ func (w *world) installAll() {
 // replicas is how many of scheduler, controller and webhook the chart installs.
 const replicas = 2
 
-// loadKube makes an image of a build of aliquot-kube.
+// loadKube makes an image of a build of aliquot-kube, with what was built beside it.
 func (w *world) loadKube(name, program, dist string) {
 	w.Helper()
-	image, err := images.Kube(name, program, dist)
+	beside, err := filepath.Glob(filepath.Join(filepath.Dir(program), "aliquot-cover")) // builds of some time ago have none
+	w.no(err)
+	image, err := images.Kube(name, program, dist, beside...)
 	w.no(err)
 	w.load(image)
 }
