@@ -210,7 +210,7 @@ func (w *world) evicts() {
 	w.no(err)
 	node, err := w.client.CoreV1().Nodes().Get(w.ctx, testcluster.NodeName, metav1.GetOptions{})
 	w.no(err)
-	cpu := *resource.NewMilliQuantity(node.Status.Allocatable.Cpu().MilliValue()*2/5, resource.DecimalSI) // of which there is room for two
+	cpu := *resource.NewMilliQuantity(node.Status.Allocatable.Cpu().MilliValue()/3, resource.DecimalSI) // of which there is room for two beside what runs
 	asks := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: cpu}}
 	replicas, app := int32(2), map[string]string{"app": "plain"}
 	plain := w.waiting("plain")
