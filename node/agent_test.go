@@ -483,7 +483,8 @@ func TestContainer(t *testing.T) {
 			{Source: task, Target: "/place", ReadOnly: true},
 			{Source: task + "/tel", Target: "/place/tel"},
 		},
-		Devices: []string{"/dev/fake0"},
+		Devices:   []string{"/dev/fake0"},
+		Libraries: []device.Library{{Name: "libfake.so", By: "/to"}}, Behind: []string{"/real"},
 	}
 	if got, err := a.Container("w.0"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

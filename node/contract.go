@@ -89,6 +89,11 @@ type Container struct {
 	Env     []string // KEY=VALUE
 	Mounts  []Mount
 	Devices []string // device files, to be had under the same path
+
+	// An image may have libraries of the driver's itself. Each file of one of these names is to be covered, wherever programs find it, but for those Behind the
+	// shim: only then these are held to the share.
+	Libraries []device.Library
+	Behind    []string
 }
 
 // Usage is what one grant has used since it was prepared, and holds now.

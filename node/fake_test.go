@@ -172,6 +172,7 @@ func (f *fakeDevices) Launch(devices []string) device.Launch {
 func (f *fakeDevices) Container(devices []string) (device.Container, error) {
 	return device.Container{
 		Env: []string{"DEVICES=" + strings.Join(devices, ",")}, Mounts: []device.Mount{{Source: "/from", Target: "/to"}}, Devices: []string{"/dev/fake0"}, Task: "/place",
+		Libraries: []device.Library{{Name: "libfake.so", By: "/to"}}, Behind: []string{"/real"},
 	}, nil
 }
 

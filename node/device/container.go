@@ -95,6 +95,14 @@ func (d *driver) container(devices []string) Container {
 	shim, links := filepath.Join(d.run, native.Shim), filepath.Join(d.run, native.Driver)
 	c := Container{Env: shown(devices), Mounts: []Mount{{shim, shim}}}
 	c.Mounts = append(c.Mounts, d.libraries(filepath.Join(shim, computeNames[0]), filepath.Join(shim, managementNames[0]))...)
+	for _, names := range [][]string{computeNames, managementNames} {
+		c.Libraries = append(c.Libraries, Library{names[1], filepath.Join(containerFolders[0], names[0])})
+	}
+	for _, one := range d.companions {
+		name, _, _ := strings.Cut(one.name, ".so")
+		c.Libraries = append(c.Libraries, Library{name + ".so", filepath.Join(containerFolders[0], one.name)})
+	}
+	c.Behind = []string{filepath.Join(links, realCompute), filepath.Join(links, realManagement)}
 	if d.simulated {
 		c.Mounts = append(c.Mounts, Mount{links, links}, d.simulator())
 		c.Task = native.LastTask

@@ -102,6 +102,15 @@ func TestContainer(t *testing.T) {
 	if !slices.Equal(whole, want) {
 		t.Errorf("an administrator's mounts\n%s\nwant\n%s", strings.Join(whole, "\n"), strings.Join(want, "\n"))
 	}
+	libraries := []Library{
+		{"libcuda.so", usual + "/libcuda.so.1"}, {"libnvidia-ml.so", usual + "/libnvidia-ml.so.1"}, {"libnvidia-nvvm.so", usual + "/libnvidia-nvvm.so.4"}, {"libnvidia-gpucomp.so", usual + "/libnvidia-gpucomp.so.550.1"},
+	}
+	if !slices.Equal(made.Libraries, libraries) { // each of which is a mount above
+		t.Errorf("an image's own are covered so: %v, want %v", made.Libraries, libraries)
+	}
+	if behind := []string{"/run/aliquot/driver/libcuda-real.so.1", "/run/aliquot/driver/libnvidia-ml-real.so.1"}; !slices.Equal(made.Behind, behind) {
+		t.Errorf("left alone are %v, want %v", made.Behind, behind)
+	}
 	if made.Task != "/run/aliquot/driver/task" { // which is in what lies over the driver's folder, and looked at before any other
 		t.Errorf("the task's folder is to be at %s", made.Task)
 	}

@@ -76,12 +76,20 @@ type Launch struct {
 	Notes  []string // what escapes, one sentence each
 }
 
+// Library is one that programs ask for and are to find in no version but ours: every file of its name, whatever version follows that, is to be covered by another.
+type Library struct {
+	Name string // libcuda.so
+	By   string // path in the container, one of its mounts' targets
+}
+
 // Container is what a container needs to use devices, and to find the shim in the driver's place.
 type Container struct {
-	Env     []string // KEY=VALUE
-	Mounts  []Mount  // to be made read-only; sources are paths of the machine
-	Devices []string // device files of the machine, which the container has under the same path
-	Task    string   // where the task's folder is to be, for a program that throws its environment away
+	Env       []string  // KEY=VALUE
+	Mounts    []Mount   // to be made read-only; sources are paths of the machine
+	Devices   []string  // device files of the machine, which the container has under the same path
+	Task      string    // where the task's folder is to be, for a program that throws its environment away
+	Libraries []Library // of which an image may have its own, which is to be covered
+	Behind    []string  // the driver behind the shim, as paths in the container, which is not
 }
 
 // Backend is one way to devices.

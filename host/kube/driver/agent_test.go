@@ -16,6 +16,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // agentOf stands in for node's agent: it keeps what it was given in a folder, so that it is there for the next process as well.
@@ -28,6 +29,7 @@ type agentOf struct {
 	breaks  error            // what it says of tasks that it has
 	used    map[string][]int // processes of tasks
 	stalled []string         // devices whose work that does not end was to be ended
+	covered []device.Library // of which images may have their own
 
 	mu      sync.Mutex       // of the folder's files and of what follows
 	refused error            // why ceilings are not changed
@@ -59,9 +61,10 @@ func (a *agentOf) Prepare(_ context.Context, t node.Task) (node.Launch, error) {
 
 func (a *agentOf) Container(uid string) (node.Container, error) {
 	return node.Container{
-		Env:     []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + uid},
-		Mounts:  []node.Mount{{Source: "/run/aliquot/lib", Target: "/lib", ReadOnly: true}, {Source: "/run/aliquot/tasks/" + uid + "/tel", Target: "/tel"}},
-		Devices: []string{"/dev/nvidia0"},
+		Env:       []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + uid},
+		Mounts:    []node.Mount{{Source: "/run/aliquot/lib", Target: "/lib", ReadOnly: true}, {Source: "/run/aliquot/tasks/" + uid + "/tel", Target: "/tel"}},
+		Devices:   []string{"/dev/nvidia0"},
+		Libraries: a.covered, Behind: []string{"/run/aliquot/driver/libcuda-real.so.1"},
 	}, a.hides
 }
 

@@ -23,8 +23,8 @@ func cdiID(uid string) string { return cdiKind + "=" + uid }
 type specs string
 
 // edits is a container in the words of CDI.
-func edits(made node.Container) cdi.ContainerEdits {
-	edits := cdi.ContainerEdits{Env: made.Env}
+func edits(made node.Container, covers coverer) cdi.ContainerEdits {
+	edits := cdi.ContainerEdits{Env: made.Env, Hooks: covers.hooks(made)}
 	for _, m := range made.Mounts { // private, so that none that is made in another goes back to the node
 		mode := "rw"
 		if m.ReadOnly {
@@ -44,9 +44,9 @@ func (c specs) path(uid string) string {
 }
 
 // write makes a claim's CDI file.
-func (c specs) write(uid string, made node.Container) error {
+func (c specs) write(uid string, made node.Container, covers coverer) error {
 	content, err := json.MarshalIndent(cdi.Spec{
-		Version: "0.7.0", Kind: cdiKind, Devices: []cdi.Device{{Name: uid, ContainerEdits: edits(made)}},
+		Version: "0.7.0", Kind: cdiKind, Devices: []cdi.Device{{Name: uid, ContainerEdits: edits(made, covers)}},
 	}, "", "\t")
 	if err != nil {
 		return err

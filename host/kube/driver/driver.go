@@ -33,6 +33,7 @@ type Config struct {
 	State   string // keeps the checkpoints over a reboot; made if it is not there
 	CDI     string // where the container runtime looks for CDI files; made if it is not there
 	Kubelet string // kubelet's folder, usually /var/lib/kubelet
+	Cover   string // the program that covers an image's own driver, of which the node is given a copy
 	Log     *slog.Logger
 
 	LatencyClasses api.LatencyClasses // that are declared of devices
@@ -48,6 +49,7 @@ type Driver struct {
 	log         *slog.Logger
 	checkpoints checkpoints
 	specs       specs
+	covers      coverer
 	turn        *Turn
 
 	mu sync.Mutex // one claim at a time
@@ -109,8 +111,11 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 	if err := errors.Join(os.MkdirAll(claims, 0o700), os.MkdirAll(config.CDI, 0o755)); err != nil {
 		return nil, fmt.Errorf("make the driver's folders: %w", err)
 	}
+	var err error
+	if d.covers, err = layCoverer(config.Cover, config.plugin(), config.State, config.Run); err != nil {
+		return nil, err
+	}
 	if config.Shares != nil {
-		var err error
 		if d.live, err = newLive(d, config.Shares); err != nil {
 			return nil, err
 		}
@@ -119,7 +124,7 @@ func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
 		return d, err
 	}
 	point.Here("kube.claims.recovered")
-	return d, nil
+	return d, d.covers.removeEarlier()
 }
 
 // publish tells the cluster how the devices are now. It is called again whenever one fails or comes back.
@@ -320,7 +325,7 @@ func (d *Driver) realise(ctx context.Context, one checkpoint) error {
 		if err != nil {
 			return err
 		}
-		return d.specs.write(one.Task.UID, made)
+		return d.specs.write(one.Task.UID, made, d.covers)
 	}
 	if _, err := d.config.Agent.Prepare(ctx, d.held(one.Task)); err != nil {
 		return err
@@ -330,7 +335,7 @@ func (d *Driver) realise(ctx context.Context, one checkpoint) error {
 	if err != nil {
 		return err
 	}
-	return d.specs.write(one.Task.UID, made)
+	return d.specs.write(one.Task.UID, made, d.covers)
 }
 
 // unprepare takes a claim back, however far it came; nothing of it is left after. One that is not known is taken back already.

@@ -122,8 +122,13 @@ func newSite(t *testing.T, folder string) *site {
 	if err := os.MkdirAll(agent.folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	program := filepath.Join(folder, "aliquot-cover")
+	if err := os.WriteFile(program, []byte("a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	return &site{T: t, agent: agent, config: Config{
 		Node: here, Client: fake.NewClientset(), Agent: agent, Run: "/run/aliquot", State: filepath.Join(folder, "state"), CDI: filepath.Join(folder, "cdi"),
+		Kubelet: filepath.Join(folder, "kubelet"), Cover: program,
 	}}
 }
 

@@ -172,10 +172,11 @@ func (t *Turn) stop() {
 	t.next = unlock(t.next)
 }
 
-func (t *Turn) folder() string { return filepath.Join(t.config.Kubelet, "plugins", Name) }
+func (t *Turn) folder() string { return t.config.plugin() }
 
 func (t *Turn) path(name string) string { return filepath.Join(t.folder(), name) }
 
+func (c Config) plugin() string   { return filepath.Join(c.Kubelet, "plugins", Name) }
 func (c Config) registry() string { return filepath.Join(c.Kubelet, "plugins_registry") }
 
 // registered is the socket by which kubelet finds this agent.

@@ -1,11 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +32,7 @@ import (
 func TestChart(t *testing.T) {
 	w := beginCluster(t, "h200x1")
 	w.withoutPrograms()
-	metrics, scheduled := w.installAll()
+	w.installAll()
 	w.agentReady("")
 	w.offers()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
@@ -42,7 +44,7 @@ func TestChart(t *testing.T) {
 	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: trainer})
 	w.trains("quarter")
 	w.trains("half")
-	w.serves(scheduled, "aliquot_scheduler_bound_total 3\n")
+	w.serves("scheduler", "aliquot_scheduler_bound_total 3\n")
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
 	share := func(when string) {
 		t.Helper()
@@ -53,8 +55,9 @@ func TestChart(t *testing.T) {
 		}
 	}
 	share("beside each other")
-	w.serves(metrics, fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
+	w.serves("agent", fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
 
+	w.leaderEnds()
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.eventually("large is told why it waits", func() (bool, string) {
 		large, err := w.client.CoreV1().Pods("default").Get(w.ctx, "large", metav1.GetOptions{})
@@ -97,46 +100,44 @@ func TestChart(t *testing.T) {
 				t.Errorf("the %s was started again %d times, and said\n%s", name, pod.Status.ContainerStatuses[0].RestartCount, said)
 			}
 		}
-		if len(pods.Items) != 1 {
+		if len(pods.Items) != replicas {
 			t.Errorf("of the %s there are %d pods", name, len(pods.Items))
 		}
 	}
 }
 
-// installAll loads the image, installs the whole chart and says where agent and scheduler serve metrics.
-func (w *world) installAll() (agent, scheduler string) {
+// installAll loads the image and installs the whole chart.
+func (w *world) installAll() {
 	w.Helper()
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values, agent, scheduler := w.everything()
-	w.install(values)
-	return agent, scheduler
+	w.install(w.everything())
 }
 
-// loadKube makes an image of a build of aliquot-kube.
+// replicas is how many of scheduler, controller and webhook the chart installs.
+const replicas = 2
+
+// loadKube makes an image of a build of aliquot-kube, with what was built beside it.
 func (w *world) loadKube(name, program, dist string) {
 	w.Helper()
-	image, err := images.Kube(name, program, dist)
+	beside, err := filepath.Glob(filepath.Join(filepath.Dir(program), "aliquot-cover")) // builds of some time ago have none
+	w.no(err)
+	image, err := images.Kube(name, program, dist, beside...)
 	w.no(err)
 	w.load(image)
 }
 
-// everything is values by which the chart installs all of itself, one of each, at ports that nobody has, and where agent and scheduler serve metrics.
-func (w *world) everything() (values map[string]any, agent, scheduler string) {
+// everything is values by which the chart installs all of itself, as it does without any but for what is the test's own: devices, folders, and where the
+// API server is, for there is no kube-proxy.
+func (w *world) everything() map[string]any {
 	w.Helper()
-	ports, err := testcluster.FreePorts(5)
-	w.no(err)
-	server, err := url.Parse(w.REST().Host)
-	w.no(err)
+	host, port := w.ServerForPods()
 	return map[string]any{
-		"apiServer": map[string]any{"host": server.Hostname(), "port": server.Port()}, // there is no kube-proxy
+		"apiServer": map[string]any{"host": host, "port": port},
 		"agent": map[string]any{
 			"simulate": w.devices, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet(), "group": w.Group() + "/aliquot",
-			"hostNetwork": true, "metricsPort": ports[0],
 		},
-		"scheduler":  map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[1]},
-		"controller": map[string]any{"replicas": 1, "hostNetwork": true, "metricsPort": ports[4]},
-		"webhook":    map[string]any{"replicas": 1, "hostNetwork": true, "port": ports[2], "metricsPort": ports[3]},
-	}, fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[1])
+		"scheduler": map[string]any{},
+	}
 }
 
 // asksPlugin has `kubectl aliquot` say what the pods have, and lower a ceiling and give it back, as users do who may edit the namespace and no more.
@@ -184,6 +185,26 @@ func (w *world) asksPlugin() {
 		said, err := exec.CommandContext(w.ctx, program, "top", "--kubeconfig", kubeconfig).CombinedOutput()
 		return err == nil && uses.Match(said), fmt.Sprintf("%v\n%s", err, said)
 	})
+}
+
+// leaderEnds deletes the pod of the scheduler that leads, and waits until another one does: what comes then is decided by that.
+func (w *world) leaderEnds() {
+	w.Helper()
+	leases := w.client.CoordinationV1().Leases(ours)
+	was, err := leases.Get(w.ctx, "aliquot-scheduler", metav1.GetOptions{})
+	w.no(err)
+	pods, err := w.client.CoreV1().Pods(ours).List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-scheduler"})
+	w.no(err)
+	at := slices.IndexFunc(pods.Items, func(pod corev1.Pod) bool { return strings.Contains(*was.Spec.HolderIdentity, pod.Name) })
+	if at < 0 || len(pods.Items) != replicas {
+		w.Fatalf("%s leads, of %d pods", *was.Spec.HolderIdentity, len(pods.Items))
+	}
+	w.no(w.client.CoreV1().Pods(ours).Delete(w.ctx, pods.Items[at].Name, metav1.DeleteOptions{}))
+	_, err = testcluster.AwaitObject(w.ctx, leases, was.Name, "another one's", func(lease *coordinationv1.Lease) (bool, error) {
+		holder := lease.Spec.HolderIdentity
+		return holder != nil && *holder != "" && *holder != *was.Spec.HolderIdentity, nil
+	})
+	w.no(err)
 }
 
 // agentReady waits until the agent's pod is ready, and it is another than the one of this UID.
@@ -239,17 +260,37 @@ func (w *world) outliving() []int {
 	return slices.Sorted(maps.Keys(w.processesIn(w.Group() + "/aliquot")))
 }
 
-// serves checks that metrics have these words.
-func (w *world) serves(address string, words ...string) {
+// serves waits until one of a component's pods has metrics with these words.
+func (w *world) serves(component string, words ...string) {
 	w.Helper()
-	answer, err := http.Get(address)
-	w.no(err)
-	defer answer.Body.Close()
-	said, err := io.ReadAll(answer.Body)
-	w.no(err)
-	for _, word := range words {
-		if !strings.Contains(string(said), word) {
-			w.Errorf("the metrics have no %s:\n%s", word, said)
+	w.eventually(fmt.Sprintf("the metrics of the %s have %q", component, words), func() (bool, string) {
+		pods, err := w.client.CoreV1().Pods(ours).List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-" + component})
+		w.no(err)
+		var all strings.Builder
+		for _, pod := range pods.Items {
+			said, err := metricsOf(pod)
+			if err == nil && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(said, word) }) {
+				return true, ""
+			}
+			fmt.Fprintf(&all, "%s: %v\n%s\n", pod.Name, err, said)
 		}
+		return false, all.String()
+	})
+}
+
+// metricsOf are those of a pod of ours, in text, from its port of that name, which agents, schedulers, controllers and webhooks have.
+func metricsOf(pod corev1.Pod) (string, error) {
+	for _, port := range pod.Spec.Containers[0].Ports {
+		if port.Name != "metrics" {
+			continue
+		}
+		answer, err := http.Get(fmt.Sprintf("http://%s/metrics", net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(port.ContainerPort))))
+		if err != nil {
+			return "", err
+		}
+		defer answer.Body.Close()
+		said, err := io.ReadAll(answer.Body)
+		return string(said), err
 	}
+	return "", errors.New("it has no port of metrics")
 }

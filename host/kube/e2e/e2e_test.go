@@ -138,6 +138,7 @@ func beginCluster(t *testing.T, devices string) *world {
 		}
 	})
 	w.program = w.built("aliquot-kube")
+	w.built("aliquot-cover") // which agents look for beside that
 	w.loadExamples()
 	return w
 }

@@ -39,7 +39,8 @@ func buildEarlier(ctx context.Context) (one earlier, err error) {
 	}
 	one = earlier{folder: folder, program: filepath.Join(folder, "aliquot-kube"), arbiter: arbiterIn(folder), differs: differs}
 	return one, errors.Join(made(ctx, filepath.Join(folder, "native"), "make", `CFLAGS=-DARBITER_VERSION=\"`+earlierVersion+`\"`),
-		made(ctx, filepath.Join(folder, "host", "kube"), "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", one.program, "./cmd/aliquot-kube"))
+		// The pattern is for the programs that are in the image: revisions of some time ago have one.
+		made(ctx, filepath.Join(folder, "host", "kube"), "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", folder+"/", "./cmd/aliquot-..."))
 }
 
 // dist is where the native parts of a revision in a folder are.
@@ -97,7 +98,7 @@ func builtFrom(ctx context.Context) (files []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	said, err := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{.Dir}}", "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube").Output()
+	said, err := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{.Dir}}", "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube", "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-cover").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the packages of aliquot-kube: %w", err)
 	}

@@ -27,7 +27,7 @@ func TestOnlyScheduler(t *testing.T) {
 	w.shared.alone = true
 	w.no(w.Kill("kube-scheduler"))
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values, _, _ := w.everything()
+	values := w.everything()
 	values["scheduler"].(map[string]any)["also"] = []any{corev1.DefaultSchedulerName}
 	values["scheduler"].(map[string]any)["nodeName"] = testcluster.NodeName
 	w.install(values)
@@ -48,7 +48,11 @@ func TestOnlyScheduler(t *testing.T) {
 	for _, name := range []string{"scheduler", "controller", "webhook", "agent"} {
 		pods, err := w.client.CoreV1().Pods("aliquot").List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-" + name})
 		w.no(err)
-		if len(pods.Items) != 1 {
+		want := replicas
+		if name == "agent" {
+			want = 1
+		}
+		if len(pods.Items) != want {
 			t.Errorf("of the %s there are %d pods", name, len(pods.Items))
 		}
 		for _, pod := range pods.Items {
@@ -206,7 +210,7 @@ func (w *world) evicts() {
 	w.no(err)
 	node, err := w.client.CoreV1().Nodes().Get(w.ctx, testcluster.NodeName, metav1.GetOptions{})
 	w.no(err)
-	cpu := *resource.NewMilliQuantity(node.Status.Allocatable.Cpu().MilliValue()*2/5, resource.DecimalSI) // of which there is room for two
+	cpu := *resource.NewMilliQuantity(node.Status.Allocatable.Cpu().MilliValue()/3, resource.DecimalSI) // of which there is room for two beside what runs
 	asks := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: cpu}}
 	replicas, app := int32(2), map[string]string{"app": "plain"}
 	plain := w.waiting("plain")

@@ -16,7 +16,7 @@ import (
 
 // A node with a driver of its own, which a container brings some time after the agent: the driver is the simulated one, in a folder of the node as packages install
 // a real one, and nothing tells the agent that it is. Until it is there the node offers nothing and the agent is ready; then it does. Pods have their device files
-// and no others, are held to their shares with the driver behind the shim, with nothing in the environment, too, and see these alone. When another version is in the
+// and no others, are held to their shares with the driver behind the shim, with nothing in the environment, too, and of images with drivers of their own, and see these alone. When another version is in the
 // driver's place the agent takes that, and pods run on.
 func TestOwnDriver(t *testing.T) {
 	w := beginCluster(t, "")
@@ -27,7 +27,7 @@ func TestOwnDriver(t *testing.T) {
 	w.withoutDeviceFiles()
 	w.withoutPrograms()
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values, metrics, _ := w.everything()
+	values := w.everything()
 	for _, other := range []string{"scheduler", "controller", "webhook"} {
 		values[other] = map[string]any{"enabled": false}
 	}
@@ -53,7 +53,7 @@ func TestOwnDriver(t *testing.T) {
 	if again := w.agentReady(""); again.UID != ready.UID || again.Status.ContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the agent that found a driver is another than the one that waited: %+v", again)
 	}
-	w.serves(metrics, "aliquot_agent_up 1\n")
+	w.serves("agent", "aliquot_agent_up 1\n")
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	w.onOwn(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, command: trainer})
@@ -70,6 +70,7 @@ func TestOwnDriver(t *testing.T) {
 		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
 	}
 	w.filesOfOwn()
+	w.brings()
 	w.no(unix.Unmount(installed, unix.MNT_DETACH))
 	w.installDriver(installed, "580.1")
 	w.restarted(ready) // it ended as the driver that it had found was not there any more
@@ -163,12 +164,17 @@ func (w *world) installDriver(at, version string) {
 // driver looks for it, as a real one would reach its device by files.
 func (w *world) onOwn(one work) {
 	w.Helper()
+	w.create(w.onOwnPod(one))
+}
+
+func (w *world) onOwnPod(one work) *corev1.Pod {
+	w.Helper()
 	pod := w.sharing(one)
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "device", VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(w.sims, "simgpu.sock")},
 	}})
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "device", MountPath: filepath.Join(w.run, "simgpu.sock")}}
-	w.create(pod)
+	return pod
 }
 
 // filesOfOwn has a pod with a share open the device files, which the container runtime lets it, as far as these stand for anything, and one without find none; and

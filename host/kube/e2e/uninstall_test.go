@@ -23,7 +23,7 @@ import (
 func TestUninstall(t *testing.T) {
 	w := beginEmpty(t, "h200x1")
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values, _, _ := w.everything()
+	values := w.everything()
 	w.install(values)
 	w.agentReady("")
 	w.offers()
@@ -54,7 +54,6 @@ func TestUninstall(t *testing.T) {
 		ended := len(pod.Status.ContainerStatuses) == 1 && len(w.processesOf(string(pod.UID))) == 0
 		return ended && pod.DeletionTimestamp != nil, fmt.Sprintf("%+v", pod.Status)
 	})
-	values, _, _ = w.everything()
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, nil) // over the definitions that stayed
 	w.no(testcluster.AwaitGone(w.ctx, pods, "half"))
 	w.trains("quarter")

@@ -33,10 +33,8 @@ func TestUpgrade(t *testing.T) {
 	w.loadKube(repository+":earlier", before.program, dist(before.folder))
 	w.loadKube(w.chart().Image(), w.program, dist(root))
 
-	values, _, _ := w.everything()
+	values := w.everything()
 	values["image"] = map[string]any{"tag": "earlier"}
-	metricsPort := values["agent"].(map[string]any)["metricsPort"]
-	delete(values["controller"].(map[string]any), "metricsPort") // there was none once
 	installed := w.upgrade(filepath.Join(before.folder, "deploy", "chart"), values, nil)
 	agent := w.agentReady("")
 	w.runsOnly(string(agent.UID), before.program, w.program)
@@ -50,8 +48,7 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	values, _, _ = w.everything()                                 // other ports: the next one starts before the last one ends
-	values["agent"].(map[string]any)["metricsPort"] = metricsPort // which an agent takes over with the rest
+	values = w.everything()
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
 	share := func(when string) {
 		t.Helper()
@@ -101,12 +98,12 @@ func (w *world) upgrade(folder string, values map[string]any, installed []deploy
 	return objects
 }
 
-// replaced waits until a Deployment's only pod is of its last template.
+// replaced waits until a Deployment's pods are of its last template.
 func (w *world) replaced(name string) {
 	w.Helper()
 	_, err := testcluster.AwaitObject(w.ctx, w.client.AppsV1().Deployments("aliquot"), name, "a Deployment whose pods are all replaced", func(d *appsv1.Deployment) (bool, error) {
 		s := d.Status
-		return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == 1 && s.Replicas == 1 && s.AvailableReplicas == 1, nil
+		return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == replicas && s.Replicas == replicas && s.AvailableReplicas == replicas, nil
 	})
 	if err != nil {
 		w.Fatal(fmt.Errorf("upgrade %s: %w", name, err))

@@ -164,12 +164,15 @@ func TestKube(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(part), 0o755), os.Symlink("/usr/bin/env", part)); err != nil {
 		t.Fatal(err)
 	}
-	image, err := Kube("there.example/kube:1", "/usr/bin/env", dist)
+	image, err := Kube("there.example/kube:1", "/usr/bin/env", dist, "/usr/bin/true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if image.Files["/bin/aliquot-kube"] != "/usr/bin/env" || !slices.Equal(image.Program, []string{"/bin/aliquot-kube"}) || len(image.Command) > 0 {
 		t.Errorf("the image is %+v", image)
+	}
+	if image.Files["/bin/true"] != "/usr/bin/true" {
+		t.Errorf("what is to be beside it is not: %+v", image)
 	}
 	for at := range image.Files {
 		if strings.Contains(at, "arbiter") {

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
@@ -14,7 +13,7 @@ import (
 // administers has a request ask for access as an administrator, and for no capacity.
 func administers(r *resourceapi.ExactDeviceRequest) { r.AdminAccess, r.Capacity = new(true), nil }
 
-// on has a pod be for one node, as a DaemonSet's is.
+// onNodeNamed has a pod be for one node, as a DaemonSet's is.
 func onNodeNamed(name string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
 	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
 		pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": name}
@@ -72,7 +71,10 @@ func TestAdministers(t *testing.T) {
 func TestAdministersAfterAnother(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 1)
-	c.breakAt(func(write string) bool { return write == "bind pods" })(c.administratorsBegin())
+	broken := c.breakAt(func(write string) bool { return write == "bind pods" })
+	first, end := c.run()
+	c.pod("monitor", 0, requests(part("gpu", 0, 0, administers, all)))
+	broken(first, end)
 	s, _ := c.run()
 	c.runs("monitor")
 	c.sound(s)
@@ -104,7 +106,7 @@ func TestAdministersBesideAShare(t *testing.T) {
 	c.pod("monitor", 0, requests(part("gpu", 0, 0, administers, all)))
 	c.runs("monitor")
 	with("endless", nil)
-	c.says("endless", "a time limit")
+	c.says("endless", "the pod has no time limit")
 	c.sound(s)
 	c.idle(s, func() {
 		if len(s.work) != 1 {
@@ -117,5 +119,4 @@ func TestAdministersBesideAShare(t *testing.T) {
 			t.Errorf("it has %+v", r)
 		}
 	}
-	_ = metav1.Now
 }

@@ -249,7 +249,10 @@ func (c *cluster) stored() []resourceapi.ResourceClaim {
 
 // consumed is what a device's part takes of it: all of its compute where nothing is said.
 func consumed(r resourceapi.DeviceRequestAllocationResult) (compute, memory int64) {
-	if len(r.ConsumedCapacity) == 0 {
+	switch {
+	case r.AdminAccess != nil && *r.AdminAccess:
+		return 0, 0
+	case len(r.ConsumedCapacity) == 0:
 		return 1000, 0
 	}
 	one, two := r.ConsumedCapacity[driver.Compute], r.ConsumedCapacity[driver.Memory]

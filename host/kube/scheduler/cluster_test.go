@@ -343,9 +343,6 @@ func (c *cluster) sound(s *Scheduler) {
 			}
 			for _, r := range claim.Status.Allocation.Devices.Results {
 				compute, _ := consumed(r)
-				if r.AdminAccess != nil && *r.AdminAccess {
-					continue
-				}
 				allocated[deviceID(r.Pool, r.Device)] += compute
 			}
 			c.checkUsers(&claim)

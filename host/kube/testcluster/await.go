@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,11 +23,16 @@ type Watched[List runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// AwaitObject waits until the object of that name is as it should be, by watching it. What says in an error what was waited for; there
+// patience is how long anything is waited for: nothing of a cluster takes as long, also beside much other work.
+const patience = 5 * time.Minute
+
+// AwaitObject waits until the object of that name is as it should be, by watching it, for five minutes at most. What says in an error what was waited for; there
 // the object stands as it was last seen. A deleted object is not waited for any more.
 func AwaitObject[Object, List runtime.Object](ctx context.Context, client Watched[List], name, what string, is func(Object) (bool, error)) (Object, error) {
 	var last, none Object
 	seen := false
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	watched := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -59,8 +65,10 @@ func AwaitObject[Object, List runtime.Object](ctx context.Context, client Watche
 	return last, fmt.Errorf("wait for %s, %s: %w; %s", what, name, err, shown)
 }
 
-// AwaitGone waits until no object of that name is there.
+// AwaitGone waits until no object of that name is there, for five minutes at most.
 func AwaitGone[List runtime.Object](ctx context.Context, client Watched[List], name string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	for {
 		list, err := client.List(ctx, options)

@@ -107,7 +107,7 @@ func (c *Cluster) certify() error {
 	service := net.ParseIP("10.96.0.1")
 	for _, who := range []identity{
 		{file: "etcd", name: "etcd", addresses: local},
-		{file: "apiserver", name: "kube-apiserver", addresses: append([]net.IP{service}, local...), hosts: []string{"kubernetes", "kubernetes.default.svc"}},
+		{file: "apiserver", name: "kube-apiserver", addresses: append([]net.IP{service, c.gateway()}, local...), hosts: []string{"kubernetes", "kubernetes.default.svc"}},
 		{file: "apiserver-kubelet", name: "kube-apiserver-kubelet", groups: []string{"system:masters"}},
 		{file: "kubelet-server", name: NodeName, addresses: everywhere, hosts: []string{NodeName}},
 		{file: "admin", name: "admin", groups: []string{"system:masters"}},

@@ -95,10 +95,14 @@ func (c *Cluster) RESTOf(kubeconfig string) (*rest.Config, error) {
 
 // runServer starts the API server, and waits until it answers.
 func (c *Cluster) runServer(ctx context.Context) error {
+	bind := net.IPv4zero // pods reach it at the node's address for them, which is not there yet
+	if c.control {
+		bind = net.IPv4(127, 0, 0, 1)
+	}
 	args := []string{
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", c.ports.etcd), "--etcd-cafile=" + c.state.pki("ca.crt"),
 		"--etcd-certfile=" + c.state.pki("etcd.crt"), "--etcd-keyfile=" + c.state.pki("etcd.key"),
-		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.apiserver), "--endpoint-reconciler-type=none",
+		"--bind-address=" + bind.String(), fmt.Sprintf("--secure-port=%d", c.ports.apiserver), "--endpoint-reconciler-type=none",
 		"--client-ca-file=" + c.state.pki("ca.crt"), "--tls-cert-file=" + c.state.pki("apiserver.crt"), "--tls-private-key-file=" + c.state.pki("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.state.pki("accounts.key"),
 		"--service-account-signing-key-file=" + c.state.pki("accounts.key"), "--service-cluster-ip-range=10.96.0.0/16",

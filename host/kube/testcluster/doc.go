@@ -1,5 +1,5 @@
 // Package testcluster is a real Kubernetes of one node for tests: etcd, the API server, the controller manager, the stock scheduler,
-// kubelet, containerd and runc, built from Go modules whose every version is pinned, started as processes on loopback with
+// kubelet, containerd and runc, built from Go modules whose every version is pinned, started as processes on loopback, kubelet and API server on every address, with
 // certificates of their own, and images made here, so that neither a registry nor Docker is needed. What comes in is where to keep what
 // is built and what runs; what goes out is a client, a kubeconfig, the kubelet's folders, and each process' log.
 //
@@ -15,6 +15,7 @@ package testcluster
 import (
 	"log/slog"
 	"os"
+	"strconv"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -77,6 +78,11 @@ func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
 
 // Kubeconfig is the path of an administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.state.kubeconfig("admin") }
+
+// ServerForPods is where pods with a network of their own reach the API server. There is no kube-proxy, so its service leads nowhere.
+func (c *Cluster) ServerForPods() (host, port string) {
+	return c.gateway().String(), strconv.Itoa(c.ports.apiserver)
+}
 
 // Kubelet is kubelet's folder: plugins and plugins_registry are in it.
 func (c *Cluster) Kubelet() string { return c.state.path("kubelet") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -19,6 +20,9 @@ const pause = "testcluster.local/pause:1"
 // podNetwork is where pods have their addresses, of the cluster's number: reserved for benchmarks of networks (RFC 2544), so hardly in use. It has
 // room for more pods than kubelet runs.
 func (c *Cluster) podNetwork() string { return fmt.Sprintf("198.18.%d.0/24", c.network) }
+
+// gateway is the node's address for its pods, which is there while there are any.
+func (c *Cluster) gateway() net.IP { return net.IPv4(198, 18, byte(c.network), 1) }
 
 // startNode starts containerd, gives it the image of sandboxes, then kubelet.
 func (c *Cluster) startNode(ctx context.Context) error {

@@ -71,7 +71,7 @@ func (s state) lock() (*lock, error) {
 	return file, err
 }
 
-// ports are those of one cluster, on loopback but for kubelet's, which is on every address, with certificates.
+// ports are those of one cluster, on loopback but for kubelet's and, where there is a node, the API server's, which are on every address, with certificates.
 type ports struct {
 	etcd, etcdPeer, apiserver, controllers, scheduler, kubelet int
 }

@@ -102,7 +102,11 @@ func agent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	works := driver.Config{Node: *name, PodUID: *pod, Client: client, Shares: shares, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the program that covers an image's driver, which is beside this one: %w", err)
+	}
+	works := driver.Config{Node: *name, Cover: filepath.Join(filepath.Dir(program), "aliquot-cover"), PodUID: *pod, Client: client, Shares: shares, Run: *run, State: *state, CDI: *cdi, Kubelet: *kubelet, Log: log, LatencyClasses: declared}
 	finds := node.Config{Run: *run, Host: "kube", Simulate: *simulate, DriverRoot: driverRoot(*root, *mounted), Group: *group, Unenforced: api.UnenforcedRule(*rule), Log: log}
 	return serveNode(ctx, finds, works, *metrics)
 }

@@ -57,12 +57,13 @@ func build(ctx context.Context, args []string) error {
 	}
 	program := filepath.Join(*out, "aliquot-kube")
 	// Neither the folder nor the commit is in the program, so that the same sources give the same bytes.
-	compile := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube")
+	compile := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", *out+"/",
+		"github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube", "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-cover")
 	compile.Stderr = os.Stderr
 	if err := compile.Run(); err != nil {
-		return fmt.Errorf("compile aliquot-kube: %w", err)
+		return fmt.Errorf("compile aliquot-kube and aliquot-cover: %w", err)
 	}
-	image, err := images.Kube(*name, program, *dist)
+	image, err := images.Kube(*name, program, *dist, filepath.Join(*out, "aliquot-cover"))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,21 @@
+// Command aliquot-cover is what container runtimes run for each container with a share before its program begins: it lays the shim over a driver that the image
+// brings itself. It is small, since containers wait for it.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/aliquot-dev/aliquot/host/kube/cover"
+)
+
+func main() {
+	order, err := cover.ParseOrder(os.Args[1:])
+	if err == nil {
+		err = cover.Run(os.Stdin, order)
+	}
+	if err != nil { // which kubelet shows as an event of the pod
+		fmt.Fprintln(os.Stderr, "aliquot: the driver that the image brings could not be replaced by the share's:", err)
+		os.Exit(1)
+	}
+}
