@@ -16,7 +16,7 @@ import (
 )
 
 // Our scheduler, with its own account alone, has two pods share a device; a third waits, and one that starts after the scheduler was killed
-// knows what is granted. What goes makes room. A gang waits whole and starts whole. A share and another driver's device are had by one claim. Of two schedulers one leads, and when that is killed the other goes on.
+// knows what is granted. What goes makes room. A gang waits whole and starts whole. A share and another driver's device are had by one claim. An administrator sees all of it. Of two schedulers one leads, and when that is killed the other goes on.
 func TestScheduler(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}}) // its account; it runs beside
 	scheduling := w.startScheduler()
@@ -29,6 +29,7 @@ func TestScheduler(t *testing.T) {
 		w.trains(one.name)
 	}
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+	w.administers("quarter", "half")
 
 	scheduling.Kill()
 	<-scheduling.Ended()

@@ -83,6 +83,9 @@ func sameShare[ID ~string](status *string, result *ID) bool {
 
 // limits are what containers are held to, in words.
 func (h holding) limits() (compute, memory string) {
+	if h.at.AdminAccess != nil && *h.at.AdminAccess {
+		return "administrator", "-"
+	}
 	if h.said == nil {
 		return "-", "-"
 	}

@@ -66,6 +66,7 @@ func names(containers []corev1.Container) string {
 // devices is how a pod asks for devices of ours, beside annotations.
 type devices struct {
 	claim    string              // the name of a claim of it by which it does; empty: there is none
+	holds    bool                // such a claim holds what it is given: not all have access as an administrator
 	limit    string              // the device class of which a container has a limit; empty: none has
 	resource corev1.ResourceName // that limit
 	doubts   []string            // what could not be found out
@@ -115,6 +116,7 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		}
 		if ours {
 			found.claim = claim.Name
+			found.holds = found.holds || !demand.AdministersAll(&spec)
 		}
 	}
 	return found, w.limitOf(ctx, pod, &found)

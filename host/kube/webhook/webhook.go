@@ -97,8 +97,10 @@ func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod)
 	if node := pod.Spec.NodeName; node != "" {
 		return change{}, refuse(badNode, "the pod asks for devices of Aliquot and names its node itself (spec.nodeName: %s), where no scheduler would give it any; leave nodeName out and choose nodes by nodeSelector or affinity", node)
 	}
-	if err := w.bounded(ctx, namespace, pod, &made); err != nil {
-		return change{}, err
+	if ask || have.limit != "" || have.holds { // else it has access as an administrator alone, which counts nowhere
+		if err := w.bounded(ctx, namespace, pod, &made); err != nil {
+			return change{}, err
+		}
 	}
 	if to, from := w.config.Scheduler, pod.Spec.SchedulerName; to != "" && to != from {
 		made.scheduler = to

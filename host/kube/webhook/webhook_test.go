@@ -42,7 +42,7 @@ type world struct {
 func begin(t *testing.T, objects ...runtime.Object) *world {
 	client := fake.NewClientset(append([]runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "space", Labels: map[string]string{"aliquot.dev/queue": "vision"}}},
-		template("ours", "gpu.aliquot.dev"), template("through-class", "fast"), template("foreign", "tpu.example"), template("either", "tpu.example", "gpu.aliquot.dev"),
+		template("ours", "gpu.aliquot.dev"), template("through-class", "fast"), template("foreign", "tpu.example"), administering("access"), template("either", "tpu.example", "gpu.aliquot.dev"),
 		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "shared"}, Spec: template("", "gpu.aliquot.dev").Spec.Spec},
 		extending(class("gpu.aliquot.dev", `device.driver == "gpu.aliquot.dev"`), "example.com/gpu"), extending(class("tpu", `device.driver == "tpu.example"`), "example.com/tpu"),
 		extending(class("fastest", `device.driver == 'gpu.aliquot.dev'`), "example.com/fastest"),
@@ -96,6 +96,13 @@ func template(name string, classes ...string) *resourceapi.ResourceClaimTemplate
 		ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: name},
 		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}},
 	}
+}
+
+// administering asks for access as an administrator to a device of ours.
+func administering(name string) *resourceapi.ResourceClaimTemplate {
+	made := template(name, "gpu.aliquot.dev")
+	made.Spec.Spec.Devices.Requests[0].Exactly.AdminAccess = new(true)
+	return made
 }
 
 // pod is one with a container main, changed by these.
@@ -250,6 +257,7 @@ func TestPods(t *testing.T) {
 		"a claim":                 {given: pod(sharing("shared")), want: pod(sharing("shared"), ours)},
 		"a limit":                 {given: pod(limited(wholes, "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
 		"a limit of two":          {given: pod(limited(wholes, "2"), requested, annotated("queue", "vision"), with("aside")), want: pod(annotated("queue", "vision", "gpu", "1", "devices", "2", "containers", "main"), with("aside"), claiming("aliquot", both.Name()), mainHas, ours)},
+		"an administrator's":      {given: pod(claiming("all", "access"), annotated("queue", "short"), priority(51)), want: pod(claiming("all", "access"), annotated("queue", "short"), priority(51), ours)},
 		"of another scheduler":    {given: pod(claiming("share", "ours"), by("batch")), want: pod(claiming("share", "ours"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
 		"another's devices":       {given: pod(claiming("tpu", "foreign"), by("batch"), on("node1")), want: pod(claiming("tpu", "foreign"), by("batch"), on("node1"))},
 		"another's limit":         {given: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1")), want: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1"))},
