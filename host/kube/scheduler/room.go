@@ -100,7 +100,7 @@ func (s *Scheduler) seekNext() {
 func (s *Scheduler) roomOn(p *pod) (only []string, is bool) {
 	switch {
 	case s.inLineAlone(p):
-		only = s.engine.RoomFor(p.task.work.id, p.task.class().held)
+		only = s.engine.RoomFor(p.task.work.id, s.notKept(p, p.task.class().held))
 		return only, len(only) > 0
 	case s.waitsBeside(p) && p.beside.node != "": // where its claims are
 		return []string{p.beside.node}, true
@@ -138,6 +138,7 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 	switch {
 	case room.Node == "" && p.object.Status.NominatedNodeName == "":
 	case room.Node == "": // what it was nominated for does not help it any more
+		s.unkeep(p)
 		object := p.object
 		s.besideLoop(func(w writer) func() { w.nominate(s.ctx, object, ""); return func() {} })
 	case len(room.Pods) == 0:
@@ -175,6 +176,9 @@ func (s *Scheduler) makeRoom(p *pod, node string, victims []*pod) {
 		objects[i], v.evicting = v.object, true
 	}
 	p.seeking.under = true
+	if p.task != nil {
+		s.keepFor(p, node)
+	}
 	s.evictions++
 	object, grace := p.object, s.config.Grace
 	s.besideLoop(func(w writer) func() {
@@ -191,6 +195,7 @@ func (s *Scheduler) makeRoom(p *pod, node string, victims []*pod) {
 				s.recorder.Event(v.object, corev1.EventTypeNormal, "Evicted", fmt.Sprintf("It is evicted: pod %s of higher priority is to run on node %s.", p.name(), node))
 			}
 			if refused != nil {
+				s.unkeep(p)
 				s.spared(p, node, refused)
 				return
 			}

@@ -189,6 +189,11 @@ func (s *Scheduler) grant(p *pod, a *ask, found finding) error {
 		}
 	}
 	t, adopted, err := s.toAdopt(p, a, found.node, given)
+	if err == nil && t != nil {
+		if _, kept := s.keptFrom(p, adopted.Tasks, false); kept != nil {
+			err = barred{kept}
+		}
+	}
 	if err == nil {
 		at, refused := s.admit(p, found.node)
 		if err = refused; refused != nil && at != "" {
