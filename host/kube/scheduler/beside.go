@@ -26,12 +26,7 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	}
 	c := s.classOf(p, a)
 	var why error
-	nodes := s.byRoom(c)
-	if at := slices.IndexFunc(nodes, func(n *node) bool { return n.name == p.object.Status.NominatedNodeName }); at > 0 {
-		its := nodes[at] // others went for it
-		nodes = slices.Insert(slices.Delete(nodes, at, at+1), 0, its)
-	}
-	for _, n := range nodes {
+	for _, n := range nominatedFirst(p, s.byRoom(c)) {
 		_, err := s.admit(p, n.name)
 		if err == nil {
 			s.bindBeside(p, a, n.name)
@@ -47,6 +42,15 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	if known {
 		s.seek(p)
 	}
+}
+
+// nominatedFirst are nodes with the one in front on which others went for a pod.
+func nominatedFirst(p *pod, nodes []*node) []*node {
+	if at := slices.IndexFunc(nodes, func(n *node) bool { return n.name == p.object.Status.NominatedNodeName }); at > 0 {
+		its := nodes[at]
+		nodes = slices.Insert(slices.Delete(nodes, at, at+1), 0, its)
+	}
+	return nodes
 }
 
 // awaitNodes has a pod considered again when it is known anew which nodes it may use.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -44,12 +45,17 @@ func (s *Scheduler) seek(p *pod) {
 // seekInLine is seek for a pod in line, which may lack only what pods without devices have on a node: about these the engine does not decide. What it was
 // nominated for is looked at again.
 func (s *Scheduler) seekInLine(p *pod) {
-	if !s.inLineAlone(p) || priorityOf(p.object) <= s.leastPriority() && p.object.Status.NominatedNodeName == "" {
+	if !s.inLineAlone(p) || !s.mayGainRoom(p) {
 		return
 	}
 	if c := p.task.class(); c.answer != nil && !c.likes.withheld && (len(c.held) > 0 || p.object.Status.NominatedNodeName != "") {
 		s.seek(p)
 	}
+}
+
+// mayGainRoom says whether there may be anybody to be evicted for a pod, or somebody was.
+func (s *Scheduler) mayGainRoom(p *pod) bool {
+	return priorityOf(p.object) > s.leastPriority() || p.object.Status.NominatedNodeName != ""
 }
 
 // leastPriority is that of the pods that run, as it was within the last second: in most clusters there is one alone, and nobody to be evicted for anybody.
@@ -83,16 +89,61 @@ func (s *Scheduler) seekNext() {
 			continue
 		}
 		s.seeks = true
-		object := p.object
-		s.spawn(func(ctx context.Context) {
-			room, err := s.config.Filters.MakeRoom(ctx, object, only)
-			s.inbox.put(func() {
-				s.seeks = false
-				s.sought(p, room, err)
-				s.seekNext()
-			})
-		})
+		if a, err := s.askOf(p); err == nil && p.task == nil && len(a.open) > 0 {
+			s.seekSpecial(p, a)
+			return
+		}
+		s.seekOn(p, only, func(string) bool { return true })
 	}
+}
+
+// seekOn has room looked for on some nodes; nil: on any. Does says whether the pod could still use it there.
+func (s *Scheduler) seekOn(p *pod, only []string, does func(node string) bool) {
+	object := p.object
+	s.spawn(func(ctx context.Context) {
+		room, err := s.config.Filters.MakeRoom(ctx, object, only)
+		s.inbox.put(func() {
+			s.seeks = false
+			if room.Node != "" && !does(room.Node) {
+				room = Room{}
+			}
+			s.sought(p, room, err)
+			s.seekNext()
+		})
+	})
+}
+
+// seekSpecial has room looked for of a pod that is placed beside the line, on nodes where its devices can be had. Of more than so many nodes that lack what
+// pods there have, these are the first.
+func (s *Scheduler) seekSpecial(p *pod, a *ask) {
+	const most = 100
+	var nodes []*node
+	for _, name := range s.notKept(p, s.classOf(p, a).held) {
+		if n := s.nodes[name]; n != nil && n.object != nil && len(nodes) < most {
+			nodes = append(nodes, n)
+		}
+	}
+	looked := s.searchOn(a, nodes)
+	s.spawn(func(ctx context.Context) {
+		found := map[string]finding{}
+		for here := range looked.each(ctx) {
+			found[here.node] = here
+		}
+		s.inbox.put(func() {
+			does := func(node string) bool {
+				here, is := found[node]
+				return is && node != "" && s.mine(p) && s.wouldHave(p, a, here)
+			}
+			only := slices.DeleteFunc(slices.Sorted(maps.Keys(found)), func(node string) bool { return !does(node) })
+			if len(only) == 0 {
+				s.seeks = false
+				s.sought(p, Room{}, nil)
+				s.seekNext()
+				return
+			}
+			s.seekOn(p, only, does)
+		})
+	})
 }
 
 // roomOn are the nodes on which room is of use to a pod; nil: any. It is false where it is on none, or the pod does not wait for it. For one in line it is
@@ -100,7 +151,7 @@ func (s *Scheduler) seekNext() {
 func (s *Scheduler) roomOn(p *pod) (only []string, is bool) {
 	switch {
 	case s.inLineAlone(p):
-		only = s.engine.RoomFor(p.task.work.id, p.task.class().held)
+		only = s.engine.RoomFor(p.task.work.id, s.notKept(p, p.task.class().held))
 		return only, len(only) > 0
 	case s.waitsBeside(p) && p.beside.node != "": // where its claims are
 		return []string{p.beside.node}, true
@@ -138,6 +189,7 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 	switch {
 	case room.Node == "" && p.object.Status.NominatedNodeName == "":
 	case room.Node == "": // what it was nominated for does not help it any more
+		s.unkeep(p)
 		object := p.object
 		s.besideLoop(func(w writer) func() { w.nominate(s.ctx, object, ""); return func() {} })
 	case len(room.Pods) == 0:
@@ -175,6 +227,9 @@ func (s *Scheduler) makeRoom(p *pod, node string, victims []*pod) {
 		objects[i], v.evicting = v.object, true
 	}
 	p.seeking.under = true
+	if p.task != nil {
+		s.keepFor(p, node)
+	}
 	s.evictions++
 	object, grace := p.object, s.config.Grace
 	s.besideLoop(func(w writer) func() {
@@ -191,6 +246,7 @@ func (s *Scheduler) makeRoom(p *pod, node string, victims []*pod) {
 				s.recorder.Event(v.object, corev1.EventTypeNormal, "Evicted", fmt.Sprintf("It is evicted: pod %s of higher priority is to run on node %s.", p.name(), node))
 			}
 			if refused != nil {
+				s.unkeep(p)
 				s.spared(p, node, refused)
 				return
 			}

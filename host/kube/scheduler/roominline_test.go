@@ -165,7 +165,7 @@ func TestRestartWhileRoomIsMadeForAShare(t *testing.T) {
 	}
 	end()
 	for _, name := range []string{"one", "two"} { // they need no CPU, and take what it was to have
-		c.pod(name, 800, firm)
+		c.pod(name, 800, firm, needing("0", 10))
 	}
 	s, _ = c.run()
 	c.runs("one", "two")
@@ -175,4 +175,44 @@ func TestRestartWhileRoomIsMadeForAShare(t *testing.T) {
 	c.remove(victim)
 	c.runs("high")
 	c.sound(s)
+}
+
+// While others end that are evicted for a pod with a share, nobody of its priority or a lower one takes its part of the device there, be it in line or
+// beside; who fits beside it runs, and who is of a higher priority takes it.
+func TestKeepsDevicesWhileRoomIsMade(t *testing.T) {
+	for name, above := range map[string]bool{"kept": false, "taken by a higher priority": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1)
+			s, _ := c.run()
+			c.ordinary("low", "6", 1)
+			c.runs("low")
+			c.pod("high", 500, needing("5", 9))
+			c.ending(1)
+			c.pod("late", 600, needing("0", 9))
+			c.pod("special", 1, needing("0", 9), requests(choice("gpu", part("one", 600, 1), part("two", 700, 1))))
+			c.pod("small", 100, needing("0", 0))
+			c.runs("small")
+			c.says("late", "kept for pod default/high")
+			c.says("special", "kept for pod default/high")
+			c.stays(s, "late")
+			c.stays(s, "special")
+			c.stays(s, "high")
+			if above {
+				c.pod("above", 600, needing("0", 10))
+				c.runs("above")
+				c.eventually("it is not nominated any more", func() bool { return c.nominated("high") == "" })
+				c.remove("low")
+				c.stays(s, "high")
+				return
+			}
+			c.remove("low")
+			c.runs("high")
+			c.stays(s, "late")
+			c.remove("high")
+			c.runs("late")
+			c.sound(s)
+		})
+	}
 }

@@ -63,6 +63,7 @@ type Scheduler struct {
 	classifying   bool
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
+	keeps         map[*pod]keep // of pods in line for which others are evicted
 	seekers       []*pod        // for which room is to be looked for
 	least         struct {      // see leastPriority
 		priority int32
@@ -92,7 +93,7 @@ func New(config Config) *Scheduler {
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
 		deviceClasses: map[string]*resourceapi.DeviceClass{}, classes: map[string]*class{}, left: map[string]*class{}, gangs: map[string]*gang{}, jobs: map[types.UID]*batchv1.Job{}, owned: map[types.UID]map[*pod]bool{}, sets: map[types.UID]*setOfJobs{}, leaders: map[string]*leader{}, selections: map[string]*selection{}, work: map[string]*work{},
-		specials: map[*pod]bool{}, wholes: map[*node]bool{}, metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
+		specials: map[*pod]bool{}, keeps: map[*pod]keep{}, wholes: map[*node]bool{}, metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck
 	return s
@@ -183,7 +184,7 @@ func (s *Scheduler) settle() {
 	next := s.tellQueues()
 	s.tellNodes()
 	s.forgetClasses()
-	next = min(next, s.classify(), s.tell(), s.sayUses())
+	next = min(next, s.endKeeping(), s.classify(), s.tell(), s.sayUses())
 	if at := s.engine.Next(); at != engine.Never {
 		if wait := time.Duration(at-s.at().At) * time.Microsecond; wait < next {
 			next = wait

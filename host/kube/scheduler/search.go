@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -58,21 +59,36 @@ func (s search) List() ([]*resourceapi.DeviceClass, error) {
 
 // run is the first node on which the claims can be had together, and their allocations, or why there is none.
 func (s search) run(ctx context.Context) (last finding) {
-	features := structured.Features{AdminAccess: true, PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true}
-	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
-	for _, o := range s.nodes {
-		here := finding{node: o.node.Name}
-		if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
-			here.allocations, here.why = s.allocate(ctx, features, o, programs)
-		}
-		switch {
-		case here.why != nil:
-			last = finding{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
-		case len(here.allocations) == len(s.claims) && !slices.ContainsFunc(here.allocations, twice):
+	for here := range s.each(ctx) {
+		if here.node != "" {
 			return here
 		}
+		last = here
 	}
 	return last
+}
+
+// each are the nodes on which the claims can be had together, with their allocations, and why others were not looked at.
+func (s search) each(ctx context.Context) iter.Seq[finding] {
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true}
+	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
+	return func(yield func(finding) bool) {
+		for _, o := range s.nodes {
+			here := finding{node: o.node.Name}
+			if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
+				here.allocations, here.why = s.allocate(ctx, features, o, programs)
+			}
+			switch {
+			case here.why != nil:
+				here = finding{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
+			case len(here.allocations) != len(s.claims) || slices.ContainsFunc(here.allocations, twice):
+				continue
+			}
+			if !yield(here) {
+				return
+			}
+		}
+	}
 }
 
 // beside adds what other drivers offer a node, where something of theirs is asked for.

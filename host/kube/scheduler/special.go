@@ -21,7 +21,7 @@ import (
 // Claims for devices of ours which the engine has no words for (alternatives, all devices of a node, constraints, shares that differ, devices of other
 // drivers beside, access as an administrator) are allocated by upstream's own allocator on the engine's books, which have what is being written for others, too, and for other drivers'
 // on the filters', who hold what is found. The engine adopts what it finds before anything is written, as it does what another scheduler allocated; it must
-// fit there and in the queue, and nobody is evicted for it. Access as an administrator takes nothing: the engine never hears of it.
+// fit there and in the queue, and nobody with devices is evicted for it. Access as an administrator takes nothing: the engine never hears of it.
 
 // placeSpecial has devices looked for, for a pod that the engine does not decide for, on the nodes that take it but for those that refused it just now.
 func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
@@ -34,18 +34,7 @@ func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
 		s.awaitNodes(p, a, errors.New("the nodes that it may run on are looked for"))
 		return
 	}
-	looked := search{classes: maps.Clone(s.deviceClasses)}
-	for _, open := range a.open {
-		looked.claims = append(looked.claims, s.distinct(open.object))
-	}
-	if a.mixed {
-		looked.others = s.config.Filters
-	}
-	for _, n := range s.byRoom(c) {
-		if (len(n.offered) > 0 || a.mixed) && refused[n.name] == nil { // what another driver's is an alternative to need not be there
-			looked.nodes = append(looked.nodes, s.offerOf(n))
-		}
-	}
+	looked := s.searchOn(a, slices.DeleteFunc(nominatedFirst(p, s.byRoom(c)), func(n *node) bool { return refused[n.name] != nil }))
 	p.searching = true
 	c.enter(s)
 	s.spawn(func(ctx context.Context) {
@@ -56,6 +45,23 @@ func (s *Scheduler) placeSpecial(p *pod, a *ask, refused map[string]error) {
 			c.leave(s) // after it may have entered anew, so that what was answered is not forgotten
 		})
 	})
+}
+
+// searchOn is one for devices on some nodes.
+func (s *Scheduler) searchOn(a *ask, nodes []*node) search {
+	looked := search{classes: maps.Clone(s.deviceClasses)}
+	for _, open := range a.open {
+		looked.claims = append(looked.claims, s.distinct(open.object))
+	}
+	if a.mixed {
+		looked.others = s.config.Filters
+	}
+	for _, n := range nodes {
+		if len(n.offered) > 0 || a.mixed { // what another driver's is an alternative to need not be there
+			looked.nodes = append(looked.nodes, s.offerOf(n))
+		}
+	}
+	return looked
 }
 
 // distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such.
@@ -132,8 +138,12 @@ func (s *Scheduler) foundDevices(p *pod, a *ask, found finding, refused map[stri
 
 // awaitDevices has devices looked for again when some come free, or it is known anew which nodes the pod may use.
 func (s *Scheduler) awaitDevices(p *pod, a *ask, why error) {
+	c := s.classOf(p, a)
 	s.awaitNodes(p, a, fmt.Errorf("%s, and so is placed beside those in line: %w", a.special, why))
 	s.specials[p] = true
+	if c.answer != nil && s.mayGainRoom(p) {
+		s.seek(p)
+	}
 }
 
 // devicesFree has those looked at again that wait for devices beside the engine, for some have come free.
@@ -169,16 +179,12 @@ func (s *Scheduler) grant(p *pod, a *ask, found finding) error {
 	for _, c := range a.have {
 		one.claims = append(one.claims, jobClaim{object: c.object})
 	}
-	var given []*resourceapi.ResourceClaim
+	given, err := a.given(found)
+	if err != nil {
+		return err
+	}
 	for i, c := range a.open {
-		as := c.object.DeepCopy()
-		as.Status.Allocation = &found.allocations[i]
-		as.Status.Allocation.NodeSelector = onNode(found.node)
-		if err := sound(as.Status.Allocation); err != nil {
-			return err
-		}
-		one.claims = append(one.claims, jobClaim{object: c.object, allocation: as.Status.Allocation})
-		given = append(given, as)
+		one.claims = append(one.claims, jobClaim{object: c.object, allocation: given[i].Status.Allocation})
 	}
 	if a.mixed {
 		if held, err := s.config.Filters.Hold(s.ctx, found.node, found.taken, given); err != nil || !held {
@@ -221,6 +227,33 @@ func (s *Scheduler) grant(p *pod, a *ask, found finding) error {
 	return nil
 }
 
+// given are a pod's open claims as they are with what was found for them, or what a node agent would refuse of that.
+func (a *ask) given(found finding) (given []*resourceapi.ResourceClaim, err error) {
+	for i, c := range a.open {
+		as := c.object.DeepCopy()
+		as.Status.Allocation = &found.allocations[i]
+		as.Status.Allocation.NodeSelector = onNode(found.node)
+		if err := sound(as.Status.Allocation); err != nil {
+			return nil, err
+		}
+		given = append(given, as)
+	}
+	return given, nil
+}
+
+// wouldHave says whether a pod could be given what was found for it, did its node take it.
+func (s *Scheduler) wouldHave(p *pod, a *ask, found finding) bool {
+	given, err := a.given(found)
+	if err != nil || !a.stillOpen() {
+		return false
+	}
+	t, _, err := s.toAdopt(p, a, found.node, given)
+	if t != nil {
+		delete(s.work, t.work.id)
+	}
+	return err == nil
+}
+
 // toAdopt is the task by which the engine is to know what a pod is given of our devices, or why it does not have it so. No task: it is given none, where
 // another driver's was an alternative.
 func (s *Scheduler) toAdopt(p *pod, a *ask, node string, given []*resourceapi.ResourceClaim) (*task, *engine.Adopt, error) {
@@ -240,7 +273,11 @@ func (s *Scheduler) toAdopt(p *pod, a *ask, node string, given []*resourceapi.Re
 	}}
 	s.describe(&adopted.Workload, p)
 	adoptRoles(&adopted.Workload, w.tasks, [][]engine.Grant{placing.Grants})
-	if taken := s.engine.CheckRoom(adopted.Workload, adopted.Tasks); taken != nil {
+	taken := s.engine.CheckRoom(adopted.Workload, adopted.Tasks)
+	if taken == nil {
+		_, taken = s.keptFrom(p, adopted.Tasks, false)
+	}
+	if taken != nil {
 		return t, adopted, barred{taken}
 	}
 	return t, adopted, s.engine.CheckHold(adopted.Workload, adopted.Tasks)

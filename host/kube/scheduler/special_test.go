@@ -256,3 +256,61 @@ func TestDistinctByUUID(t *testing.T) {
 		}
 	})
 }
+
+// A pod that is placed beside the line and lacks CPU alone is nominated for a node where its devices can be had and its queue lets it have them, those of
+// lower priority and without devices are evicted there, and it runs there once they are gone.
+func TestMakesRoomForSpecial(t *testing.T) {
+	ask := requests(choice("gpu", part("one", 700, 1), part("two", 400, 2)))
+	for name, test := range map[string]struct {
+		priority int32
+		ask      func(*corev1.Pod, *resourceapi.ResourceClaim)
+		budget   bool
+		victim   bool
+	}{
+		"room":                   {9, ask, false, true},
+		"same priority":          {1, ask, false, false},
+		"no devices":             {9, requests(part("large", 950, 1), part("small", 900, 1)), false, false},
+		"its queue is full":      {9, requests(choice("gpu", part("one", 850, 1))), false, false},
+		"budgets do not let one": {9, ask, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newQueueCluster(t, "org")
+			c.set(v1alpha1.Queues, "org", `{"limit":{"compute":"0.8"}}`)
+			c.node("a", 1)
+			c.node("b", 1)
+			s, _ := c.run()
+			if test.budget {
+				c.budget("web", 0)
+			}
+			web := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "web"} }
+			c.ordinary("low", "6", 1, web)
+			c.ordinary("lower", "6", 1, web)
+			c.runs("low", "lower")
+			c.pod("high", 1, needing("5", test.priority), test.ask)
+			c.says("high", "is placed beside those in line")
+			if test.budget {
+				c.hears("high", "NotEvicted", "disruption budget")
+			}
+			if !test.victim {
+				if !test.budget && test.priority > 1 {
+					c.looked(s, "high")
+				}
+				c.stays(s, "high")
+				return
+			}
+			victim := c.ending(1)[0]
+			on := c.on(victim)
+			c.eventually("it is nominated", func() bool { return c.nominated("high") == on })
+			c.ordinary("late", "4", 0)
+			c.says("late", "too little cpu")
+			c.stays(s, "high") // while it ends
+			c.remove(victim)
+			c.runs("high")
+			if c.on("high") != on {
+				t.Errorf("it runs on %s, and others went for it from %s", c.on("high"), on)
+			}
+			c.stays(s, "late")
+		})
+	}
+}

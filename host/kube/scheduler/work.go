@@ -70,6 +70,7 @@ func (s *Scheduler) submit(roles []*role) {
 			t := &task{work: w, index: len(w.tasks), pod: p, ask: r.asks[i]}
 			w.tasks = append(w.tasks, t)
 			p.task, p.reason = t, ""
+			s.keepNominated(p)
 			s.tellSoon(p)
 			for _, c := range t.ask.open {
 				c.asked = t
@@ -132,6 +133,10 @@ func (s *Scheduler) place(action engine.Place) {
 		return
 	}
 	w.action = action.ID
+	if node, err := s.keptFrom(w.tasks[0].pod, action.Tasks, true); err != nil {
+		s.refuse(w, node, err)
+		return
+	}
 	j := make(job, len(w.tasks))
 	for i, placing := range action.Tasks {
 		t := w.tasks[placing.Task]
@@ -140,11 +145,7 @@ func (s *Scheduler) place(action engine.Place) {
 			for _, before := range action.Tasks[:i] {
 				s.config.Filters.Forget(w.tasks[before.Task].pod.object)
 			}
-			for _, r := range w.roles {
-				r.class.refused = true
-			}
-			s.metrics.refused.Inc()
-			s.step(engine.Refused{At: s.at(), ID: action.ID, Node: node, Reason: err.Error()})
+			s.refuse(w, node, err)
 			return
 		}
 		j[t.index] = one
@@ -159,6 +160,15 @@ func (s *Scheduler) place(action engine.Place) {
 		}
 	}
 	s.carryOut(j, func(out outcome) { s.written(w, j, out) })
+}
+
+// refuse tells the engine that a workload cannot have the places that it chose, and which node does not take it; empty: it is not a node.
+func (s *Scheduler) refuse(w *work, node string, why error) {
+	for _, r := range w.roles {
+		r.class.refused = true
+	}
+	s.metrics.refused.Inc()
+	s.step(engine.Refused{At: s.at(), ID: w.action, Node: node, Reason: why.Error()})
 }
 
 // placeTask is what is to be written for a task; it is assumed to run there. An error with a node is that node's refusal.
