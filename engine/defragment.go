@@ -199,6 +199,26 @@ func (p *pass) fitMoved(w *workload) ([]place.Spot, bool) {
 	return p.placer.Place(&request)
 }
 
+// keptForMoved are the nodes on which those have room that are being moved for a workload. Until all have ended it does not start there: what is free by the first
+// of them may be what the last one is to have.
+func (p *pass) keptForMoved(w *workload) map[fleet.NodeID]bool {
+	if w.plan == 0 || p.plans[w.plan] == nil {
+		return nil
+	}
+	kept := map[fleet.NodeID]bool{}
+	for _, m := range p.moving.recent {
+		if m.Plan != w.plan {
+			continue
+		}
+		for _, name := range p.moving.gone[m.Workload].To {
+			if d, ok := p.fleet.DeviceOf(name); ok {
+				kept[p.fleet.NodeOf(d)] = true
+			}
+		}
+	}
+	return kept
+}
+
 // spotsOn are the spots of tasks on devices that are named, task by task; false: there are too few or too many, or one is gone.
 func (e *Engine) spotsOn(r *place.Request, names []string) ([]place.Spot, bool) {
 	spots := make([]place.Spot, 0, r.All())

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -118,7 +119,7 @@ func comeAgain(rt *rapid.T, w *world, ids []string, names map[string]string) {
 	for _, id := range rapid.Permutation(ids).Draw(rt, "order") {
 		w.step(Submit{At: w.at(), Workload: again[id], Was: id})
 		if w.settle(); w.engine.Phase(again[id].ID) != api.Running {
-			rt.Fatalf("%s was moved and is %s", id, w.engine.Phase(again[id].ID))
+			rt.Fatalf("%s was moved and is %s:\n%s", id, w.engine.Phase(again[id].ID), showBooks(w.engine))
 		}
 	}
 }
@@ -164,6 +165,47 @@ func TestMovesForTheFirst(t *testing.T) {
 	})
 	if !found {
 		t.Error("nothing was ever moved for the first in line")
+	}
+}
+
+// TestMovesOfTasksInTurn: while the tasks of a gang that is moved for the first in line end one after another, that does not start where the gang is to go.
+func TestMovesOfTasksInTurn(t *testing.T) {
+	w := newWorld(t, Config{})
+	n1, n2 := devices("n1", 3, "m", 8*gi), devices("n2", 4, "m", 8*gi)
+	w.step(NodeSet{w.at(), "n1", n1, []Resource{{"cpu", 8}}, nil})
+	w.step(NodeSet{w.at(), "n2", n2, []Resource{{"cpu", 8}}, nil})
+	runs := func(one Workload, floor api.Milli, on ...Device) {
+		one.Class, one.Share.Compute = api.Training, api.Compute{Floor: floor, Ceiling: api.WholeDevice}
+		one.Devices = 1
+		var tasks []Placing
+		for i, d := range on {
+			node, _, _ := strings.Cut(d.UUID, "-")
+			tasks = append(tasks, Placing{i, node, []Grant{{UID: fmt.Sprint(one.ID, ".", i), Device: d.UUID, Compute: one.Share.Compute, Weight: 100}}})
+		}
+		one.Tasks = len(on)
+		if rejected := w.step(Adopt{At: w.at(), Workload: one, Tasks: tasks}); len(rejected) > 0 {
+			t.Fatal(show(rejected))
+		}
+	}
+	runs(Workload{ID: "stays", Resources: []Resource{{"cpu", 3}}}, 400, n2[3]) // what is left is not enough for the gang
+	runs(Workload{ID: "holds no compute"}, 0, n1[0])                          // the first goes where devices are empty
+	runs(Workload{ID: "gang", Resources: []Resource{{"cpu", 2}}, Preemptible: true, Requeue: true}, 900, n1[0], n2[0], n2[1])
+	w.step(Submit{At: w.at(), Workload: Workload{ID: "first", Class: api.Training, Tasks: 1, Devices: 3, Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}}})
+	if why := w.engine.Why("first"); why.Code != WhyNoRoom {
+		t.Fatalf("it waits for %+v", why)
+	}
+	if moved := w.step(PolicySet{w.at(), Policy{Defragment: &Defragment{MovesPerHour: 100}}}); len(moved) != 3 {
+		t.Fatalf("the gang of three is not moved, but %s", show(moved))
+	}
+	again, _ := w.engine.Workload("gang")
+	again.ID = "gang+"
+	w.settle()
+	w.step(Submit{At: w.at(), Workload: again, Was: "gang"})
+	w.settle()
+	for _, id := range []string{"first", "gang+"} {
+		if phase := w.engine.Phase(id); phase != api.Running {
+			t.Errorf("%s is %s:\n%s", id, phase, showBooks(w.engine))
+		}
 	}
 }
 

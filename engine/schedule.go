@@ -239,6 +239,11 @@ func (p *pass) fit(w *workload) ([]place.Spot, bool) {
 		}
 	}
 	request := p.request(w)
+	if kept := p.keptForMoved(w); len(kept) > 0 {
+		off, over := *request, request.Avoid
+		off.Avoid = func(d fleet.DeviceID) bool { return kept[p.fleet.NodeOf(d)] || over != nil && over(d) }
+		request = &off
+	}
 	spots, ok := p.placer.Place(request)
 	if !ok && request.Avoid == nil {
 		s.unfitAt = p.fleet.Gains() + 1
