@@ -188,7 +188,7 @@ func TestMovesOfTasksInTurn(t *testing.T) {
 		}
 	}
 	runs(Workload{ID: "stays", Resources: []Resource{{"cpu", 3}}}, 400, n2[3]) // what is left is not enough for the gang
-	runs(Workload{ID: "holds no compute"}, 0, n1[0])                          // the first goes where devices are empty
+	runs(Workload{ID: "holds no compute"}, 0, n1[0])                           // the first goes where devices are empty
 	runs(Workload{ID: "gang", Resources: []Resource{{"cpu", 2}}, Preemptible: true, Requeue: true}, 900, n1[0], n2[0], n2[1])
 	w.step(Submit{At: w.at(), Workload: Workload{ID: "first", Class: api.Training, Tasks: 1, Devices: 3, Share: api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}}})
 	if why := w.engine.Why("first"); why.Code != WhyNoRoom {
