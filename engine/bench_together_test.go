@@ -50,3 +50,24 @@ func (e *Engine) requestOfGang(w Workload) *place.Request {
 	request := e.requestOf(&w)
 	return &request
 }
+
+// BenchmarkRoomTogether is whether it is of use to make room on one of 5,000 nodes for a gang of 64 that lacks CPU on all.
+func BenchmarkRoomTogether(b *testing.B) {
+	x := newBench(b, 127)
+	var openings []Opening
+	for n := range x.e.fleet.Nodes {
+		openings = append(openings, Opening{Node: x.e.fleet.NodeName(n), Tasks: []int{64}, Freed: []Resource{{"cpu", 8000}}})
+	}
+	gang := x.work()
+	gang.ID, gang.Tasks, gang.Resources = "gang", 64, []Resource{{"cpu", 132_000}}
+	x.e.Step(Submit{At: At{x.now}, Workload: gang})
+	for _, n := range []int{8, 5000} {
+		b.Run(fmt.Sprintf("openings=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if nodes := x.e.RoomTogether("gang", openings[:n]); (nodes != nil) != (n > 8) {
+					b.Fatalf("on %d nodes", len(nodes))
+				}
+			}
+		})
+	}
+}

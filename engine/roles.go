@@ -72,6 +72,18 @@ func (w *Workload) shareOf(task int) *api.Share {
 	return &w.Share
 }
 
+// roleOf is the number of the role that a task is of, 0 for the workload's own, by the task's number.
+func (w *Workload) roleOf(task int) int {
+	task -= w.Tasks
+	for i := range w.Roles {
+		if task < 0 {
+			return i
+		}
+		task -= w.Roles[i].Tasks
+	}
+	return len(w.Roles)
+}
+
 // cloneRoles are roles that share nothing with the caller's.
 func cloneRoles(roles []Role) []Role {
 	roles = slices.Clone(roles)

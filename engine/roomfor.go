@@ -14,10 +14,17 @@ func (e *Engine) RoomFor(id string, nodes []string) []string {
 	if !ok || !w.waiting() || w.retryAt != 0 || w.plan != 0 || w.Tasks != 1 || len(w.Roles) > 0 {
 		return nil
 	}
-	// It takes its turn as one that may run anywhere, and is of no group with others, none of which may run where it is asked of.
-	class, shape := w.Feasibility, w.shape
+	var room []string
+	e.atTurn(w, func(w *workload) { w.Feasibility = "" }, func(p *pass, g *group) { room = p.roomAmong(w, g, nodes) })
+	return room
+}
+
+// atTurn has it looked what a workload that waits finds at its turn, would it ask for something else. It is of no group with others then, none of which may
+// run where it is asked of. Workloads that have turns before start nothing.
+func (e *Engine) atTurn(w *workload, other func(*workload), look func(*pass, *group)) {
+	asks, shape := w.Workload, w.shape
 	e.ungroup(w)
-	w.Feasibility = ""
+	other(w)
 	w.shape = e.shapeOf(&w.Workload)
 	alone := e.groupKey(w)
 	alone.who += "\x00alone"
@@ -25,7 +32,7 @@ func (e *Engine) RoomFor(id string, nodes []string) []string {
 	defer func() {
 		delete(e.groups, alone)
 		e.dropShape(w)
-		w.Feasibility, w.shape = class, shape
+		w.Workload, w.shape = asks, shape
 		e.regroup(w)
 	}()
 	p := pass{Engine: e}
@@ -33,12 +40,12 @@ func (e *Engine) RoomFor(id string, nodes []string) []string {
 		p.head, p.reserve = nil, nil
 		for order := p.newOrder(groups); order.first != nil; order.next(true) {
 			if order.first == w {
-				return p.roomAmong(w, order.group(), nodes)
+				look(&p, order.group())
+				return
 			}
 			p.look(order.first)
 		}
 	}
-	return nil
 }
 
 // roomAmong is RoomFor at the turn of a workload.

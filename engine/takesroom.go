@@ -1,13 +1,12 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/engine/fleet"
+	"github.com/aliquot-dev/aliquot/engine/place"
 )
 
-// TakesRoom says whether grants keep a waiting workload from having its devices on some nodes, a task on each of as many as it has, where it would have them
+// TakesRoom says whether grants keep a waiting workload from having its devices on some nodes, each task on the node in its place, where it would have them
 // otherwise; held: the books hold these grants already. So a host that makes room there knows what it must not start meanwhile. CPU, memory and the like
 // are not looked at, nor are queues and the line. It changes nothing.
 func (e *Engine) TakesRoom(id string, nodes []string, grants []Grant, held bool) (takes bool) {
@@ -16,15 +15,23 @@ func (e *Engine) TakesRoom(id string, nodes []string, grants []Grant, held bool)
 		return false
 	}
 	e.lookAhead(e.now, func(*ahead) {
-		anywhere := &workload{Workload: w.Workload}
-		anywhere.Feasibility, anywhere.Resources, anywhere.Roles = "", nil, cloneRoles(w.Roles)
-		for i := range anywhere.Roles {
-			anywhere.Roles[i].Feasibility, anywhere.Roles[i].Resources = "", nil
+		there := &workload{Workload: w.Workload}
+		only := e.turnstiles(w, func(_ *place.Request, role int, n fleet.NodeID) (tasks int) {
+			for task, name := range nodes {
+				if name == e.fleet.NodeName(n) && w.roleOf(task) == role {
+					tasks++
+				}
+			}
+			return tasks
+		})
+		there.Resources, there.Roles = nil, cloneRoles(w.Roles)
+		for i := range there.Roles {
+			there.Roles[i].Resources = nil
 		}
-		anywhere.shape = e.shapeOf(&anywhere.Workload)
-		defer e.dropShape(anywhere)
-		request := anywhere.shape.Request
-		request.Avoid = func(d fleet.DeviceID) bool { return !slices.Contains(nodes, e.fleet.NodeName(e.fleet.NodeOf(d))) }
+		passThrough(there, only)
+		there.shape = e.shapeOf(&there.Workload)
+		defer e.dropShape(there)
+		request := there.shape.Request
 		fits := func() bool {
 			mark := e.fleet.Begin()
 			defer e.fleet.Rollback(mark)

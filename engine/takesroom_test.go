@@ -28,6 +28,7 @@ func TestTakesRoom(t *testing.T) {
 	submit("half", 500, 1, same)
 	submit("most", 800, 1, same)
 	submit("both", 800, 2, same)
+	submit("pair", 500, 2, same)
 	submit("roles", 400, 1, func(one *Workload) {
 		one.Roles = []Role{{Name: "leads", Tasks: 1, Devices: 1, Share: api.Share{Compute: api.Compute{Floor: 300, Ceiling: 1000}}, Feasibility: "barred"}}
 	})
@@ -54,6 +55,8 @@ func TestTakesRoom(t *testing.T) {
 		{"what is held is in its way", "most", []string{on.Node}, on.Grants, true, true},
 		{"what is held is not", "half", []string{on.Node}, on.Grants, true, false},
 		{"a gang", "both", []string{"a", "b"}, on.Grants, true, true},
+		{"a gang, of which each has its own node", "pair", []string{"a", "b"}, grant(on.Node, 300), false, true},
+		{"and room is left there", "pair", []string{"a", "b"}, grant(on.Node, 200), false, false},
 		{"a gang with roles", "roles", []string{on.Node, on.Node}, grant(on.Node, 1), false, true},
 		{"who runs", "runs", []string{on.Node}, on.Grants, true, false},
 		{"nobody", "nobody", []string{on.Node}, on.Grants, true, false},

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
@@ -238,6 +239,25 @@ func (w *world) evicts() {
 	available(1)
 	w.remove("urgent")
 	available(2)
+	w.evictsForGang(asks)
+	available(2)
 	background := metav1.DeletePropagationBackground
 	w.no(w.client.AppsV1().Deployments("default").Delete(w.ctx, "plain", metav1.DeleteOptions{PropagationPolicy: &background}))
+}
+
+// evictsForGang has both pods of a gang with shares, which are of a higher priority, run in place of two without.
+func (w *world) evictsForGang(asks corev1.ResourceRequirements) {
+	w.Helper()
+	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
+	pair := []string{"pair-0", "pair-1"}
+	for _, name := range pair {
+		pod := w.annotated(work{name: name, command: trainer, labels: map[string]string{scheduler.GangLabel: "pair", scheduler.GangMinLabel: "2"}}, "gpu", "0.20", "memory", "1Gi")
+		pod.Spec.PriorityClassName, pod.Spec.Containers[0].Resources = "urgent", asks
+		w.admitted(pod)
+	}
+	for _, name := range pair {
+		w.trains(name)
+		w.tellsOf(name, "Evicting", "2 pods of lower priority are evicted from node "+testcluster.NodeName+" for its gang")
+	}
+	w.remove(pair...)
 }

@@ -16,7 +16,7 @@
 //
 // Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
 // but none with devices: who gives these back is the engine's choice. The same is done for a pod in line that lacks only what they have on a node where
-// the engine would start it.
+// the engine would start it, and for a gang, on several nodes at once.
 //
 // The engine's Evict goes out through the eviction API, so that disruption budgets hold, for a whole plan if all of it can be carried out; what holds
 // a claim is free in the books when the claim is. Pods of devices that failed are for the devices' taints. It changes nothing else of a running pod.
@@ -57,6 +57,10 @@ type Filters interface {
 	WaitForSync(ctx context.Context) error
 	// MakeRoom is where a pod that no node takes would run if others of lower priority went; only are the nodes that would do, nil: all.
 	MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (Room, error)
+	// MakeRoomTogether is who of lower priority is to go so that pods run at once, each on the node in its place.
+	MakeRoomTogether(ctx context.Context, pods []*corev1.Pod, nodes []string) (Rooms, error)
+	// Together says that pods start together: what one of them is nominated for keeps none of the others off a node.
+	Together(pods []*corev1.Pod)
 	// Prepares says whether there is anything to do for an assumed pod before its binding, as with volumes and claims of other drivers.
 	Prepares(ctx context.Context, pod *corev1.Pod) bool
 	// PreBind does it. It may take minutes, and is at once back where there is nothing to do.
@@ -85,6 +89,13 @@ type Room struct {
 	Node     string        // empty: there is none
 	Pods     []*corev1.Pod // that are to go; none: nothing is to be done now, as they still end there, or it fits by now
 	Breaches int           // how many of them disruption budgets do not let go
+}
+
+// Rooms is what makes several pods run at once, each on its node.
+type Rooms struct {
+	Pods     []*corev1.Pod // that are to go; none: nothing is to be done now
+	Lacking  []int         // the pods, by their place in what was asked, whose nodes have no room for them whoever may go
+	Breaches int           // how many others would have to go for these whom disruption budgets do not let go
 }
 
 // Config is what a scheduler works on.

@@ -133,6 +133,7 @@ func (s *Scheduler) gather(p *pod, a *ask) bool {
 		members, asks = append(members, o), append(asks, other)
 	}
 	if len(members) < least {
+		s.unnominate(members) // they were, when there were enough
 		for _, o := range members {
 			s.wait(o, fmt.Errorf("of its gang %d pods are there, and %d start together", len(members), least))
 		}

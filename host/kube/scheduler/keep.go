@@ -86,7 +86,7 @@ func (s *Scheduler) notKept(p *pod, nodes []string) []string {
 	}
 	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
 		for o, k := range s.keeps {
-			if k.node == name && !k.until.IsZero() && priorityOf(o.object) >= priorityOf(p.object) && (p.task == nil || o.task == nil || o.task.work != p.task.work) {
+			if k.node == name && !k.until.IsZero() && lowest(o) >= lowest(p) && (p.task == nil || o.task == nil || o.task.work != p.task.work) {
 				return true
 			}
 		}
@@ -105,7 +105,7 @@ func (s *Scheduler) keptFrom(p *pod, found []engine.Placing, held bool) (node st
 		grants = append(grants, one.Grants...)
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(s.keeps), byName) {
-		if o == p || o.task == nil || o.task.index != 0 || o.task.work.state != inLine || priorityOf(o.object) < priorityOf(p.object) {
+		if o == p || o.task == nil || o.task.index != 0 || o.task.work.state != inLine || lowest(o) < lowest(p) {
 			continue
 		}
 		nodes := s.keptNodes(o.task.work)

@@ -26,7 +26,8 @@ type plain struct {
 	nodes   corelisters.NodeLister
 	pods    corelisters.PodLister
 	mu      sync.Mutex
-	assumed map[types.UID]string // nodes by pods
+	assumed map[types.UID]string    // nodes by pods
+	first   map[types.UID]types.UID // by pods: the first of those that start with it
 
 	failing     atomic.Int64  // how often PreBind is to fail yet
 	late        atomic.Int64  // how often Nodes is yet to say what it said last, for it has not heard of a change
@@ -39,7 +40,7 @@ type plain struct {
 // newPlain returns them for a cluster.
 func newPlain(factory informers.SharedInformerFactory) *plain {
 	core := factory.Core().V1()
-	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}}
+	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}, first: map[types.UID]types.UID{}}
 }
 
 // Class says that no pod is known to be like another, unless pods are classed by their labels and priority, too, as upstream does.
@@ -121,7 +122,7 @@ func (f *plain) Check(_ context.Context, pod *corev1.Pod, name string) (string, 
 			return "it has the taint " + taint.Key + ", which the pod does not tolerate", nil
 		}
 	}
-	return f.full(pod, n, func(*corev1.Pod) bool { return false })
+	return f.full(pod, n, func(*corev1.Pod) bool { return false }, nil)
 }
 
 // MakeRoom is the first node on which a pod fits without any of those of lower priority that have no claims, and all of these.
@@ -158,7 +159,7 @@ func (f *plain) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (R
 				room.Pods = append(room.Pods, o)
 			}
 		}
-		lacks, err := f.full(pod, n, lower)
+		lacks, err := f.full(pod, n, lower, nil)
 		if err != nil || lacks == "" && len(room.Pods) > 0 {
 			return room, err
 		}
@@ -166,8 +167,66 @@ func (f *plain) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (R
 	return Room{}, nil
 }
 
-// full is what a node has too little of for a pod, were it not for some of the others.
-func (f *plain) full(pod *corev1.Pod, n *corev1.Node, without func(*corev1.Pod) bool) (string, error) {
+// MakeRoomTogether has all go from a node that are of lower priority than all the pods and have no claims, if it has no room for one of these.
+func (f *plain) MakeRoomTogether(_ context.Context, pods []*corev1.Pod, on []string) (rooms Rooms, err error) {
+	all, err := f.pods.List(labels.Everything())
+	if err != nil {
+		return rooms, err
+	}
+	lowest := priorityOf(slices.MinFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(priorityOf(a), priorityOf(b)) }))
+	gone, there := map[types.UID]bool{}, map[types.UID]string{}
+	for i, pod := range pods {
+		n, err := f.nodes.Get(on[i])
+		if err != nil {
+			return rooms, err
+		}
+		var lower []*corev1.Pod
+		for _, o := range all {
+			if o.Spec.NodeName == on[i] && !over(o) && priorityOf(o) < lowest && len(o.Spec.ResourceClaims) == 0 && !gone[o.UID] {
+				if o.DeletionTimestamp != nil && pod.Status.NominatedNodeName == on[i] {
+					gone[o.UID] = true
+				} else {
+					lower = append(lower, o)
+				}
+			}
+		}
+		fits := func() bool {
+			lacks, failed := f.full(pod, n, func(o *corev1.Pod) bool { return gone[o.UID] }, there)
+			err = cmp.Or(err, failed)
+			return lacks == ""
+		}
+		if !fits() {
+			for _, o := range lower {
+				gone[o.UID] = true
+			}
+			if !fits() {
+				for _, o := range lower {
+					delete(gone, o.UID)
+				}
+				rooms.Lacking = append(rooms.Lacking, i)
+				continue
+			}
+			rooms.Pods = append(rooms.Pods, lower...)
+		}
+		if err != nil {
+			return rooms, err
+		}
+		there[pod.UID] = on[i]
+	}
+	return rooms, nil
+}
+
+// Together says that pods start together.
+func (f *plain) Together(pods []*corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, pod := range pods {
+		f.first[pod.UID] = pods[0].UID
+	}
+}
+
+// full is what a node has too little of for a pod, were it not for some of the others, and were some there.
+func (f *plain) full(pod *corev1.Pod, n *corev1.Node, without func(*corev1.Pod) bool, there map[types.UID]string) (string, error) {
 	pods, err := f.pods.List(labels.Everything())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,8 +246,9 @@ func (f *plain) full(pod *corev1.Pod, n *corev1.Node, without func(*corev1.Pod) 
 		if o.UID == pod.UID || over(o) || without(o) {
 			continue
 		}
-		on := cmp.Or(o.Spec.NodeName, f.assumed[o.UID])
-		if on == "" && priorityOf(o) >= priorityOf(pod) {
+		on := cmp.Or(o.Spec.NodeName, f.assumed[o.UID], there[o.UID])
+		together := f.first[pod.UID] != "" && f.first[pod.UID] == f.first[o.UID]
+		if on == "" && priorityOf(o) >= priorityOf(pod) && !together {
 			on = o.Status.NominatedNodeName
 		}
 		if on == n.Name {

@@ -132,7 +132,7 @@ func (s *Scheduler) review(p *pod, before *corev1.Pod) {
 	if p.beside != nil && changed {
 		s.leaveBeside(p)
 	}
-	nominated := s.inLineAlone(p) && before.Status.NominatedNodeName != p.object.Status.NominatedNodeName // on its node it is not in its own way
+	nominated := s.speaks(p) && before.Status.NominatedNodeName != p.object.Status.NominatedNodeName // on its node it is not in its own way
 	if p.task != nil && p.task.work.state == inLine && (changed || nominated) {
 		others, c := p.task.work.tasks, p.task.class()
 		s.withdraw(p.task.work, fmt.Sprintf("pod %s has changed", p.name()))

@@ -30,7 +30,7 @@ func (s *Scheduler) rolesOf(members []*pod, asks []*ask) ([]*role, error) {
 	nodes := make([]string, len(members))
 	for i, p := range members {
 		unlabelled := *p.object
-		unlabelled.Labels = nil
+		unlabelled.Labels, unlabelled.Status.NominatedNodeName = nil, ""
 		nodes[i] = s.config.Filters.Class(&unlabelled)
 	}
 	fine := func(a, b int) bool {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +34,7 @@ type seeking struct {
 
 // seek has it looked whether a pod that no node takes would fit on one if others of lower priority went.
 func (s *Scheduler) seek(p *pod) {
-	never := p.object.Spec.PreemptionPolicy != nil && *p.object.Spec.PreemptionPolicy == corev1.PreemptNever
-	if never || p.seeking.under || s.config.Now().Before(p.seeking.due) {
+	if slices.ContainsFunc(p.startsWith(), neverEvicts) || p.seeking.under || s.config.Now().Before(p.seeking.due) {
 		return
 	}
 	p.seeking.under = true
@@ -42,20 +42,34 @@ func (s *Scheduler) seek(p *pod) {
 	s.seekNext()
 }
 
-// seekInLine is seek for a pod in line, which may lack only what pods without devices have on a node: about these the engine does not decide. What it was
-// nominated for is looked at again.
+// neverEvicts says that a pod is never to have others evicted for it.
+func neverEvicts(p *pod) bool {
+	return p.object.Spec.PreemptionPolicy != nil && *p.object.Spec.PreemptionPolicy == corev1.PreemptNever
+}
+
+// seekInLine is seek for a pod in line, or a gang by its first pod, which may lack only what pods without devices have on a node: about these the engine does not
+// decide. What it was nominated for is looked at again.
 func (s *Scheduler) seekInLine(p *pod) {
-	if !s.inLineAlone(p) || !s.mayGainRoom(p) {
+	if !s.firstInLine(p) || !s.mayGainRoom(p) {
 		return
 	}
-	if c := p.task.class(); c.answer != nil && !c.likes.withheld && (len(c.held) > 0 || p.object.Status.NominatedNodeName != "") {
+	may := slices.ContainsFunc(p.startsWith(), nominated)
+	for _, r := range p.task.work.roles {
+		if r.class.answer == nil || r.class.likes.withheld {
+			return
+		}
+		may = may || len(r.class.held) > 0
+	}
+	if may {
 		s.seek(p)
 	}
 }
 
+func nominated(p *pod) bool { return p.object.Status.NominatedNodeName != "" }
+
 // mayGainRoom says whether there may be anybody to be evicted for a pod, or somebody was.
 func (s *Scheduler) mayGainRoom(p *pod) bool {
-	return priorityOf(p.object) > s.leastPriority() || p.object.Status.NominatedNodeName != ""
+	return lowest(p) > s.leastPriority() || slices.ContainsFunc(p.startsWith(), nominated)
 }
 
 // leastPriority is that of the pods that run, as it was within the last second: in most clusters there is one alone, and nobody to be evicted for anybody.
@@ -76,12 +90,17 @@ func (s *Scheduler) seekNext() {
 	for !s.seeks && len(s.seekers) > 0 {
 		at := 0
 		for i, p := range s.seekers {
-			if priorityOf(p.object) > priorityOf(s.seekers[at].object) {
+			if lowest(p) > lowest(s.seekers[at]) {
 				at = i
 			}
 		}
 		p := s.seekers[at]
 		s.seekers = slices.Delete(s.seekers, at, at+1)
+		if len(p.startsWith()) > 1 {
+			s.seeks = true
+			s.seekTogether(p)
+			return
+		}
 		only, is := s.roomOn(p)
 		if !is {
 			p.seeking.tries = 0 // that took little
@@ -150,7 +169,7 @@ func (s *Scheduler) seekSpecial(p *pod, a *ask) {
 // where the engine would start it at once: nobody is evicted for one that lacks devices, or that is not next.
 func (s *Scheduler) roomOn(p *pod) (only []string, is bool) {
 	switch {
-	case s.inLineAlone(p):
+	case s.firstInLine(p):
 		only = s.engine.RoomFor(p.task.work.id, s.notKept(p, p.task.class().held))
 		return only, len(only) > 0
 	case s.waitsBeside(p) && p.beside.node != "": // where its claims are
@@ -164,20 +183,15 @@ func (s *Scheduler) waitsBeside(p *pod) bool {
 	return s.mine(p) && p.beside != nil && p.task == nil && !p.busy
 }
 
-// inLineAlone says whether a pod waits for the engine, and for no others to start with it.
-func (s *Scheduler) inLineAlone(p *pod) bool {
-	return s.mine(p) && p.task != nil && p.task.work.state == inLine && len(p.task.work.tasks) == 1
+// firstInLine says whether a pod waits for the engine, and is the first of those that start together: what these seek is sought by it.
+func (s *Scheduler) firstInLine(p *pod) bool {
+	return s.mine(p) && p.task != nil && p.task.work.state == inLine && p.task.index == 0
 }
 
 // sought takes in what room there is for a pod: it is nominated for the node, and those in its way are evicted.
 func (s *Scheduler) sought(p *pod, room Room, err error) {
-	p.seeking.under = false
-	p.seeking.due = s.config.Now().Add(min(seekAfter<<min(p.seeking.tries, 10), seekMost))
-	p.seeking.tries++
-	if err != nil {
-		s.config.Log.Warn("whom to evict for a pod cannot be told, and is asked for again", "pod", p.name(), "error", err)
-	}
-	if err != nil || !s.waitsBeside(p) && !s.inLineAlone(p) {
+	s.lookedForRoom(p, err)
+	if err != nil || !s.waitsBeside(p) && !s.firstInLine(p) {
 		return
 	}
 	if len(room.Pods) > 0 {
@@ -185,92 +199,159 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 			return // it is of no use there any more
 		}
 	}
-	victims, refused := s.victims(room)
+	where := []nomination{{p, room.Node}}
 	switch {
-	case room.Node == "" && p.object.Status.NominatedNodeName == "":
-	case room.Node == "": // what it was nominated for does not help it any more
-		s.unkeep(p)
-		object := p.object
-		s.besideLoop(func(w writer) func() { w.nominate(s.ctx, object, ""); return func() {} })
+	case room.Node == "":
+		s.unnominate([]*pod{p}) // what it was nominated for does not help it any more
 	case len(room.Pods) == 0:
-	case refused != nil:
-		s.spared(p, room.Node, refused)
+	case room.Breaches > 0:
+		s.spared(where, &notEvicted{cause: causeBudget, why: fmt.Sprintf("the disruption budgets of %d of the %d pods of lower priority that would have to go do not allow it", room.Breaches, len(room.Pods))})
 	default:
-		s.makeRoom(p, room.Node, victims)
+		s.makeRoom(where, room.Pods)
 	}
 }
 
-// victims are the pods that are to go and do not yet, or why they cannot.
-func (s *Scheduler) victims(room Room) (victims []*pod, refused *notEvicted) {
-	if room.Breaches > 0 {
-		return nil, &notEvicted{cause: causeBudget, why: fmt.Sprintf("the disruption budgets of %d of the %d pods of lower priority that would have to go do not allow it", room.Breaches, len(room.Pods))}
+// lookedForRoom notes that room was looked for, for a pod or a gang by its first.
+func (s *Scheduler) lookedForRoom(p *pod, err error) {
+	p.seeking.under = false
+	p.seeking.due = s.config.Now().Add(min(seekAfter<<min(p.seeking.tries, 10), seekMost))
+	p.seeking.tries++
+	if err != nil {
+		s.config.Log.Warn("whom to evict for a pod cannot be told, and is asked for again", "pod", p.name(), "error", err)
 	}
-	for _, object := range room.Pods {
+}
+
+// unnominate has pods be nominated for no node any more.
+func (s *Scheduler) unnominate(pods []*pod) {
+	for _, p := range slices.DeleteFunc(slices.Clone(pods), func(p *pod) bool { return !nominated(p) }) {
+		s.unkeep(p)
+		object := p.object
+		s.besideLoop(func(w writer) func() { w.nominate(s.ctx, object, ""); return func() {} })
+	}
+}
+
+// nomination is a pod with the node that it is to run on when others have gone from there.
+type nomination struct {
+	pod  *pod
+	node string
+}
+
+// nodesOf are the nodes of nominations, in words.
+func nodesOf(where []nomination) string {
+	var names []string
+	for _, one := range where {
+		names = append(names, one.node)
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 1 {
+		return "node " + names[0]
+	}
+	return "nodes " + strings.Join(names, ", ")
+}
+
+// spared tells that nobody is evicted for a pod or a gang, and why.
+func (s *Scheduler) spared(where []nomination, refused *notEvicted) {
+	s.metrics.spared.WithLabelValues(refused.cause).Inc()
+	s.config.Log.Info("not evicted", "for", where[0].pod.name(), "from", nodesOf(where), "cause", refused.cause, "reason", refused.why)
+	for _, one := range where {
+		s.recorder.Event(one.pod.object, corev1.EventTypeWarning, "NotEvicted", fmt.Sprintf("Pods were to be evicted for it from %s and are not: %s.", nodesOf(where), refused.why))
+	}
+}
+
+// makeRoom nominates a pod for a node, or those of a gang each for its own, and has those of others evicted that are in the way there and do not go yet: if, as far
+// as is known, all can be.
+func (s *Scheduler) makeRoom(where []nomination, others []*corev1.Pod) {
+	var victims []*pod
+	for _, object := range others {
 		if p := s.pods[object.UID]; p != nil && !p.leaves() && !over(p.object) {
 			victims = append(victims, p)
 		}
 	}
-	return victims, s.newAllowance().take(victims)
-}
-
-// spared tells that nobody is evicted for a pod, and why.
-func (s *Scheduler) spared(p *pod, node string, refused *notEvicted) {
-	s.metrics.spared.WithLabelValues(refused.cause).Inc()
-	s.config.Log.Info("not evicted", "for", p.name(), "node", node, "cause", refused.cause, "reason", refused.why)
-	s.recorder.Event(p.object, corev1.EventTypeWarning, "NotEvicted", fmt.Sprintf("Pods were to be evicted for it from node %s and are not: %s.", node, refused.why))
-}
-
-// makeRoom nominates a pod for a node and has those evicted that are in its way there.
-func (s *Scheduler) makeRoom(p *pod, node string, victims []*pod) {
-	objects := make([]*corev1.Pod, len(victims))
-	for i, v := range victims {
-		objects[i], v.evicting = v.object, true
+	if refused := s.newAllowance().take(victims); refused != nil {
+		s.spared(where, refused)
+		return
 	}
-	p.seeking.under = true
-	if p.task != nil {
-		s.keepFor(p, node)
+	order := roomOrder{grace: s.config.Grace}
+	for _, v := range victims {
+		v.evicting = true
+		order.victims = append(order.victims, v.object)
+	}
+	first := where[0].pod
+	first.seeking.under = true
+	for _, one := range where {
+		order.pods, order.nodes = append(order.pods, one.pod.object), append(order.nodes, one.node)
+		if first.task != nil {
+			s.keepFor(one.pod, one.node)
+		}
 	}
 	s.evictions++
-	object, grace := p.object, s.config.Grace
 	s.besideLoop(func(w writer) func() {
-		done, refused := w.makeRoom(s.ctx, object, node, objects, grace)
+		done, refused := w.makeRoom(s.ctx, order)
 		return func() {
 			s.evictions--
-			p.seeking.under = false
-			for i, v := range victims {
-				if i >= done {
-					v.evicting = false
-					continue
-				}
-				s.metrics.evicted.WithLabelValues(evictPriority).Inc()
-				s.recorder.Event(v.object, corev1.EventTypeNormal, "Evicted", fmt.Sprintf("It is evicted: pod %s of higher priority is to run on node %s.", p.name(), node))
-			}
+			first.seeking.under = false
+			s.madeRoom(where, victims, done)
 			if refused != nil {
-				s.unkeep(p)
-				s.spared(p, node, refused)
+				for _, one := range where {
+					s.unkeep(one.pod)
+				}
+				s.spared(where, refused)
 				return
 			}
-			p.seeking.tries = 0
-			s.config.Log.Info("evicted", "pods", done, "for", p.name(), "node", node)
-			s.recorder.Event(object, corev1.EventTypeNormal, "Evicting", fmt.Sprintf("%d pods of lower priority are evicted from node %s for it.", done, node))
+			first.seeking.tries = 0
+			s.config.Log.Info("evicted", "pods", done, "for", first.name(), "from", nodesOf(where))
+			whom := "it"
+			if len(where) > 1 {
+				whom = "its gang"
+			}
+			for _, one := range where {
+				s.recorder.Event(one.pod.object, corev1.EventTypeNormal, "Evicting", fmt.Sprintf("%d pods of lower priority are evicted from %s for %s.", done, nodesOf(where), whom))
+			}
 		}
 	})
 }
 
-// makeRoom says of a pod where it is to run, so that nobody of its priority or a lower one takes the room, and evicts others from there, until one
-// cannot be. It returns how many were.
-func (w *writer) makeRoom(ctx context.Context, pod *corev1.Pod, node string, victims []*corev1.Pod, grace time.Duration) (done int, refused *notEvicted) {
-	if err := w.nominate(ctx, pod, node); err != nil {
-		return 0, &notEvicted{cause: causeAPI, why: fmt.Sprintf("it could not be written that pod %s/%s is to run there: %v", pod.Namespace, pod.Name, err)}
-	}
-	for _, victim := range victims {
-		if refused = w.evict(ctx, victim, grace); refused != nil {
-			w.nominate(ctx, pod, "")
-			return done, refused
+// madeRoom tells of the victims that are evicted, which are the first of them.
+func (s *Scheduler) madeRoom(where []nomination, victims []*pod, done int) {
+	for i, v := range victims {
+		if i >= done {
+			v.evicting = false
+			continue
 		}
-		done++
+		at := max(0, slices.IndexFunc(where, func(one nomination) bool { return one.node == v.node() }))
+		s.metrics.evicted.WithLabelValues(evictPriority).Inc()
+		s.recorder.Event(v.object, corev1.EventTypeNormal, "Evicted", fmt.Sprintf("It is evicted: pod %s of higher priority is to run on node %s.", where[at].pod.name(), where[at].node))
 	}
-	return done, nil
+}
+
+// roomOrder is where pods are to run, each on the node in its place, and who is to go for that.
+type roomOrder struct {
+	pods    []*corev1.Pod
+	nodes   []string
+	victims []*corev1.Pod
+	grace   time.Duration // that each of these has at most
+}
+
+// makeRoom says of pods where they are to run, so that nobody of their priority or a lower one takes the room, and evicts others from there, until one
+// cannot be. It returns how many were.
+func (w *writer) makeRoom(ctx context.Context, order roomOrder) (done int, refused *notEvicted) {
+	for i, pod := range order.pods {
+		if err := w.nominate(ctx, pod, order.nodes[i]); err != nil {
+			refused = &notEvicted{cause: causeAPI, why: fmt.Sprintf("it could not be written that pod %s/%s is to run on node %s: %v", pod.Namespace, pod.Name, order.nodes[i], err)}
+			break
+		}
+	}
+	for ; refused == nil && done < len(order.victims); done++ {
+		if refused = w.evict(ctx, order.victims[done], order.grace); refused != nil {
+			break
+		}
+	}
+	if refused != nil {
+		for _, pod := range order.pods {
+			w.nominate(ctx, pod, "")
+		}
+	}
+	return done, refused
 }
 
 // nominate writes the node that a pod is to run on, or that there is none, into its status. A pod that is gone is none to write of.
@@ -296,4 +377,13 @@ func priorityOf(object *corev1.Pod) int32 {
 		return 0
 	}
 	return *object.Spec.Priority
+}
+
+// lowest is the priority of a pod, or of the lowest of those that it starts with.
+func lowest(p *pod) int32 {
+	least := priorityOf(p.object)
+	for _, o := range p.startsWith() {
+		least = min(least, priorityOf(o.object))
+	}
+	return least
 }

@@ -43,10 +43,21 @@ type task struct {
 	claims []*claim // that it holds; none once it was placed: it is over
 }
 
+// role is a task's that waits, by its number.
+func (t *task) role() int {
+	return slices.IndexFunc(t.work.roles, func(r *role) bool { return slices.Contains(r.members, t.pod) })
+}
+
 // class is where a task may run that waits.
-func (t *task) class() *class {
-	at := slices.IndexFunc(t.work.roles, func(r *role) bool { return slices.Contains(r.members, t.pod) })
-	return t.work.roles[at].class
+func (t *task) class() *class { return t.work.roles[t.role()].class }
+
+// pods are those of a workload that waits, by their tasks.
+func (w *work) pods() []*pod {
+	all := make([]*pod, len(w.tasks))
+	for i, t := range w.tasks {
+		all[i] = t.pod
+	}
+	return all
 }
 
 // newWork makes a workload with an ID that was never used.
@@ -81,6 +92,7 @@ func (s *Scheduler) submit(roles []*role) {
 		}
 		r.class.enter(s)
 	}
+	s.startTogether(w)
 	submitted := workloadOf(roles)
 	submitted.ID = w.id
 	s.describe(&submitted, first)

@@ -38,6 +38,12 @@ func (u upstream) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) 
 	return scheduler.Room(room), err
 }
 
+// MakeRoomTogether is who is to go so that pods run at once, each on its node.
+func (u upstream) MakeRoomTogether(ctx context.Context, pods []*corev1.Pod, nodes []string) (scheduler.Rooms, error) {
+	rooms, err := u.Filters.MakeRoomTogether(ctx, pods, nodes)
+	return scheduler.Rooms(rooms), err
+}
+
 // withoutManagers takes from an object who wrote which of its fields, which is a good part of it and nothing to this program. The API server keeps
 // it where an object is written without it.
 func withoutManagers(object any) (any, error) {

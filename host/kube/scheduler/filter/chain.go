@@ -30,6 +30,7 @@ type chain struct {
 	mu        sync.Mutex // one pod at a time: the snapshot is not to change while it is judged
 	framework framework.Framework
 	snapshot  *cache.Snapshot
+	nominated *toOne // as the pod sees them that is judged
 }
 
 // A cycle is one pod with what upstream's PreFilter found out about it.
@@ -46,7 +47,7 @@ type parts struct {
 	client    kubernetes.Interface
 	factory   informers.SharedInformerFactory
 	manager   fwk.SharedDRAManager
-	nominator fwk.PodNominator
+	nominated *nominated
 	volumes   fwk.Plugin // VolumeBinding of the first chain: it alone keeps in itself what is reserved
 }
 
@@ -66,14 +67,14 @@ func newChain(ctx context.Context, p *parts) (*chain, error) {
 		p.volumes = made
 		return made, err
 	}
-	c := &chain{snapshot: cache.NewEmptySnapshot()}
+	c := &chain{snapshot: cache.NewEmptySnapshot(), nominated: &toOne{nominated: p.nominated}}
 	c.framework, err = frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(p.client),
 		frameworkruntime.WithInformerFactory(p.factory),
 		frameworkruntime.WithSharedDRAManager(p.manager),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(p.factory.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithSnapshotSharedLister(c.snapshot),
-		frameworkruntime.WithPodNominator(p.nominator),
+		frameworkruntime.WithPodNominator(c.nominated),
 		frameworkruntime.WithParallelism(goruntime.GOMAXPROCS(0)),
 	)
 	if err != nil {
@@ -123,6 +124,7 @@ func (c *chain) begin(ctx context.Context, from cache.Cache, pod *v1.Pod) (cycle
 // prepare starts a cycle for a pod on the snapshot that there is.
 func (c *chain) prepare(ctx context.Context, pod *v1.Pod) (cycle, error) {
 	cy := cycle{pod: pod, state: framework.NewCycleState()}
+	c.nominated.uid = pod.UID
 	for _, plugin := range c.framework.PreEnqueuePlugins() { // scheduling gates, claims that are not there yet
 		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
 			cy.refused = status

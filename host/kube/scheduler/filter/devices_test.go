@@ -52,6 +52,11 @@ func (o ours) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (schedul
 	return scheduler.Room(room), err
 }
 
+func (o ours) MakeRoomTogether(ctx context.Context, pods []*v1.Pod, nodes []string) (scheduler.Rooms, error) {
+	rooms, err := o.Filters.MakeRoomTogether(ctx, pods, nodes)
+	return scheduler.Rooms(rooms), err
+}
+
 func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	t.Helper()
 	c := &deviceCluster{T: t, client: fake.NewClientset(objects...), version: 1}

@@ -82,7 +82,7 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 	if err != nil {
 		return nil, fmt.Errorf("watch resource claims: %w", err)
 	}
-	shared := &parts{client: client, factory: factory, manager: manager, nominator: f.nominated}
+	shared := &parts{client: client, factory: factory, manager: manager, nominated: f.nominated}
 	for _, c := range []**chain{&f.survey, &f.judge} {
 		if *c, err = newChain(ctx, shared); err != nil {
 			return nil, fmt.Errorf("make upstream's filter plugins: %w", err)

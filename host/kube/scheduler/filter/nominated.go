@@ -16,12 +16,44 @@ type nominated struct {
 	mu    sync.RWMutex
 	nodes map[string]map[types.UID]fwk.PodInfo
 	where map[types.UID]string
+	first map[types.UID]types.UID // of the pods that one starts together with: these have the same
 }
 
-var _ fwk.PodNominator = (*nominated)(nil)
-
 func newNominated() *nominated {
-	return &nominated{nodes: map[string]map[types.UID]fwk.PodInfo{}, where: map[types.UID]string{}}
+	return &nominated{nodes: map[string]map[types.UID]fwk.PodInfo{}, where: map[types.UID]string{}, first: map[types.UID]types.UID{}}
+}
+
+// toOne are the nominated pods as one pod sees them.
+type toOne struct {
+	*nominated
+	uid types.UID
+}
+
+var _ fwk.PodNominator = (*toOne)(nil)
+
+// NominatedPodsForNode are the pods that count on a node though they are not there yet; the order is any. Those that start together with the one that
+// looks do not: each of them may have the room of any other.
+func (o *toOne) NominatedPodsForNode(node string) []fwk.PodInfo {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	mine := o.first[o.uid]
+	pods := make([]fwk.PodInfo, 0, len(o.nodes[node]))
+	for uid, info := range o.nodes[node] {
+		if mine == "" || o.first[uid] != mine {
+			pods = append(pods, info)
+		}
+	}
+	return pods
+}
+
+// Together says that pods start together. It is forgotten of each when it is bound or gone.
+func (f *Filters) Together(pods []*v1.Pod) {
+	f.nominated.mu.Lock()
+	defer f.nominated.mu.Unlock()
+	for _, pod := range pods {
+		f.nominated.first[pod.UID] = pods[0].UID
+	}
+	f.changed.note()
 }
 
 // set takes a pod in as it is now: on its nominated node, or on none.
@@ -49,6 +81,7 @@ func (n *nominated) remove(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.drop(uid)
+	delete(n.first, uid)
 }
 
 // drop is remove under the lock.
@@ -62,17 +95,6 @@ func (n *nominated) drop(uid types.UID) {
 	if len(n.nodes[node]) == 0 {
 		delete(n.nodes, node)
 	}
-}
-
-// NominatedPodsForNode are the pods that count on a node though they are not there yet; the order is any.
-func (n *nominated) NominatedPodsForNode(node string) []fwk.PodInfo {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	pods := make([]fwk.PodInfo, 0, len(n.nodes[node]))
-	for _, info := range n.nodes[node] {
-		pods = append(pods, info)
-	}
-	return pods
 }
 
 // AddNominatedPod, DeleteNominatedPodIfExists and UpdateNominatedPod are upstream's words for set and remove.

@@ -48,19 +48,10 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (Roo
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return Room{Node: pod.Status.NominatedNodeName}, nil
 	}
-	binding := f.binding()
+	may := f.mayGo(corev1.PodPriority(pod))
 	bare := f.claims.strip(pod)
 	f.survey.mu.Lock()
 	defer f.survey.mu.Unlock()
-	may := func(victim *v1.Pod) bool {
-		if corev1.PodPriority(victim) >= corev1.PodPriority(bare) || binding[victim.UID] {
-			return false
-		}
-		if goes, err := annotation.IsPreemptible(victim.Annotations); err != nil || !goes {
-			return false
-		}
-		return f.claims.strip(victim) == victim
-	}
 	f.preemption.IsEligiblePod = func(_ fwk.NodeInfo, victim fwk.PodInfo, _ *v1.Pod) bool { return may(victim.GetPod()) }
 	cycle, err := f.survey.begin(ctx, f.cache, bare)
 	if err != nil || cycle.refused != nil {
@@ -107,6 +98,20 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (Roo
 		return Room{}, nil
 	}
 	return Room{Node: best.Name(), Pods: best.Victims().Pods, Breaches: int(best.Victims().NumPDBViolations)}, nil
+}
+
+// mayGo tells the pods that may be evicted for one of a priority.
+func (f *Filters) mayGo(priority int32) func(*v1.Pod) bool {
+	binding := f.binding()
+	return func(victim *v1.Pod) bool {
+		if corev1.PodPriority(victim) >= priority || binding[victim.UID] {
+			return false
+		}
+		if goes, err := annotation.IsPreemptible(victim.Annotations); err != nil || !goes {
+			return false
+		}
+		return f.claims.strip(victim) == victim
+	}
 }
 
 // binding are the pods that are assumed on a node and not seen there yet.
