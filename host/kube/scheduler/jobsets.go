@@ -181,7 +181,7 @@ func (s *Scheduler) jobApart(p *pod) bool {
 // jobsApart finds the replicated Jobs that are not of the gangs of their JobSets, for a scheduler that begins.
 func (s *Scheduler) jobsApart() {
 	for _, p := range s.pods {
-		if a, err := s.askOf(p); !s.serves(p.object) || err == nil && len(a.open)+len(a.have) == 0 {
+		if s.outside(p) {
 			s.jobApart(p)
 		}
 	}

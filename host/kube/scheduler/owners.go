@@ -141,7 +141,7 @@ func (s *Scheduler) lead(object *corev1.Pod) {
 	l = &leader{object: object, apart: object.Annotations[exclusiveAnnotation] != ""} // the others are made when it has a node
 	s.leaders[of] = l
 	for _, p := range s.pods {
-		l.apart = l.apart || group(p.object) == of && !bothClaim(object, p.object)
+		l.apart = l.apart || group(p.object) == of && (!bothClaim(object, p.object) || s.began && s.outside(p))
 	}
 	if l.known = l.apart || s.config.Objects == nil; !l.known {
 		s.askStart(of, l)
@@ -166,8 +166,7 @@ func (s *Scheduler) leadsApart(p *pod) bool {
 func (s *Scheduler) leadersApart() {
 	for _, p := range s.pods {
 		if l := s.leaders[group(p.object)]; l != nil && !l.apart {
-			a, err := s.askOf(p)
-			l.apart = err == nil && len(a.open)+len(a.have) == 0
+			l.apart = s.outside(p)
 		}
 	}
 }
@@ -266,13 +265,20 @@ func (s *Scheduler) jobSet(job *batchv1.Job) {
 	for _, p := range pods {
 		if s.serves(p.object) {
 			s.joinGang(p)
-		} else {
+		}
+		if s.began && s.outside(p) { // it may run by now
 			s.jobApart(p)
 		}
 	}
 	for _, p := range pods {
 		s.consider(p)
 	}
+}
+
+// outside says of a pod that it is in no gang by who made it: it asks for none of our devices, or is not this scheduler's to place.
+func (s *Scheduler) outside(p *pod) bool {
+	a, err := s.askOf(p)
+	return !s.serves(p.object) || err == nil && len(a.open)+len(a.have) == 0
 }
 
 func (s *Scheduler) jobGone(job *batchv1.Job) {

@@ -76,8 +76,17 @@ func jobSetCluster(t *testing.T, change func(spec map[string]any)) *cluster {
 // ofSet adds a Job of the JobSet, and its pods, each asking for so much of a device.
 func (c *cluster) ofSet(replicated string, jobs, index int, pods int32, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	c.Helper()
+	job, of := jobOfSet(replicated, jobs, index, pods)
+	c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), job)
+	for i := range pods {
+		c.pod(fmt.Sprint(job.Name, "-", i), compute, append(changes, of)...)
+	}
+}
+
+// jobOfSet is a Job of the JobSet, and what makes a pod one of it.
+func jobOfSet(replicated string, jobs, index int, pods int32) (job *batchv1.Job, of func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	controller, name := true, fmt.Sprint("set-", replicated, "-", index)
-	job := &batchv1.Job{
+	job = &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("job-" + name),
 			Labels:          map[string]string{replicatedJobLabel: replicated, replicasLabel: strconv.Itoa(jobs), attemptLabel: "0"},
@@ -85,11 +94,8 @@ func (c *cluster) ofSet(replicated string, jobs, index int, pods int32, compute 
 		},
 		Spec: batchv1.JobSpec{Completions: &pods, Parallelism: &pods},
 	}
-	c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), job)
-	for i := range pods {
-		c.pod(fmt.Sprint(name, "-", i), compute, append(changes, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: job.UID, Controller: &controller}}
-		})...)
+	return job, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: job.UID, Controller: &controller}}
 	}
 }
 
@@ -133,6 +139,22 @@ func TestJobSetIsOneGang(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod without devices may be seen, and run, before the Job that made it is known: it is not waited for.
+func TestJobSetPodBeforeItsJob(t *testing.T) {
+	c := jobSetCluster(t, func(map[string]any) {})
+	s, _ := c.run()
+	c.ofSet("launcher", 1, 0, 1, 200)
+	c.ofSet("workers", 2, 0, 2, 400)
+	c.ofSet("workers", 2, 1, 2, 400)
+	job, of := jobOfSet("driver", 1, 0, 1)
+	c.pod("set-driver-0-0", 100, bare, of)
+	c.runs("set-driver-0-0")
+	c.says("set-launcher-0-0", "of its gang 5 pods are there, and 6 start together")
+	c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), job)
+	c.runs("set-launcher-0-0", "set-workers-0-0", "set-workers-0-1", "set-workers-1-0", "set-workers-1-1")
+	c.sound(s)
 }
 
 // A pod in place of one of a JobSet that runs starts alone, also where the scheduler is another since.
