@@ -26,10 +26,18 @@ func (e *Engine) CheckRoom(w Workload, tasks []Placing) error {
 	if err := e.checkAdopt(&workload{Workload: w}, tasks); err != nil {
 		return err
 	}
+	type floors struct {
+		compute api.Milli
+		memory  api.Bytes
+	}
+	asked := map[string]floors{}
 	for _, p := range tasks {
 		for _, g := range p.Grants {
-			if compute, memory, known := e.Free(g.Device); !known || g.Compute.Floor > compute || g.Floor > memory {
-				return fmt.Errorf("device %s has %s of compute and %s of memory free, and workload %s asks for %s and %s there: look for another", g.Device, compute, memory, w.ID, g.Compute.Floor, g.Floor)
+			all := asked[g.Device]
+			all = floors{all.compute + g.Compute.Floor, all.memory + g.Floor}
+			asked[g.Device] = all
+			if compute, memory, known := e.Free(g.Device); !known || all.compute > compute || all.memory > memory {
+				return fmt.Errorf("device %s has %s of compute and %s of memory free, and workload %s asks for %s and %s there: look for another", g.Device, compute, memory, w.ID, all.compute, all.memory)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -52,6 +53,17 @@ func TestAdoptable(t *testing.T) {
 		}
 		if !bytes.Equal(w.engine.Snapshot(), before) {
 			t.Fatalf("%s: asking changed the engine", name)
+		}
+	}
+	for floor, room := range map[api.Milli]string{200: "", 201: "0.40 of compute", 500: "0.40 of compute"} { // of each of two tasks, on one device
+		asks := Workload{ID: "asked", Class: api.Training, Tasks: 2, Devices: 1}
+		asks.Share.Compute = api.Compute{Floor: floor, Ceiling: 1000}
+		var at []Placing
+		for task := range 2 {
+			at = append(at, Placing{Task: task, Node: "n1", Grants: []Grant{{UID: fmt.Sprint("asked-", task), Device: taken, Compute: asks.Share.Compute, Weight: 1}}})
+		}
+		if err := w.engine.CheckRoom(asks, at); (err == nil) != (room == "") || err != nil && !strings.Contains(err.Error(), room) {
+			t.Errorf("of the room of two of %v is said %v, want %q", floor, err, room)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -54,6 +55,46 @@ func (w *world) besideCard(command []string) {
 	w.remove("carded")
 	w.trains("cardless")
 	w.remove("cardless")
+	w.gangBeside(with)
+}
+
+// gangBeside has gangs whose claims the engine has no words for: of two that both need the only card none is placed, and of two of which one has a choice
+// of devices both are, once both can be had.
+func (w *world) gangBeside(with work) {
+	w.Helper()
+	member := func(gang string, i int, change func(*work)) string {
+		one := with
+		one.name, one.labels = fmt.Sprint(gang, "-", i), map[string]string{scheduler.GangLabel: gang, scheduler.GangMinLabel: "2"}
+		change(&one)
+		w.submit(one)
+		return one.name
+	}
+	unplaced := func(why string, names ...string) {
+		for _, name := range names {
+			w.unplaced(name, why)
+		}
+		for _, name := range names {
+			pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+			w.no(err)
+			if claim := w.claim(name); pod.Spec.NodeName != "" || claim.Status.Allocation != nil {
+				w.Fatalf("%s is on node %q with %+v, and its gang does not fit", name, pod.Spec.NodeName, claim.Status.Allocation)
+			}
+		}
+	}
+	same := func(*work) {}
+	none := "no node that takes it has such devices free"
+	both := []string{member("cards", 0, same), member("cards", 1, same)}
+	unplaced(none, both...)
+	w.remove(both...)
+	w.submit(work{name: "ahead", compute: 800, memory: "1Gi", command: with.command, scheduler: scheduler.Name})
+	w.trains("ahead")
+	pair := []string{member("pair", 0, same), member("pair", 1, func(one *work) { one.beside, one.choice, one.compute = "", true, 400 })}
+	unplaced(none, pair...)
+	w.remove("ahead")
+	for _, name := range pair {
+		w.trains(name)
+	}
+	w.remove(pair...)
 }
 
 // startCards starts that driver, and returns what ends it.

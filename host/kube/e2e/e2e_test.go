@@ -274,6 +274,7 @@ type work struct {
 	command []string
 
 	beside    string // device class of another driver's of which it asks for a device in the same claim; empty: none
+	choice    bool   // it would rather have two such devices on its node
 	libraries string // where it looks for libraries first; empty: nowhere
 	scheduler string // that places it; empty: the stock one
 	labels    map[string]string
@@ -296,6 +297,15 @@ func (w *world) sharing(one work) *corev1.Pod {
 			driver.Compute: *resource.NewQuantity(one.compute, resource.DecimalSI), driver.Memory: resource.MustParse(one.memory),
 		}},
 	}}
+	if one.choice {
+		r := request.Exactly
+		request.Exactly = nil
+		for _, count := range []int64{2, 1} {
+			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
+				Name: fmt.Sprint("of-", count), DeviceClassName: r.DeviceClassName, AllocationMode: r.AllocationMode, Count: count, Capacity: r.Capacity,
+			})
+		}
+	}
 	spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}
 	if one.beside != "" {
 		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: "beside", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: one.beside}})

@@ -84,7 +84,7 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 				"leave out the annotation %s of it, or give it a claim of its own", c.object.Name, annotation.Preemptible)
 		}
 	}
-	if !slices.ContainsFunc(a.open, holds) {
+	if !a.holds() {
 		return a, nil // and so it is in no queue
 	}
 	if a.same, a.prefer, err = annotation.Topology(p.object.Annotations); err != nil {
@@ -96,6 +96,9 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 	a.queue, err = s.lineOf(p.object)
 	return a, err
 }
+
+// holds says whether any of what it asks for will be held.
+func (a *ask) holds() bool { return slices.ContainsFunc(a.open, holds) }
 
 // holds says whether a claim will hold anything that it is given, or has access as an administrator alone.
 func holds(c *claim) bool { return !demand.AdministersAll(&c.object.Spec) }

@@ -42,7 +42,7 @@ func (s *Scheduler) secondChance(p *pod) {
 			}
 			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && found.node != "" && slices.Equal(now.open, t.ask.open) {
 				now.special = "it tolerates devices that take nothing new, or does with some of a node"
-				if s.grant(p, now, found) == nil {
+				if s.grant(&party{seats: []*seat{{pod: p, ask: now}}}, []finding{found}) == nil {
 					return
 				}
 			}

@@ -217,6 +217,9 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	waited := c.beside
 	c.beside = nil
 	for _, p := range waited {
+		if p.beside != c {
+			continue // it was looked at with others of its gang
+		}
 		p.beside = nil
 		s.consider(p)
 		c.leave(s) // after it may have entered anew, so that what was answered is not forgotten

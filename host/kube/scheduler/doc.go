@@ -67,8 +67,9 @@ type Filters interface {
 	PreBind(ctx context.Context, pod *corev1.Pod) error
 	// Others is what other drivers than ours offer a node, and what of that is had.
 	Others(ctx context.Context, node string) ([]*resourceapi.ResourceSlice, structured.AllocatedState, error)
-	// Hold has what claims were given of that count as had until Settle. It is false, and nothing is held, where something else is had now than was.
-	Hold(ctx context.Context, node string, was structured.AllocatedState, claims []*resourceapi.ResourceClaim) (bool, error)
+	// Hold has what claims were given of that count as had until Settle. It is false, and nothing is held, where something else is had now of what a node is
+	// offered than was, by node.
+	Hold(ctx context.Context, was map[string]structured.AllocatedState, claims []*resourceapi.ResourceClaim) (bool, error)
 	// Settle is told of these claims as they were written, or that they were not.
 	Settle(claims []*resourceapi.ResourceClaim, written bool)
 }

@@ -50,7 +50,11 @@ func TestFaults(t *testing.T) {
 						c.pod(name, compute, ranking(priority))
 					} else {
 						lead := compute / int64(2+2*c.draw(random, 2)) // as much as the others ask for, or half of that
-						c.member(name, 0, 3, lead, ranking(priority))
+						asks := func(*corev1.Pod, *resourceapi.ResourceClaim) {}
+						if c.draw(random, 2) == 0 {
+							asks = choosing(lead) // so that the gang is placed beside the line
+						}
+						c.member(name, 0, 3, lead, ranking(priority), asks)
 						c.member(name, 1, 3, compute/2, ranking(priority))
 						c.member(name, 2, 3, compute/2, ranking(priority))
 					}

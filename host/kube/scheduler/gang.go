@@ -19,6 +19,7 @@ const (
 type gang struct {
 	key     string
 	members map[*pod]bool
+	party   *party // that was last to start beside the line; nil: none was
 }
 
 // gangOf is the gang that a pod is of by its labels or by who made it, and how many must start together; empty: none.
@@ -92,7 +93,8 @@ func (g *gang) inLine() bool {
 	return false
 }
 
-// gather puts a pod in line with the others of its gang once enough of them are there. It says whether the pod is dealt with.
+// gather puts a pod in line with the others of its gang, or places it beside the line with them, once enough of them are there. It says whether the pod is
+// dealt with.
 func (s *Scheduler) gather(p *pod, a *ask) bool {
 	_, least, err := s.gangOf(p.object)
 	if err != nil {
@@ -110,12 +112,16 @@ func (s *Scheduler) gather(p *pod, a *ask) bool {
 		s.wait(p, errors.New("its gang is in line, and it follows when that has started"))
 		return true
 	}
+	if p.gang.party.looks() {
+		s.wait(p, errors.New("devices are looked for, for others of its gang, and it follows when these have started"))
+		return true
+	}
 	var members []*pod
 	var asks []*ask
 	for _, o := range p.gang.sorted() {
 		other := a
 		if o != p {
-			if o.busy || o.beside != nil || !s.mine(o) {
+			if o.busy || o.searching || !s.mine(o) {
 				continue
 			}
 			if other, err = s.askOf(o); err != nil || len(other.open) == 0 {
@@ -134,21 +140,25 @@ func (s *Scheduler) gather(p *pod, a *ask) bool {
 	}
 	if len(members) < least {
 		s.unnominate(members) // they were, when there were enough
-		for _, o := range members {
-			s.wait(o, fmt.Errorf("of its gang %d pods are there, and %d start together", len(members), least))
-		}
+		s.waitAll(members, fmt.Errorf("of its gang %d pods are there, and %d start together", len(members), least))
 		return true
 	}
-	roles, err := s.rolesOf(members[:least], asks[:least])
+	s.waitAll(members[least:], fmt.Errorf("%d pods of its gang start together, and it follows them", least))
+	members, asks = members[:least], asks[:least]
+	if slices.ContainsFunc(asks, func(a *ask) bool { return a.special != "" }) {
+		s.placeTogether(p, members, asks)
+		return true
+	}
+	roles, err := s.rolesOf(members, asks)
 	if err != nil {
-		for _, o := range members {
-			s.wait(o, err)
-		}
+		s.waitAll(members, err)
 		return true
 	}
 	s.submit(roles)
-	for _, o := range members[least:] {
-		s.wait(o, fmt.Errorf("%d pods of its gang start together, and it follows them", least))
+	for _, o := range members {
+		if o.beside != nil { // as others of its gang were placed beside the line, or were to be
+			s.leaveBeside(o)
+		}
 	}
 	return true
 }
@@ -182,6 +192,9 @@ func (s *Scheduler) regather(g *gang) {
 	}
 	if !g.begun() {
 		for _, p := range g.sorted() {
+			if p.beside != nil {
+				p.beside.stale = true // it waits for others of the gang, too
+			}
 			if p.task == nil || p.task.work.state != inLine {
 				continue
 			}

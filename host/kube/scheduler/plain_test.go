@@ -305,7 +305,7 @@ func (f *plain) Others(context.Context, string) (none []*resourceapi.ResourceSli
 }
 
 // Hold has nothing to hold.
-func (f *plain) Hold(context.Context, string, structured.AllocatedState, []*resourceapi.ResourceClaim) (bool, error) {
+func (f *plain) Hold(context.Context, map[string]structured.AllocatedState, []*resourceapi.ResourceClaim) (bool, error) {
 	return true, nil
 }
 

@@ -244,12 +244,11 @@ func (s *Scheduler) consider(p *pod) {
 		s.wait(p, err)
 	case len(a.open) > 0 && len(a.have) > 0 && s.aloneIn(p, a.have):
 		s.giveBack(p, a, errors.New("only a part of its claims was allocated"))
+	case len(a.open) > 0 && s.gather(p, a):
 	case len(a.open) > 0 && a.special != "":
-		s.placeSpecial(p, a, nil)
+		s.placeSpecial(s.partyOf(p, a))
 	case len(a.open) > 0:
-		if !s.gather(p, a) {
-			s.submit(alone(p, a))
-		}
+		s.submit(alone(p, a))
 	case len(a.have) > 0 && s.gangUnknown(p):
 	case len(a.have) > 0 && s.halfGang(p):
 		s.giveBack(p, a, errors.New("only a part of its gang was placed"))

@@ -83,6 +83,7 @@ func (a *ask) alike(b *ask) bool {
 // together is why two pods cannot be of one gang; nil: they can.
 func (a *ask) together(b *ask, name string) error {
 	switch {
+	case !a.holds() || !b.holds(): // who has access as an administrator alone is in no queue, and nobody's workload
 	case a.class != b.class:
 		return fmt.Errorf("its work is of class %s and that of pod %s of its gang of class %s; give them the same", a.class, name, b.class)
 	case a.queue != b.queue:

@@ -10,10 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/demand"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
@@ -25,8 +27,16 @@ const searchWithin = 200 * time.Millisecond
 type search struct {
 	claims  []*resourceapi.ResourceClaim
 	classes map[string]*resourceapi.DeviceClass
-	nodes   []offer // in the order in which they are tried
-	others  Filters // say what other drivers offer; nil: nothing of theirs is asked for
+	nodes   []offer                        // in the order in which they are tried
+	others  Filters                        // say what other drivers offer; nil: nothing of theirs is asked for
+	heard   map[string]heard               // from them, by node
+	given   []resourceapi.AllocationResult // what is others' by then who start with it, though nobody has it yet
+}
+
+// heard is what other drivers offer a node, and what of it is had.
+type heard struct {
+	slices []*resourceapi.ResourceSlice
+	taken  structured.AllocatedState
 }
 
 // finding is what a search came to.
@@ -91,20 +101,52 @@ func (s search) each(ctx context.Context) iter.Seq[finding] {
 	}
 }
 
-// beside adds what other drivers offer a node, where something of theirs is asked for.
+// in is the search on those of its nodes that have these values of labels.
+func (s search) in(place []topology) search {
+	s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(o offer) bool {
+		return slices.ContainsFunc(place, func(t topology) bool { return o.node.Labels[t.label] != t.value })
+	})
+	return s
+}
+
+// beside adds what other drivers offer a node, where something of theirs is asked for, and what is given to others.
 func (s search) beside(ctx context.Context, o *offer, taken *structured.AllocatedState) error {
-	if s.others == nil {
-		return nil
+	state := noneTaken()
+	state.AllocatedDevices, state.AggregatedCapacity = o.state.AllocatedDevices.Clone(), o.state.AggregatedCapacity.Clone()
+	if s.others != nil {
+		theirs, known := s.heard[o.node.Name]
+		if !known {
+			var err error
+			if theirs.slices, theirs.taken, err = s.others.Others(ctx, o.node.Name); err != nil {
+				return err
+			}
+			s.heard[o.node.Name] = theirs
+		}
+		*taken, o.slices = theirs.taken, slices.Concat(o.slices, theirs.slices)
+		state.AllocatedDevices = state.AllocatedDevices.Union(taken.AllocatedDevices)
+		state.AllocatedSharedDeviceIDs = taken.AllocatedSharedDeviceIDs.Clone()
+		maps.Copy(state.AggregatedCapacity, taken.AggregatedCapacity.Clone())
 	}
-	theirs, had, err := s.others.Others(ctx, o.node.Name)
-	if err != nil {
-		return err
+	for _, one := range s.given {
+		take(&state, one)
 	}
-	o.slices, *taken = append(o.slices, theirs...), had
-	o.state.AllocatedDevices = o.state.AllocatedDevices.Union(had.AllocatedDevices)
-	o.state.AllocatedSharedDeviceIDs = had.AllocatedSharedDeviceIDs
-	maps.Copy(o.state.AggregatedCapacity, had.AggregatedCapacity)
+	o.state = state
 	return nil
+}
+
+// take has what an allocation is given be taken.
+func take(state *structured.AllocatedState, one resourceapi.AllocationResult) {
+	for _, r := range one.Devices.Results {
+		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+		switch {
+		case r.AdminAccess != nil && *r.AdminAccess:
+		case r.ShareID == nil:
+			state.AllocatedDevices.Insert(id)
+		default:
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+		}
+	}
 }
 
 // allocate is what the claims would be given on one node; nothing: they cannot be had there.
@@ -171,4 +213,62 @@ func twice(one resourceapi.AllocationResult) bool {
 		seen[r.Device] = true
 		return before
 	})
+}
+
+// searchOn is one for devices on some nodes.
+func (s *Scheduler) searchOn(a *ask, nodes []*node) search {
+	return s.searchAmong(a, nodes, map[*node]offer{}, map[string]heard{})
+}
+
+// searchAmong is searchOn that adds to, and goes by, what is known of what nodes and other drivers offer.
+func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, others map[string]heard) search {
+	looked := search{classes: maps.Clone(s.deviceClasses), heard: others}
+	for _, open := range a.open {
+		looked.claims = append(looked.claims, s.distinct(open.object))
+	}
+	if a.mixed {
+		looked.others = s.config.Filters
+	}
+	for _, n := range nodes {
+		if len(n.offered) > 0 || a.mixed { // what another driver's is an alternative to need not be there
+			if _, known := offers[n]; !known {
+				offers[n] = s.offerOf(n)
+			}
+			looked.nodes = append(looked.nodes, offers[n])
+		}
+	}
+	return looked
+}
+
+// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such.
+func (s *Scheduler) distinct(object *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	attribute := apart
+	object = object.DeepCopy()
+	var ours []string
+	for i := range object.Spec.Devices.Requests {
+		for _, one := range demand.Ours(&object.Spec.Devices.Requests[i], s.deviceClass) {
+			ours = append(ours, one.Name)
+		}
+	}
+	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute, Requests: ours})
+	return object
+}
+
+// offerOf is what a node offers by the engine's books.
+func (s *Scheduler) offerOf(n *node) offer {
+	o := offer{node: n.object, slices: slices.Collect(maps.Values(n.slices)), state: noneTaken()}
+	for _, d := range n.offered {
+		id := structured.MakeDeviceID(driver.Name, n.name, d.Name)
+		compute, memory, known := s.engine.Free(deviceID(n.name, d.Name))
+		has := d.Capacity[driver.Memory]
+		switch taken := has.Value.Value() - int64(memory); {
+		case !known, !shareable(d) && (compute < api.WholeDevice || taken > 0):
+			o.state.AllocatedDevices.Insert(id)
+		case shareable(d):
+			o.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, map[resourceapi.QualifiedName]resource.Quantity{
+				driver.Compute: *resource.NewQuantity(int64(api.WholeDevice-compute), resource.DecimalSI), driver.Memory: *resource.NewQuantity(taken, resource.BinarySI),
+			}))
+		}
+	}
+	return o
 }

@@ -127,10 +127,6 @@ func TestSpecialWaits(t *testing.T) {
 	c.remove("before")
 	c.runs("p")
 	c.sound(s)
-	c.pod("gang", 1, requests(part("gpu", 100, 0, all)), func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Labels = map[string]string{GangLabel: "g", GangMinLabel: "1"}
-	})
-	c.says("gang", "it is of a gang, and it asks for all devices of a node, which pods of a gang cannot")
 	c.pod("ceiling", 1, requests(part("one", 100, 1), part("two", 200, 1)), func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
 		claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver.Name, Parameters: runtime.RawExtension{

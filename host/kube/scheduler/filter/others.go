@@ -68,13 +68,15 @@ func (f *Filters) taken(ctx context.Context, slices []*resourceapi.ResourceSlice
 }
 
 // Hold has what claims were given of other drivers' devices count as had, by allocations that are not written yet, until Settle. It is false, and nothing is
-// held, where something else is had of what is offered to the node than Others said when it was looked for.
-func (f *Filters) Hold(ctx context.Context, node string, was structured.AllocatedState, claims []*resourceapi.ResourceClaim) (bool, error) {
+// held, where something else is had of what is offered to one of the nodes than Others said of it when it was looked for.
+func (f *Filters) Hold(ctx context.Context, was map[string]structured.AllocatedState, claims []*resourceapi.ResourceClaim) (bool, error) {
 	f.judge.mu.Lock() // nothing is reserved for another pod meanwhile
 	defer f.judge.mu.Unlock()
-	_, now, err := f.Others(ctx, node)
-	if err != nil || !equality.Semantic.DeepEqual(now, was) {
-		return false, err
+	for node, before := range was {
+		_, now, err := f.Others(ctx, node)
+		if err != nil || !equality.Semantic.DeepEqual(now, before) {
+			return false, err
+		}
 	}
 	for _, claim := range claims {
 		if err := f.claims.manager.ResourceClaims().SignalClaimPendingAllocation(claim.UID, claim); err != nil {
