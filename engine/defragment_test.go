@@ -212,42 +212,59 @@ func TestMovesOfTasksInTurn(t *testing.T) {
 // TestMovesBeforeEvictions: where a policy moves work, what a queue takes back is moved if that does: then all of it runs on elsewhere
 // beside the owner.
 func TestMovesBeforeEvictions(t *testing.T) {
-	moves, evictions := 0, 0
+	codes := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		w := scattered(t, rt)
-		w.step(QueueSet{w.at(), api.QueueSpec{Name: "owner", Quota: 12000}})
-		w.step(PolicySet{w.at(), Policy{
-			Defragment: &Defragment{MovesPerHour: 100, Free: 1, MinRun: 3600 * second}, Queues: []api.QueueSpec{{Name: "owner", Quota: 12000}, {Name: "default"}},
-		}})
-		w.settle()
-		w.now += 3600 * second
-		share := api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
-		var ids []string
-		codes := map[string]bool{}
-		for _, a := range w.step(Submit{At: w.at(), Workload: Workload{
-			ID: "owner", Class: api.Training, Tasks: rapid.IntRange(1, 2).Draw(rt, "tasks"), Devices: rapid.IntRange(1, 3).Draw(rt, "of"), Share: share, Queue: "owner",
-		}}) {
-			if evict, ok := a.(Evict); ok {
-				if codes[evict.Code] = true; !slices.Contains(ids, evict.Workload) {
-					ids = append(ids, evict.Workload)
-				}
-			}
-		}
-		switch {
-		case w.engine.Why("owner").Code != WhyReclaim: // what is moved, if anything, leaves a device free
-		case len(codes) > 1:
-			rt.Fatalf("one plan evicts for %v", codes)
-		case codes[EvictMove]:
-			moves++
-			comeAgain(rt, w, ids, map[string]string{})
-			if phase := w.engine.Phase("owner"); phase != api.Running {
-				rt.Fatalf("%v are moved for it, and it is %s:\n%s", ids, phase, showBooks(w.engine))
-			}
-		case codes[EvictReclaim]:
-			evictions++
+		for range 3 { // one in twenty moves work
+			codes[ownerWaits(t, rt)]++
 		}
 	})
-	if moves == 0 || evictions == 0 {
-		t.Errorf("%d plans moved work and %d evicted it", moves, evictions)
+	if codes[EvictMove] == 0 || codes[EvictReclaim] == 0 {
+		t.Errorf("plans of these codes were seen: %v", codes)
 	}
+}
+
+// ownerWaits submits work of a queue that owns all of a fleet until some has to wait, and checks what is moved for that. It returns for what work there is evicted; empty: none is.
+func ownerWaits(t *testing.T, rt *rapid.T) (code string) {
+	w := scattered(t, rt)
+	w.step(QueueSet{w.at(), api.QueueSpec{Name: "owner", Quota: 12000}})
+	w.step(PolicySet{w.at(), Policy{
+		Defragment: &Defragment{MovesPerHour: 100, Free: 1, MinRun: 3600 * second}, Queues: []api.QueueSpec{{Name: "owner", Quota: 12000}, {Name: "default"}},
+	}})
+	w.settle()
+	w.now += 3600 * second
+	share := api.Share{Compute: api.Compute{Floor: 1000, Ceiling: 1000}}
+	for i := range 6 {
+		code = ""
+		var ids []string
+		id := fmt.Sprint("owner", i)
+		for _, a := range w.step(Submit{At: w.at(), Workload: Workload{
+			ID: id, Class: api.Training, Tasks: rapid.IntRange(1, 2).Draw(rt, "tasks"), Devices: rapid.IntRange(1, 3).Draw(rt, "of"), Share: share, Queue: "owner",
+		}}) {
+			evict, ok := a.(Evict)
+			if !ok {
+				continue
+			}
+			if code != "" && evict.Code != code {
+				rt.Fatalf("one plan evicts for %s and for %s", code, evict.Code)
+			}
+			if code = evict.Code; !slices.Contains(ids, evict.Workload) {
+				ids = append(ids, evict.Workload)
+			}
+		}
+		if w.engine.Phase(id) != api.Waiting {
+			w.settle()
+			continue
+		}
+		if w.engine.Why(id).Code != WhyReclaim { // what is moved, if anything, leaves a device free
+			return ""
+		}
+		if code == EvictMove {
+			comeAgain(rt, w, ids, map[string]string{})
+			if phase := w.engine.Phase(id); phase != api.Running {
+				rt.Fatalf("%v are moved for it, and it is %s:\n%s", ids, phase, showBooks(w.engine))
+			}
+		}
+		return code
+	}
+	return ""
 }
