@@ -21,6 +21,22 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- /* Whether objects of the Prometheus operator are made. Takes the root and a value of monitoring; says true, or nothing. */ -}}
+{{- define "aliquot.monitored" -}}
+{{- $enabled := (index . 1).enabled }}
+{{- if or (eq (toString $enabled) "true") (and (eq (toString $enabled) "auto") ((index . 0).Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}true{{ end }}
+{{- end }}
+
+{{- /* The nodes that a component's pods are for, and what they tolerate there. */ -}}
+{{- define "aliquot.nodes" -}}
+nodeSelector:
+  {{- dict "kubernetes.io/os" "linux" "kubernetes.io/arch" "amd64" | merge (deepCopy (default dict .nodeSelector)) | toYaml | nindent 2 }}
+{{- with .tolerations }}
+tolerations:
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* How a pod that is told so finds the API server. */ -}}
 {{- define "aliquot.apiServer" -}}
 {{- with .Values.apiServer }}

@@ -40,9 +40,9 @@ type Object struct {
 // kubeVersion is the Kubernetes that a chart is rendered for where none is asked: that of this module.
 const kubeVersion = "v1.36.3"
 
-// Render is what Helm would install with these values, which are laid over the chart's own, in Helm's order of kinds. Values that the
-// chart's schema does not accept are an error, as is what a template requires and was not given.
-func (c Chart) Render(values map[string]any) ([]Object, error) {
+// Render is what Helm would install with these values, which are laid over the chart's own, in Helm's order of kinds, in a cluster that serves these versions
+// beside Kubernetes' own, as monitoring.coreos.com/v1. Values that the chart's schema does not accept are an error, as is what a template requires and was not given.
+func (c Chart) Render(values map[string]any, versions ...string) ([]Object, error) {
 	version, err := chartutil.ParseKubeVersion(kubeVersion)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (c Chart) Render(values map[string]any) ([]Object, error) {
 		return nil, fmt.Errorf("render the chart: it is for Kubernetes %s, not %s", c.chart.Metadata.KubeVersion, version.Version)
 	}
 	able := chartutil.DefaultCapabilities.Copy()
-	able.KubeVersion = *version
+	able.KubeVersion, able.APIVersions = *version, append(able.APIVersions, versions...)
 	all, err := chartutil.ToRenderValues(c.chart, values, chartutil.ReleaseOptions{Name: "aliquot", Namespace: "default", Revision: 1, IsInstall: true}, able)
 	if err != nil {
 		return nil, fmt.Errorf("render the chart: %w", err)

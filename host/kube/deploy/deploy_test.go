@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,13 +105,56 @@ func strict(t *testing.T, one Object, into any) {
 	}
 }
 
-func render(t *testing.T, text string) []Object {
+func render(t *testing.T, text string, versions ...string) []Object {
 	t.Helper()
-	objects, err := chartOf(t).Render(values(t, text))
+	objects, err := chartOf(t).Render(values(t, text), versions...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return objects
+}
+
+// What is the Prometheus operator's is there where the cluster has its kinds, or as values say.
+func TestMonitored(t *testing.T) {
+	for _, c := range []struct {
+		values   string
+		versions []string
+		monitors int
+		rules    int
+	}{
+		{`{}`, nil, 0, 0},
+		{`{}`, []string{"monitoring.coreos.com/v1"}, 4, 1},
+		{`{monitoring: {serviceMonitor: {enabled: false}}}`, []string{"monitoring.coreos.com/v1"}, 0, 1},
+		{`{monitoring: {prometheusRule: {enabled: true}}}`, nil, 0, 1},
+	} {
+		if have := kinds(render(t, c.values, c.versions...)); have["ServiceMonitor"] != c.monitors || have["PrometheusRule"] != c.rules {
+			t.Errorf("with %s and %v there are %d ServiceMonitors and %d PrometheusRules, want %d and %d", c.values, c.versions, have["ServiceMonitor"], have["PrometheusRule"], c.monitors, c.rules)
+		}
+	}
+}
+
+// Each component's pods are for nodes that the image is for, and for those that values say.
+func TestNodes(t *testing.T) {
+	set := `{nodeSelector: {pool: system}, tolerations: [{key: system, operator: Exists}]}`
+	arm := `{nodeSelector: {kubernetes.io/arch: arm64}}`
+	for _, one := range render(t, fmt.Sprintf(`{agent: %s, scheduler: %s, webhook: %s, controller: %s}`, arm, set, set, set)) {
+		var pod corev1.PodSpec
+		switch object := decoded(t, one).(type) {
+		case *appsv1.DaemonSet:
+			pod = object.Spec.Template.Spec
+		case *appsv1.Deployment:
+			pod = object.Spec.Template.Spec
+		default:
+			continue
+		}
+		want := map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "pool": "system"}
+		if one.Kind == "DaemonSet" {
+			want = map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+		}
+		if !maps.Equal(pod.NodeSelector, want) || len(pod.Tolerations) != 1 {
+			t.Errorf("%s %s is for nodes with %v, want %v, and tolerates %v", one.Kind, one.Name, pod.NodeSelector, want, pod.Tolerations)
+		}
+	}
 }
 
 // kinds counts objects by kind.

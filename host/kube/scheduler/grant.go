@@ -242,6 +242,9 @@ func (s *Scheduler) granted(f *party, j job, given [][]*resourceapi.ResourceClai
 	}
 	if out.refused != nil {
 		s.metrics.refused.Inc()
+		for _, o := range f.seats {
+			o.pod.rests = s.config.Now().Add(restAfter)
+		}
 		if !slices.ContainsFunc(f.seats, func(o *seat) bool {
 			return !s.mine(o.pod) || o.pod.task != nil || o.pod.beside != nil || !o.ask.stillOpen()
 		}) {

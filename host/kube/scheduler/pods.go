@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -33,6 +34,7 @@ type pod struct {
 	gang        *gang             // nil: it is of none
 	owner       types.UID         // the Job that made it, as the index has it; empty: none did
 	beside      *class            // whose nodes it waits for beside the engine
+	rests       time.Time         // until when it is not placed beside the line, as that could not be written
 	reason      string            // why it waits, where the engine does not know
 	counted     bool              // as waiting
 	evicting    bool              // it is being evicted, though the API server may not say so yet

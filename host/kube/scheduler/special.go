@@ -36,6 +36,9 @@ type seat struct {
 // lookMost is how often devices are looked for again for a gang where nodes refuse pods of it, or others take what was found, before it waits for news.
 const lookMost = 100
 
+// restAfter is for how long a pod is left alone whose placing could not be written: long enough to tell it why.
+const restAfter = 2 * sayAfter
+
 // partyOf is a pod by itself.
 func (s *Scheduler) partyOf(p *pod, a *ask) *party {
 	return &party{seats: []*seat{{pod: p, ask: a, labels: p.object.Labels, class: s.classOf(p, a)}}}
@@ -43,10 +46,16 @@ func (s *Scheduler) partyOf(p *pod, a *ask) *party {
 
 // placeSpecial has devices looked for, for pods that the engine does not decide for, on the nodes that take them but for those that refused them just now.
 func (s *Scheduler) placeSpecial(f *party) {
-	if slices.ContainsFunc(f.seats, func(o *seat) bool { return o.class.answer == nil || o.class.likes.withheld }) {
+	now := s.config.Now()
+	rests := func(o *seat) bool { return now.Before(o.pod.rests) }
+	if slices.ContainsFunc(f.seats, func(o *seat) bool { return o.class.answer == nil || o.class.likes.withheld || rests(o) }) {
 		for _, o := range f.seats {
+			why := errors.New("the nodes that it may run on are looked for")
+			if rests(o) && o.pod.reason != "" {
+				why = errors.New(o.pod.reason)
+			}
 			if o.pod.beside == nil {
-				s.awaitNodes(o.pod, o.ask, errors.New("the nodes that it may run on are looked for"))
+				s.awaitNodes(o.pod, o.ask, why)
 			}
 		}
 		return

@@ -318,13 +318,14 @@ func TestHalfGangBeside(t *testing.T) {
 	}
 }
 
-// Where one of such a gang cannot be written, nothing of it is, it says why, and it starts when it can be.
+// Where one of such a gang cannot be written, nothing of it is, it says why, and it starts when it can be. It is not tried again before it is told.
 func TestGangBesideNotWritten(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 2)
-	refused := true
+	refused, bindings := true, 0
 	c.fails = func(write string) fault {
 		if write == "bind pods" && refused {
+			bindings++
 			return before
 		}
 		return none
@@ -334,6 +335,9 @@ func TestGangBesideNotWritten(t *testing.T) {
 	c.says("two-1", "could not be bound to node a")
 	c.says("two-0", "could not be bound to node a")
 	c.mu.Lock()
+	if bindings != tries+1 {
+		t.Errorf("a pod of it was to be bound %d times until it was told, want %d", bindings, tries+1)
+	}
 	refused = false
 	c.mu.Unlock()
 	c.runs("two-0", "two-1")

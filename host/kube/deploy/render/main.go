@@ -29,7 +29,11 @@ func main() {
 func render(args []string, to io.Writer) error {
 	options := flag.NewFlagSet("render", flag.ContinueOnError)
 	folder := options.String("chart", "../../deploy/chart", "the chart's folder")
-	var files, sets []string
+	var files, sets, versions []string
+	options.Func("api-versions", "a version that the cluster serves beside Kubernetes' own, as monitoring.coreos.com/v1 where it has the Prometheus operator; may be given several times", func(one string) error {
+		versions = append(versions, one)
+		return nil
+	})
 	options.Func("values", "a file of values; of several the later ones count", func(file string) error {
 		files = append(files, file)
 		return nil
@@ -52,7 +56,7 @@ func render(args []string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	objects, err := chart.Render(values)
+	objects, err := chart.Render(values, versions...)
 	if err != nil {
 		return err
 	}
