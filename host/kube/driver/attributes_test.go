@@ -93,3 +93,28 @@ func said(d node.Device, machine ...deviceattribute.MachineModifier) map[string]
 	}
 	return text
 }
+
+// A node's devices are in slices of as many as the API server takes where one has a taint; without devices there is one slice.
+func TestSlices(t *testing.T) {
+	for _, c := range []struct {
+		devices int
+		want    []int
+	}{{0, []int{0}}, {1, []int{1}}, {64, []int{64}}, {70, []int{64, 6}}, {130, []int{64, 64, 2}}} {
+		all := make([]node.Device, c.devices)
+		names := map[string]bool{}
+		for i := range all {
+			all[i] = h200
+			all[i].UUID = fmt.Sprint("GPU-", i)
+		}
+		var got []int
+		for _, slice := range offered(here, all, nil).Pools[here].Slices {
+			got = append(got, len(slice.Devices))
+			for _, d := range slice.Devices {
+				names[d.Name] = true
+			}
+		}
+		if !slices.Equal(got, c.want) || len(names) != c.devices {
+			t.Errorf("%d devices are in slices of %v, want %v", c.devices, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,6 +13,9 @@ import (
 	"github.com/aliquot-dev/aliquot/node"
 )
 
+// sliceMost is how many devices a slice has at most: any of them may come to have a taint, with which the API server takes no more.
+const sliceMost = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+
 // offered tells of a node's devices: one pool, named as the node is. A device that fails stays in it with a taint, because what runs there
 // still holds it.
 func offered(pool string, devices []node.Device, declared api.LatencyClasses) resourceslice.DriverResources {
@@ -22,9 +26,11 @@ func offered(pool string, devices []node.Device, declared api.LatencyClasses) re
 			all[i].Attributes["latencyClass"] = resourceapi.DeviceAttribute{IntValue: &class}
 		}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		pool: {Slices: []resourceslice.Slice{{Devices: all}}},
-	}}
+	parts := []resourceslice.Slice{{}} // one without devices, where there are none
+	for i, part := range slices.Collect(slices.Chunk(all, sliceMost)) {
+		parts = append(parts[:i], resourceslice.Slice{Devices: part})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: parts}}}
 }
 
 // Published is a device as the cluster sees it.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
+	"github.com/aliquot-dev/aliquot/host/kube/demand"
 )
 
 // driverName is that of the devices' driver, in claims, slices and device classes.
@@ -151,11 +152,23 @@ func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourc
 	return there, missing, nil
 }
 
-// asks says whether a claim asks for devices of ours, by the class of its requests or by what it was given.
-func asks(claim *resourceapi.ResourceClaim) bool {
-	return len(holdings(claim)) > 0 || slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
-		return request.Exactly != nil && request.Exactly.DeviceClassName == driverName
-	})
+// asks says whether a claim asks for devices of ours, by the classes of its requests or by what it was given.
+func asks(claim *resourceapi.ResourceClaim, classes func(string) *resourceapi.DeviceClass) bool {
+	ours, _ := demand.Of(&claim.Spec, classes)
+	return ours || len(holdings(claim)) > 0
+}
+
+// classes finds device classes by name. To a user who may not see them the chart's own is known alone.
+func (p Plugin) classes(ctx context.Context) func(name string) *resourceapi.DeviceClass {
+	known := map[string]*resourceapi.DeviceClass{driverName: {Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{
+		{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driverName)}},
+	}}}}
+	if all, err := p.Client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{}); err == nil {
+		for i := range all.Items {
+			known[all.Items[i].Name] = &all.Items[i]
+		}
+	}
+	return func(name string) *resourceapi.DeviceClass { return known[name] }
 }
 
 // pod reads a pod.

@@ -174,9 +174,16 @@ func TestTop(t *testing.T) {
 	late.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "own", ResourceClaimName: ptr("mine")}}
 	mine := claim("ml", "mine", "late", "", "", "")
 	mine.Status = resourceapi.ResourceClaimStatus{}
+	either := pending("either", -4, "")
+	either.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "own", ResourceClaimName: ptr("choice")}}
+	choice := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "choice"}}
+	choice.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "any", DeviceClassName: "other"}, {Name: "fast", DeviceClassName: "fast"}}}}
+	fast := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{
+		{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "gpu.aliquot.dev" && device.attributes["gpu.aliquot.dev"].model == "H200"`}},
+	}}}
 	objects := []runtime.Object{
 		slice(), claim("ml", "train-x", "train", "0.25..0.80", "4Gi..8Gi", "Prepared"), claim("web", "chat-y", "chat", "0.50", "8Gi", "Unenforced"), claim("web", "new", "fresh", "", "", ""),
-		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "waits"}}, big, late, plain, mine,
+		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "waits"}}, big, late, plain, mine, either, choice, fast,
 	}
 	for _, c := range []struct {
 		namespace string
@@ -191,9 +198,10 @@ node1   H200 gpu-aa   3 shares   0.75 of 1.00
                       fresh      -              -            -          -       Preparing    web/new
 node1   gpu-bb        nobody     0.00 of 1.00
 
-WAITS     FOR    ASKS FOR                                        WHY
-ml/big    2m3s   2 times 0.80, 8Gi                               it is first in line
-ml/late   9s     1 of gpu.aliquot.dev, compute 250, memory 4Gi   no scheduler has said why yet
+WAITS       FOR    ASKS FOR                                        WHY
+ml/big      2m3s   2 times 0.80, 8Gi                               it is first in line
+ml/late     9s     1 of gpu.aliquot.dev, compute 250, memory 4Gi   no scheduler has said why yet
+ml/either   9s     one of several kinds                            no scheduler has said why yet
 `},
 		{"web", errors.New("no answer"), `
 NODE    DEVICE        POD        COMPUTE        USE   FLOW   MEMORY   HELD   STATE        CLAIM

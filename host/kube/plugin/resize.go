@@ -69,7 +69,8 @@ func (p Plugin) ours(ctx context.Context, namespace, name, wanted string) (strin
 	if err != nil {
 		return "", err
 	}
-	claims = slices.DeleteFunc(claims, func(claim *resourceapi.ResourceClaim) bool { return !asks(claim) })
+	classes := p.classes(ctx)
+	claims = slices.DeleteFunc(claims, func(claim *resourceapi.ResourceClaim) bool { return !asks(claim, classes) })
 	var names []string
 	for _, claim := range claims {
 		names = append(names, claim.Name)

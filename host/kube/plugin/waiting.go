@@ -34,12 +34,12 @@ func (p Plugin) waiting(ctx context.Context, namespace string, claims []resource
 		byName[claims[i].Namespace+"/"+claims[i].Name] = &claims[i]
 	}
 	var wait []corev1.Pod
-	wants := map[string]string{}
+	wants, classes := map[string]string{}, p.classes(ctx)
 	for _, pod := range pods.Items {
 		if pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending {
 			continue
 		}
-		if want := wanted(&pod, byName); want != "" {
+		if want := wanted(&pod, byName, classes); want != "" {
 			wait, wants[pod.Namespace+"/"+pod.Name] = append(wait, pod), want
 		}
 	}
@@ -66,7 +66,7 @@ func (p Plugin) waiting(ctx context.Context, namespace string, claims []resource
 }
 
 // wanted is what a pod asks for of devices of ours; empty: nothing that is known.
-func wanted(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim) string {
+func wanted(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim, classes func(string) *resourceapi.DeviceClass) string {
 	if ask, err := annotation.Parse(pod.Annotations); err == nil && ask != nil {
 		said := pod.Annotations[annotation.GPU]
 		if memory := pod.Annotations[annotation.Memory]; memory != "" {
@@ -89,7 +89,7 @@ func wanted(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim) strin
 		}
 	}
 	for _, name := range names {
-		if claim := claims[pod.Namespace+"/"+name]; claim != nil && asks(claim) {
+		if claim := claims[pod.Namespace+"/"+name]; claim != nil && asks(claim, classes) {
 			return asked(claim)
 		}
 	}

@@ -216,8 +216,8 @@ func (c *deviceCluster) known() bool {
 }
 
 // Random claims for whole devices and parts of them, for network cards, and for both together, one after the other, in random clusters: our scheduler places
-// a pod where upstream's DRA plugin would have, and lets none wait that this would place. What our scheduler is known not to place (docs/kubernetes.md) is not among the claims:
-// adminAccess, and several devices of which two parts would fit on one, for it gives a claim distinct ones.
+// a pod where upstream's DRA plugin would have, and lets none wait that this would place. Not among the claims are access as an administrator, which takes nothing, and what our scheduler is
+// known not to place (docs/kubernetes.md): several devices of which two parts would fit on one, for it gives a claim distinct ones.
 func TestSameDevicesAsTheStockScheduler(t *testing.T) {
 	placed, waited := make([]int, 5), make([]int, 5)
 	t.Run("seeds", func(t *testing.T) {
