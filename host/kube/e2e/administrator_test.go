@@ -70,9 +70,7 @@ func (w *world) administers(shares ...string) {
 	})
 	w.agent.Kill()
 	w.startAgent("--unenforced", "stop")
-	if used := w.used(shares...); used[shares[0]] < 250-tolerated || used[shares[1]] < 500-tolerated {
-		w.Errorf("beside an administrator, with floors of 250 and 500, they used %v", used)
-	}
+	w.shares("beside an administrator", map[string]part{shares[0]: {250, 1000}, shares[1]: {500, 1000}})
 	submit("computes", "/bin/trainer", "--seconds", "5", "--progress", "0")
 	_, err = w.AwaitPod(w.ctx, "default", "computes", corev1.PodSucceeded)
 	w.no(err)

@@ -31,9 +31,7 @@ func TestAnnotated(t *testing.T) {
 	w.trains("quarter") // its template is there
 	w.refusals()
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
-	if used := w.used("quarter")["quarter"]; used > 800+tolerated || used < 800-2*tolerated {
-		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", used)
-	}
+	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.demo()
 	w.unchanged("quarter")
 	w.queues()

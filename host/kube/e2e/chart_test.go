@@ -46,15 +46,7 @@ func TestChart(t *testing.T) {
 	w.trains("half")
 	w.serves("scheduler", "aliquot_scheduler_bound_total 3\n")
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
-	share := func(when string) {
-		t.Helper()
-		both := w.used("quarter", "half")
-		t.Logf("%s, thousandths of the device: %v", when, both)
-		if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
-			t.Errorf("%s, with floors of 250 and 500 and a ceiling of 800, they used %v", when, both)
-		}
-	}
-	share("beside each other")
+	w.shares("beside each other", quarterAndHalf)
 	w.serves("agent", fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
 
 	w.leaderEnds()
@@ -75,7 +67,7 @@ func TestChart(t *testing.T) {
 	before := w.agentReady("")
 	w.no(w.client.CoreV1().Pods("aliquot").Delete(w.ctx, before.Name, metav1.DeleteOptions{}))
 	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Pods("aliquot"), before.Name))
-	share("while no agent runs, and the next one starts")
+	w.shares("while no agent runs, and the next one starts", quarterAndHalf)
 	after := w.agentReady(string(before.UID))
 	if now := w.outliving(); !slices.Equal(now, stay) {
 		t.Errorf("after the agent was replaced the processes are %v, they were %v", now, stay)
@@ -85,9 +77,7 @@ func TestChart(t *testing.T) {
 	if now := w.outliving(); !slices.Equal(now, stay) {
 		t.Errorf("after the agent was killed the processes are %v, they were %v", now, stay)
 	}
-	if alone := w.used("quarter")["quarter"]; alone > 800+tolerated || alone < 800-2*tolerated {
-		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
-	}
+	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.remove("quarter", "tenth")
 	w.empty()
 	for _, name := range []string{"scheduler", "controller", "webhook"} {

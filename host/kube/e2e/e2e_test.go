@@ -245,20 +245,29 @@ func (w *world) loadExamples() {
 	w.load(image)
 }
 
+// patience is how long is waited for what takes a moment, also on a machine on which everything takes ten times as long.
+const patience = 3 * time.Minute
+
 // eventually waits for something that nobody tells of. What is so instead stands in the error.
 func (w *world) eventually(what string, is func() (bool, string)) {
 	w.Helper()
+	if ok, instead := within(patience, is); !ok {
+		w.Fatalf("waited %v until %s; instead:\n%s", patience, what, instead)
+	}
+}
+
+// within waits until something is so, for a time at most, and says what is so instead.
+func within(atMost time.Duration, is func() (bool, string)) (ok bool, instead string) {
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
-	within := time.After(time.Minute)
+	late := time.After(atMost)
 	for {
-		ok, instead := is()
-		if ok {
-			return
+		if ok, instead = is(); ok {
+			return true, ""
 		}
 		select {
-		case <-within:
-			w.Fatalf("waited a minute until %s; instead:\n%s", what, instead)
+		case <-late:
+			return false, instead
 		case <-look.C:
 		}
 	}
@@ -280,6 +289,7 @@ type work struct {
 	labels    map[string]string
 	queue     string // empty: its namespace's
 	grace     int64  // seconds that it has to end; 0: it is gone from the API server at once
+	cpu       string // that it requests; empty: a tenth of a processor
 }
 
 // submit makes a claim's template and a pod that uses it.
@@ -355,7 +365,7 @@ func (w *world) pod(one work) *corev1.Pod {
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &one.grace, SchedulerName: one.scheduler,
 			Containers: []corev1.Container{{
 				Name: "main", Image: examples, Command: one.command, Env: environment, SecurityContext: &corev1.SecurityContext{RunAsUser: &one.user},
-				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cmp.Or(one.cpu, "100m"))}},
 			}},
 		},
 	}

@@ -136,14 +136,14 @@ func (k *killer) agentDiesBeginning(point string) {
 	}
 }
 
-// asksAgain has kubelet look at a pod every half second until something is so, for a minute: what was not answered it would ask again ten seconds later,
+// asksAgain has kubelet look at a pod every half second until something is so, for a time: what was not answered it would ask again ten seconds later,
 // and the same if nothing serves yet.
 func (k *killer) asksAgain(pod string, is func() bool) {
 	k.Helper()
 	look, again := time.NewTicker(50*time.Millisecond), time.NewTicker(500*time.Millisecond)
 	defer look.Stop()
 	defer again.Stop()
-	within := time.After(time.Minute)
+	within := time.After(patience)
 	for !is() {
 		select {
 		case <-look.C:
@@ -187,12 +187,12 @@ func (k *killer) dead(p *testcluster.Process) bool {
 // died waits until a part's process has ended, checks that it did so at the point, and counts that.
 func (k *killer) died(who string, p *testcluster.Process, point string) {
 	k.Helper()
-	ctx, cancel := context.WithTimeout(k.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(k.ctx, patience)
 	defer cancel()
 	select {
 	case <-p.Ended():
 	case <-ctx.Done():
-		k.Fatalf("waited a minute, and nothing has died at %s:\n%s", point, p.Log())
+		k.Fatalf("waited %v, and nothing has died at %s:\n%s", patience, point, p.Log())
 	}
 	reached, err := os.ReadFile(k.file(who))
 	if err != nil || strings.TrimSpace(string(reached)) != point {

@@ -60,15 +60,9 @@ func TestOwnDriver(t *testing.T) {
 	w.trains("quarter")
 	w.onOwn(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, user: 1000, command: append([]string{"/bin/pod", "cleared"}, trainer...)})
 	w.trains("half")
-	both := w.used("quarter", "half")
-	t.Logf("beside each other, thousandths of the device: %v", both)
-	if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
-		t.Errorf("with floors of 250 and 500 and a ceiling of 800, they used %v", both)
-	}
+	w.shares("beside each other", quarterAndHalf)
 	w.remove("half")
-	if alone := w.used("quarter")["quarter"]; alone > 800+tolerated || alone < 800-2*tolerated {
-		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
-	}
+	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.filesOfOwn()
 	w.brings()
 	w.no(unix.Unmount(installed, unix.MNT_DETACH))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,37 +107,41 @@ func (w *world) processesIn(group string) map[int]bool {
 	return found
 }
 
-// used is the part of a device that each pod used over five seconds, by the device's own record, in thousandths.
-func (w *world) used(names ...string) map[string]int64 {
+// part is what a pod may use of a device, in thousandths of it, but for what is tolerated.
+type part struct{ least, most int64 }
+
+// shares measures for five seconds whether pods use of a device what they may.
+func (w *world) shares(when string, want map[string]part) {
 	w.Helper()
-	return w.usedOver(5*time.Second, names...)
+	w.sharesOver(5*time.Second, when, want, nil)
 }
 
-// usedOver is used over another time. Where much of the device idled while something on the machine waited for a processor for most of the time, it is measured
-// again, twice at most, and what counts is when most of it was used: programs that wait do not use it. Where nothing waited, once is all.
-func (w *world) usedOver(span time.Duration, names ...string) (most map[string]int64) {
+// sharesOver is shares over another time, with more to judge (or nil) of the thousandths that each used. What is found wrong while something on the machine waited for a processor
+// for much of the time is measured again, five times at most: programs that wait do not use the device. Where nothing waited, once is all.
+func (w *world) sharesOver(span time.Duration, when string, want map[string]part, judge func(used map[string]int64) error) {
 	w.Helper()
-	best, much := int64(-1), int64(750) // one alone may have a ceiling of 800
-	if len(names) > 1 {
-		much = 900 // by which what is divided between them is judged
-	}
-	for range 3 {
+	for tries := 1; ; tries++ {
 		before := wanting()
-		used := w.usedOnce(span, names...)
-		wanted := wanting() - before
-		sum := int64(0)
-		for _, part := range used {
-			sum += part
+		used := w.usedOnce(span, slices.Collect(maps.Keys(want))...)
+		waited := wanting() - before
+		var wrong error
+		for name, part := range want {
+			if used[name] < part.least-tolerated || used[name] > part.most+tolerated {
+				wrong = errors.Join(wrong, fmt.Errorf("%s is to use %d to %d", name, part.least, part.most))
+			}
 		}
-		if sum > best {
-			most, best = used, sum
+		if judge != nil {
+			wrong = errors.Join(wrong, judge(used))
 		}
-		if sum >= much || wanted < span/2 {
-			break
+		w.Logf("%s, thousandths of the device: %v, while something waited for a processor for %v of %v", when, used, waited, span)
+		switch {
+		case wrong == nil:
+			return
+		case tries > 5 || waited < span/4:
+			w.Errorf("%s, of a thousand of the device they used %v: %v", when, used, wrong)
+			return
 		}
-		w.Logf("of the device, in thousandths, %v were used, while something waited for a processor for %v of %v", used, wanted, span)
 	}
-	return most
 }
 
 // wanting is for how long something on this machine has waited for a processor, by the kernel's pressure stall information; 0: it keeps none.
@@ -149,7 +155,7 @@ func wanting() time.Duration {
 	return time.Duration(microseconds) * time.Microsecond
 }
 
-// usedOnce is what is measured once.
+// usedOnce is the part of a device that each pod used in a time, by the device's own record, in thousandths.
 func (w *world) usedOnce(span time.Duration, names ...string) map[string]int64 {
 	w.Helper()
 	var first, last reading

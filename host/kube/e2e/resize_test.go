@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,28 +28,38 @@ func (w *world) resizes() {
 	claim, before := w.claim("quarter"), w.pids("quarter")
 	shares := w.sharesAs(w.Kubeconfig())
 	w.applied(shares, claim.Name, "0.25..0.80")
-	done := still.hurry(w.ctx, w.shared)
-	asked := time.Now()
-	w.no(change(w.ctx, shares, claim.Name, `{"ceiling":{"compute":"0.60"}}`))
-	written := time.Since(asked)
-	w.untilCeiling(string(claim.UID), 600)
-	took := time.Since(asked)
-	done()
-	w.Logf("a ceiling was written in %v and in the page after %v", written, took)
-	if took > time.Second {
-		w.Errorf("the new ceiling was in the page after %v, want a second at most", took)
+	for tries := 1; ; tries++ { // where nothing waited for a processor, once is all
+		took, waited := w.lowers(shares, claim)
+		w.applied(shares, claim.Name, "0.25..0.60")
+		if took <= time.Second {
+			break
+		}
+		if tries > 5 || waited < took/4 {
+			w.Errorf("the new ceiling was in the page after %v, want a second at most; something waited for a processor for %v", took, waited)
+			break
+		}
+		w.no(change(w.ctx, shares, claim.Name, `{"ceiling":{"compute":"0.80"}}`))
+		w.applied(shares, claim.Name, "0.25..0.80")
 	}
-	w.applied(shares, claim.Name, "0.25..0.60")
 	w.told("quarter", `"compute":"0.25..0.60","memory":"4Gi..8Gi"`)
-	used := w.used("quarter")["quarter"]
-	w.Logf("alone with another ceiling: %d", used)
-	if used > 600+tolerated || used < 600-2*tolerated {
-		w.Errorf("alone it used %d thousandths of the device, its ceiling is 600 by now", used)
-	}
+	w.shares("alone with another ceiling", map[string]part{"quarter": {600 - tolerated, 600}})
 	if after := w.pids("quarter"); !maps.Equal(before, after) {
 		w.Errorf("it had the processes %v and has %v: it was started anew", before, after)
 	}
 	w.refuses(shares, claim.Name)
+}
+
+// lowers changes a ceiling to 0.60 and says how long it took until the page had it, and for how much of that something on the machine waited for a processor.
+func (w *world) lowers(shares dynamic.ResourceInterface, claim *resourceapi.ResourceClaim) (took, waited time.Duration) {
+	w.Helper()
+	defer still.hurry(w.ctx, w.shared)()
+	asked, before := time.Now(), wanting()
+	w.no(change(w.ctx, shares, claim.Name, `{"ceiling":{"compute":"0.60"}}`))
+	written := time.Since(asked)
+	w.untilCeiling(string(claim.UID), 600)
+	took, waited = time.Since(asked), wanting()-before
+	w.Logf("a ceiling was written in %v and in the page after %v", written, took)
+	return took, waited
 }
 
 // refuses checks what the API server does not take of a Share.
@@ -124,7 +135,7 @@ func (w *world) untilCeiling(uid string, want uint32) {
 	defer ctl.Close()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	within := time.After(time.Minute)
+	within := time.After(patience)
 	for {
 		var policy page.Policy
 		var whole bool
@@ -137,7 +148,7 @@ func (w *world) untilCeiling(uid string, want uint32) {
 		}
 		select {
 		case <-within:
-			w.Fatalf("waited a minute for a ceiling of %d in the page; it has %+v", want, policy)
+			w.Fatalf("waited %v for a ceiling of %d in the page; it has %+v", patience, want, policy)
 		case <-look.C:
 		}
 	}

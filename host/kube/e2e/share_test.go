@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,6 +25,9 @@ import (
 // tolerated is by how much a measured share may be off, in thousandths of a device: two processors are busy with a whole cluster
 // meanwhile.
 const tolerated = 20
+
+// quarterAndHalf is what two pods may use beside each other, with floors of 0.25 and 0.50 and a ceiling of 0.80 of the first.
+var quarterAndHalf = map[string]part{"quarter": {250, 800}, "half": {500, 1000}}
 
 // Two pods of different users share one simulated device, placed by the stock scheduler: both get their floors, what nobody reserved is divided
 // by weight, the ceiling holds when the neighbour is gone, and another one once its Share says so. The agent is killed meanwhile and nobody
@@ -42,26 +47,18 @@ func TestShares(t *testing.T) {
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
 	w.told("half", `"compute":"0.50..1.00","memory":"8Gi"`)
 
-	both := w.used("quarter", "half")
-	t.Logf("beside each other, thousandths of the device: %v", both)
-	if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
-		t.Errorf("with floors of 250 and 500 and a ceiling of 800 they used %v", both)
-	}
-	// What of the device is nobody's floor is divided by the floors as weights: a third and two thirds of all that ran.
-	if all := both["quarter"] + both["half"]; 3*both["quarter"] < all-3*tolerated || 3*both["quarter"] > all+3*tolerated {
-		t.Errorf("of %d thousandths that ran, quarter had %d, want a third", all, both["quarter"])
-	}
+	w.sharesOver(5*time.Second, "beside each other", quarterAndHalf, func(used map[string]int64) error {
+		// What of the device is nobody's floor is divided by the floors as weights: a third and two thirds of all that ran.
+		if all := used["quarter"] + used["half"]; 3*used["quarter"] < all-3*tolerated || 3*used["quarter"] > all+3*tolerated {
+			return errors.New("quarter is to use a third of it all")
+		}
+		return nil
+	})
 	w.agent.Kill()
 	w.startAgent()
-	if again := w.used("quarter", "half"); again["quarter"] < 250-tolerated || again["half"] < 500-tolerated {
-		t.Errorf("after the agent was killed the floors of 250 and 500 are not had: %v", again)
-	}
+	w.shares("after the agent was killed", quarterAndHalf)
 	w.remove("half")
-	alone := w.used("quarter")["quarter"]
-	t.Logf("alone: %d", alone)
-	if alone > 800+tolerated || alone < 800-2*tolerated {
-		t.Errorf("alone it used %d thousandths of the device, its ceiling is 800", alone)
-	}
+	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.resizes()
 	w.hog(w.submit)
 	w.around()

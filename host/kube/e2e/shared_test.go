@@ -238,7 +238,7 @@ func (s *shared) without(ctx context.Context, meant func(object) bool) error {
 	}
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
-	within, cancel := context.WithTimeout(ctx, time.Minute)
+	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		all, err := s.objects(ctx)

@@ -157,15 +157,14 @@ var waitedFor = []string{evicting[len(evicting)-1], unpreparing[len(unpreparing)
 // without kills each part each time that agent or scheduler stands still, and has it go on then, until that is over and something is so of a pod.
 func (k *killer) without(name, what string, is func() bool) {
 	k.Helper()
-	const within = 3 * time.Minute
-	look, again, late := time.NewTicker(50*time.Millisecond), time.NewTicker(time.Second), time.NewTimer(within)
+	look, again, late := time.NewTicker(50*time.Millisecond), time.NewTicker(time.Second), time.NewTimer(patience)
 	defer look.Stop()
 	defer again.Stop()
 	for len(k.left["agent"]) > 0 || len(k.left["scheduler"]) > 0 || !is() {
 		for _, who := range []string{"scheduler", "agent"} {
 			if step := k.standing(who); step != "" {
 				k.letGo(who, step)
-				late.Reset(within)
+				late.Reset(patience)
 			}
 		}
 		select {
@@ -173,7 +172,7 @@ func (k *killer) without(name, what string, is func() bool) {
 			k.nudge(name)
 		case <-late.C:
 			pod, err := k.client.CoreV1().Pods("default").Get(k.ctx, name, metav1.GetOptions{})
-			k.Fatalf("waited three minutes until %s; agent and scheduler have yet to stand at %v; it is %+v (%v), and kubelet said\n%s", what, k.left, pod, err, k.Log("kubelet"))
+			k.Fatalf("waited %v until %s; agent and scheduler have yet to stand at %v; it is %+v (%v), and kubelet said\n%s", patience, what, k.left, pod, err, k.Log("kubelet"))
 		case <-look.C:
 		}
 	}

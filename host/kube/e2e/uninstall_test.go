@@ -36,11 +36,7 @@ func TestUninstall(t *testing.T) {
 	maps.Copy(run, w.pids("half"))
 
 	w.uninstall(values)
-	both := w.used("quarter", "half")
-	t.Logf("without Aliquot's pods, thousandths of the device: %v", both)
-	if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
-		t.Errorf("without Aliquot's pods, with floors of 250 and 500 and a ceiling of 800, they used %v", both)
-	}
+	w.shares("without Aliquot's pods", quarterAndHalf)
 	now := w.pids("quarter")
 	maps.Copy(now, w.pids("half"))
 	if !maps.Equal(now, run) {

@@ -50,21 +50,13 @@ func TestUpgrade(t *testing.T) {
 
 	values = w.everything()
 	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
-	share := func(when string) {
-		t.Helper()
-		both := w.usedOver(10*time.Second, "quarter", "half")
-		t.Logf("%s, thousandths of the device: %v", when, both)
-		if both["quarter"] < 250-tolerated || both["half"] < 500-tolerated || both["quarter"] > 800+tolerated {
-			t.Errorf("%s, with floors of 250 and 500 and a ceiling of 800, they used %v", when, both)
-		}
-	}
-	share("while it is upgraded")
+	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, nil)
 	w.runsOnly(string(w.agentReady(string(agent.UID)).UID), w.program, before.program)
 	w.runsOnly(w.Group()+"/aliquot", arbiterIn(root), before.arbiter)
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
-	share("after it")
+	w.shares("after it", quarterAndHalf)
 	w.no(change(w.ctx, w.sharesAs(w.Kubeconfig()), w.claim("quarter").Name, `{"ceiling":{"compute":"0.60"}}`))
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))
