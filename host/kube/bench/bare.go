@@ -70,7 +70,7 @@ func (f *fleet) bare(ctx context.Context, tasks []task) (best written, err error
 
 // writeOne writes one task: the claim's finalizer, its allocation, the pod's binding.
 func (f *fleet) writeOne(ctx context.Context, t task, i int) error {
-	claims := f.client.ResourceV1().ResourceClaims(namespace)
+	claims := f.writes.ResourceV1().ResourceClaims(namespace)
 	on, device := i/devices%f.nodes, i%devices
 	claim := t.claim.DeepCopy()
 	claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
@@ -83,7 +83,7 @@ func (f *fleet) writeOne(ctx context.Context, t task, i int) error {
 	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return f.client.CoreV1().Pods(namespace).Bind(ctx, &corev1.Binding{
+	return f.writes.CoreV1().Pods(namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: t.pod.Name, UID: t.pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: nodeName(on)},
 	}, metav1.CreateOptions{})

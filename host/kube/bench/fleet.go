@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
@@ -46,7 +47,8 @@ var stages []byte
 // fleet is a control plane whose nodes only seem to be there.
 type fleet struct {
 	*testcluster.Cluster
-	client kubernetes.Interface
+	client kubernetes.Interface // an administrator's
+	writes kubernetes.Interface // of the scheduler's account, which the API server asks about its roles, and has wait its turn, as it does not an administrator
 	nodes  int
 }
 
@@ -68,19 +70,27 @@ func (b *bench) begin(ctx context.Context, nodes int) (*fleet, error) {
 }
 
 func (f *fleet) fill(ctx context.Context, root string) error {
-	config := f.REST()
-	// As the scheduler's own client.
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	var err error
-	if f.client, err = kubernetes.NewForConfig(config); err != nil {
+	if f.client, err = clientOf(f.REST()); err != nil {
 		return err
 	}
 	if err := f.install(ctx, root); err != nil {
 		return err
 	}
+	kubeconfig, err := f.schedulers(ctx)
+	if err != nil {
+		return err
+	}
+	account, err := f.RESTOf(kubeconfig)
+	if err != nil {
+		return err
+	}
+	if f.writes, err = clientOf(account); err != nil {
+		return err
+	}
 	no := false
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}, AutomountServiceAccountToken: &no}
-	if _, err := f.client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+	without := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}, AutomountServiceAccountToken: &no}
+	if _, err := f.client.CoreV1().ServiceAccounts(namespace).Create(ctx, without, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	if err := f.startKWOK(); err != nil {
@@ -102,6 +112,17 @@ func (f *fleet) fill(ctx context.Context, root string) error {
 		return fmt.Errorf("wait until KWOK has all nodes ready: %w\n%s", err, f.Log("kwok"))
 	}
 	return nil
+}
+
+// clientOf is a client that speaks as the scheduler's own does.
+func clientOf(config *rest.Config) (kubernetes.Interface, error) {
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	return kubernetes.NewForConfig(config)
+}
+
+// schedulers is the kubeconfig of the scheduler's account.
+func (f *fleet) schedulers(ctx context.Context) (string, error) {
+	return f.KubeconfigOf(ctx, "aliquot", "aliquot-scheduler")
 }
 
 // install makes what of the chart is no program: kinds of objects, the device class, accounts.

@@ -27,7 +27,7 @@ type ours struct {
 }
 
 func (f *fleet) startOurs(ctx context.Context, program string, more ...string) (*ours, error) {
-	kubeconfig, err := f.KubeconfigOf(ctx, "aliquot", "aliquot-scheduler")
+	kubeconfig, err := f.schedulers(ctx)
 	if err != nil {
 		return nil, err
 	}

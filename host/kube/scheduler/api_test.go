@@ -52,6 +52,7 @@ type cluster struct {
 	classed    bool                                            // pods that are alike are known to be, by their labels, too
 	also       []string                                        // more schedulers whose pods are placed
 	now        func() time.Time                                // by which schedulers go; nil: the machine's clock
+	askEvery   time.Duration                                   // how often schedulers ask for nodes though nothing has changed; 0: as they do
 	spare      time.Duration                                   // how long schedulers leave alone what they could not evict
 
 	evicted chan string       // pods that are to end, in this order

@@ -15,8 +15,7 @@ import (
 )
 
 // How long after a class's nodes were asked for they are asked for again at the earliest, when something has changed; when once more after that, for the
-// filters hear of it by themselves, which may be later; and how often they are asked for while pods wait though nothing is known to have: not everything
-// that filters look at has events here.
+// filters hear of it by themselves, which may be later; and how often they are asked for while pods wait though nothing is known to have (Config.AskEvery).
 const (
 	askPause = 100 * time.Millisecond
 	askOnce  = time.Second
@@ -124,7 +123,7 @@ func (s *Scheduler) classify() time.Duration {
 				first = c
 			}
 		default:
-			again := c.asked.Add(askEvery)
+			again := c.asked.Add(s.config.AskEvery)
 			if changed := later(s.outdated, c.outdated); c.asked.Before(changed.Add(askOnce)) {
 				again = c.asked.Add(askOnce)
 			}

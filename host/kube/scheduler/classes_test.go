@@ -8,9 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A pod that waits is placed a second after what kept it has changed, also where the filters hear of that after they were asked because of it.
+// A pod that waits is placed once what kept it has changed, also where the filters hear of that after they were asked because of it.
 func TestFiltersHearLater(t *testing.T) {
 	c := newCluster(t)
+	c.askEvery = time.Hour
 	c.node("a", 0, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	s, _ := c.run()
 	c.ordinary("waits", "1", 0)
@@ -19,7 +20,6 @@ func TestFiltersHearLater(t *testing.T) {
 		t.Fatalf("it runs on %s, which takes none", on)
 	}
 	s.config.Filters.(*plain).late.Store(1)
-	begun := time.Now()
 	node, err := c.client.Tracker().Get(nodesResource, "", "a")
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +30,5 @@ func TestFiltersHearLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.runs("waits")
-	if took := time.Since(begun); took > askEvery/2 {
-		t.Errorf("it was placed after %v", took)
-	}
 	c.sound(s)
 }

@@ -110,6 +110,7 @@ type Config struct {
 	Writers   int              // how many workloads are written at once; 0: 64
 	Grace     time.Duration    // that a pod which is evicted has to end at most, if its own is not less; 0: Grace
 	Spare     time.Duration    // how long a workload is left alone that could not be evicted, doubled each time; 0: 10 s
+	AskEvery  time.Duration    // how often is asked which nodes pods that wait may use though nothing is known to have changed: not all that filters look at has events; 0: 10 s
 	UsesPace  time.Duration    // how often it is said of queues what they use, where that changes; 0: 10 s
 	Now       func() time.Time // nil: time.Now
 	Record    io.Writer        // gets the engine's event log (`aliquot sim replay`), each record by one Write; nil: nobody does

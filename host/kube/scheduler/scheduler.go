@@ -78,7 +78,8 @@ type Scheduler struct {
 func New(config Config) *Scheduler {
 	config.Name = cmp.Or(config.Name, Name)
 	config.Writers = cmp.Or(config.Writers, 64)
-	config.Grace, config.Spare, config.UsesPace = cmp.Or(config.Grace, Grace), cmp.Or(config.Spare, spareFor), cmp.Or(config.UsesPace, usesPace)
+	config.Grace, config.Spare = cmp.Or(config.Grace, Grace), cmp.Or(config.Spare, spareFor)
+	config.AskEvery, config.UsesPace = cmp.Or(config.AskEvery, askEvery), cmp.Or(config.UsesPace, usesPace)
 	if config.Now == nil {
 		config.Now = time.Now
 	}

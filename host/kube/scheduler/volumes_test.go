@@ -33,6 +33,7 @@ func TestVolumesWakePods(t *testing.T) {
 		t.Run(resource.Resource, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
+			c.askEvery = time.Hour
 			c.node("a", 1)
 			s, _ := c.run()
 			filters := s.config.Filters.(*plain)
@@ -58,12 +59,8 @@ func TestVolumesWakePods(t *testing.T) {
 				return <-late
 			})
 			filters.unmountable.Store(false)
-			begun := time.Now()
 			c.add(resource, object)
 			c.runs("shares", "plain")
-			if took := time.Since(begun); took > askEvery/2 {
-				t.Errorf("they were placed after %v", took)
-			}
 			c.sound(s)
 		})
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // within is how long one part may take until it is ready. It is long because two processors may be busy with much else.
-const within = 2 * time.Minute
+const within = 5 * time.Minute
 
 // startStore starts etcd and the API server.
 func (c *Cluster) startStore(ctx context.Context) error {

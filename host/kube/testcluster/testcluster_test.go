@@ -39,7 +39,7 @@ func TestPod(t *testing.T) {
 		t.Fatal("it left nothing behind")
 	}
 	cluster, stop := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 
 	program := filepath.Join(t.TempDir(), "pod")
@@ -88,7 +88,7 @@ const leave = "ALIQUOT_TEST_LEAVE_CLUSTER"
 // leaves starts a cluster with a pod that runs, and leaves both running.
 func leaves(t *testing.T) {
 	cluster, _ := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	sandbox := pod("runs-on", nil)
 	sandbox.Spec.Containers[0].Image = "testcluster.local/pause:1"
@@ -135,7 +135,7 @@ func cache() string {
 // start starts a cluster that ends with the test, or earlier by stop.
 func start(t *testing.T) (cluster *testcluster.Cluster, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Minute)
 	defer cancel()
 	cluster, err := testcluster.Start(ctx, testcluster.Config{
 		Cache: cache(), State: "/var/lib/aliquot-e2e", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
