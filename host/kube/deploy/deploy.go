@@ -5,7 +5,6 @@ package deploy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/chart"
@@ -34,7 +33,6 @@ type Object struct {
 	Kind     string
 	Name     string
 	YAML     string
-	kept     bool // when the chart is uninstalled
 }
 
 // kubeVersion is the Kubernetes that a chart is rendered for where none is asked: that of this module.
@@ -65,45 +63,18 @@ func (c Chart) Render(values map[string]any, versions ...string) ([]Object, erro
 			delete(files, name)
 		}
 	}
-	return sorted(files, able.APIVersions, releaseutil.InstallOrder)
-}
-
-// Uninstalled are those of a rendered chart's objects that `helm uninstall` deletes, in its order of kinds. What is annotated to be kept is not.
-func Uninstalled(objects []Object) ([]Object, error) {
-	files := map[string]string{}
-	for i, one := range objects {
-		files[fmt.Sprintf("aliquot/templates/%s#%d", one.Template, i)] = one.YAML
-	}
-	all, err := sorted(files, chartutil.DefaultVersionSet, releaseutil.UninstallOrder)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(one Object) bool { return one.kept }), nil
-}
-
-// sorted are the objects of rendered templates, in this order of kinds.
-func sorted(files map[string]string, versions chartutil.VersionSet, order releaseutil.KindSortOrder) ([]Object, error) {
-	_, manifests, err := releaseutil.SortManifests(files, versions, order)
+	_, manifests, err := releaseutil.SortManifests(files, able.APIVersions, releaseutil.InstallOrder)
 	if err != nil {
 		return nil, fmt.Errorf("render the chart: %w", err)
 	}
 	var objects []Object
 	for _, one := range manifests {
-		var head struct {
-			Metadata struct {
-				Name        string
-				Annotations map[string]string
-			}
-		}
+		var head struct{ Metadata struct{ Name string } }
 		if err := yaml.Unmarshal([]byte(one.Content), &head); err != nil {
 			return nil, fmt.Errorf("render %s: %w", one.Name, err)
 		}
 		_, template, _ := strings.Cut(one.Name, "/templates/")
-		template, _, _ = strings.Cut(template, "#")
-		objects = append(objects, Object{
-			Template: template, Kind: one.Head.Kind, Name: head.Metadata.Name, YAML: one.Content,
-			kept: head.Metadata.Annotations["helm.sh/resource-policy"] == "keep",
-		})
+		objects = append(objects, Object{Template: template, Kind: one.Head.Kind, Name: head.Metadata.Name, YAML: one.Content})
 	}
 	return objects, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -261,26 +260,6 @@ func TestNotes(t *testing.T) {
 				t.Errorf("with %s it says %q:\n%s", set, words, said)
 			}
 		}
-	}
-}
-
-func TestUninstalled(t *testing.T) {
-	objects := render(t, everything)
-	gone, err := Uninstalled(objects)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range objects {
-		at := slices.IndexFunc(gone, func(other Object) bool { return other == one })
-		if definition := one.Kind == "CustomResourceDefinition"; definition != (at < 0) {
-			t.Errorf("%s %s is number %d of what is uninstalled; definitions alone are kept", one.Kind, one.Name, at)
-		}
-	}
-	place := func(kind string) int {
-		return slices.IndexFunc(gone, func(one Object) bool { return one.Kind == kind })
-	}
-	if !(place("Deployment") < place("DaemonSet") && place("DaemonSet") < place("ServiceAccount") && place("ServiceAccount") < place("Namespace")) {
-		t.Errorf("what is uninstalled is in the order %v", gone)
 	}
 }
 

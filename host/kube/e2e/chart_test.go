@@ -116,18 +116,9 @@ func (w *world) loadKube(name, program, dist string) {
 	w.load(image)
 }
 
-// everything is values by which the chart installs all of itself, as it does without any but for what is the test's own: devices, folders, and where the
-// API server is, for there is no kube-proxy.
+// everything is values by which the chart installs all of itself, with the test's own devices and folders.
 func (w *world) everything() map[string]any {
-	w.Helper()
-	host, port := w.ServerForPods()
-	return map[string]any{
-		"apiServer": map[string]any{"host": host, "port": port},
-		"agent": map[string]any{
-			"simulate": w.devices, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet(), "group": w.Group() + "/aliquot",
-		},
-		"scheduler": map[string]any{},
-	}
+	return w.ChartValues(w.devices, w.run, w.state)
 }
 
 // asksPlugin has `kubectl aliquot` say what the pods have, and lower a ceiling and give it back, as users do who may edit the namespace and no more.

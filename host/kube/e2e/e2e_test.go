@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
@@ -74,11 +75,11 @@ func beginWith(t *testing.T, devices string, values map[string]any) *world {
 // withAgent installs all of the chart that does not run, with these values besides, and starts an agent as a process of the node.
 func (w *world) withAgent(values map[string]any) {
 	w.Helper()
-	all := map[string]any{}
-	for _, component := range []string{"agent", "scheduler", "webhook", "controller"} {
+	all := w.everything()
+	for _, component := range []string{"scheduler", "webhook", "controller"} {
 		all[component] = map[string]any{"enabled": false}
 	}
-	all["agent"] = map[string]any{"enabled": false, "run": w.run, "state": w.state, "cdi": w.CDI(), "kubelet": w.Kubelet()}
+	all["agent"].(map[string]any)["enabled"] = false
 	maps.Copy(all, values)
 	w.install(all)
 	var err error
@@ -164,12 +165,30 @@ func (w *world) built(name string) string {
 	return program
 }
 
-// install makes what users install, with these values of the chart. Our kinds of object may be there before.
+// install makes what Helm would install with these values of the chart, where our kinds of object are there already, which is nothing that it installs over.
 func (w *world) install(values map[string]any) {
 	w.Helper()
 	objects, err := w.chart().Render(values)
 	w.no(err)
 	w.no(w.Create(w.ctx, deploy.Stream(w.missing(objects))))
+}
+
+// helm has Helm do something with the release that users call aliquot.
+func (w *world) helm(what string, args ...string) {
+	w.Helper()
+	said, err := w.Helm(w.ctx, append([]string{what, "aliquot"}, args...)...)
+	w.no(err)
+	w.Logf("helm %s says:\n%s", what, said)
+}
+
+// valuesFile is a file with these values, for Helm.
+func (w *world) valuesFile(values map[string]any) string {
+	w.Helper()
+	text, err := yaml.Marshal(values)
+	w.no(err)
+	file := filepath.Join(w.TempDir(), "values.yaml")
+	w.no(os.WriteFile(file, text, 0o600))
+	return file
 }
 
 func (w *world) chart() deploy.Chart {

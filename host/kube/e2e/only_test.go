@@ -29,8 +29,7 @@ func TestOnlyScheduler(t *testing.T) {
 	w.no(w.Kill("kube-scheduler"))
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
 	values := w.everything()
-	values["scheduler"].(map[string]any)["also"] = []any{corev1.DefaultSchedulerName}
-	values["scheduler"].(map[string]any)["nodeName"] = testcluster.NodeName
+	values["scheduler"] = map[string]any{"also": []any{corev1.DefaultSchedulerName}, "nodeName": testcluster.NodeName}
 	w.install(values)
 	w.agentReady("")
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}

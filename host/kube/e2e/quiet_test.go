@@ -163,20 +163,20 @@ func (w *world) RESTOf(kubeconfig string) (*rest.Config, error) {
 	return config, err
 }
 
-// Create, Apply, Delete, Load, Start, Restart and RestartServer are the cluster's, after the gate.
+// Create, Delete, Helm, Load, Start, Restart and RestartServer are the cluster's, after the gate.
 func (w *world) Create(ctx context.Context, stream []byte) error {
 	still.gate(ctx, w.shared)
 	return w.Cluster.Create(ctx, stream)
 }
 
-func (w *world) Apply(ctx context.Context, stream []byte) error {
-	still.gate(ctx, w.shared)
-	return w.Cluster.Apply(ctx, stream)
-}
-
 func (w *world) Delete(ctx context.Context, stream []byte) error {
 	still.gate(ctx, w.shared)
 	return w.Cluster.Delete(ctx, stream)
+}
+
+func (w *world) Helm(ctx context.Context, args ...string) (string, error) {
+	still.gate(ctx, w.shared)
+	return w.Cluster.Helm(ctx, args...)
 }
 
 func (w *world) Load(ctx context.Context, image testcluster.Image) error {

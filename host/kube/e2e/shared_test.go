@@ -360,9 +360,6 @@ func (w *world) load(image images.Image) {
 // missing are the objects that are not there yet of those that a chart is to install: our kinds and our namespace may be.
 func (w *world) missing(objects []deploy.Object) []deploy.Object {
 	w.Helper()
-	if w.shared.bare {
-		return objects
-	}
 	_, err := w.client.CoreV1().Namespaces().Get(w.ctx, ours, metav1.GetOptions{})
 	there := !apierrors.IsNotFound(err)
 	if there {

@@ -18,13 +18,13 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// What docs/kubernetes.md says of uninstalling: as Helm does it, everything goes but what is said there. Pods with shares that are still there run on,
+// What docs/kubernetes.md says of uninstalling by Helm: everything goes but what is said there. Pods with shares that are still there run on,
 // within these; what they hold is taken back by the agent of the next installation.
 func TestUninstall(t *testing.T) {
 	w := beginEmpty(t, "h200x1")
 	w.loadKube(w.chart().Image(), w.program, filepath.Join(root, "native", "dist"))
-	values := w.everything()
-	w.install(values)
+	values := w.valuesFile(w.everything())
+	w.helm("install", chartFolder, "--values", values)
 	w.agentReady("")
 	w.offers()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
@@ -35,7 +35,7 @@ func TestUninstall(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	w.uninstall(values)
+	w.uninstall()
 	w.shares("without Aliquot's pods", quarterAndHalf)
 	now := w.pids("quarter")
 	maps.Copy(now, w.pids("half"))
@@ -50,25 +50,21 @@ func TestUninstall(t *testing.T) {
 		ended := len(pod.Status.ContainerStatuses) == 1 && len(w.processesOf(string(pod.UID))) == 0
 		return ended && pod.DeletionTimestamp != nil, fmt.Sprintf("%+v", pod.Status)
 	})
-	w.upgrade(filepath.Join(root, "deploy", "chart"), values, nil) // over the definitions that stayed
+	w.helm("install", chartFolder, "--values", values) // over the definitions that stayed
 	w.no(testcluster.AwaitGone(w.ctx, pods, "half"))
 	w.trains("quarter")
 	w.remove("quarter")
 	w.empty()
 
-	w.uninstall(values)
+	w.uninstall()
 	w.nothingLeft()
 }
 
-// uninstall deletes what the chart installs with these values, as Helm does, and waits until it is gone.
-func (w *world) uninstall(values map[string]any) {
+// uninstall has Helm uninstall what it installed, and waits until it is gone.
+func (w *world) uninstall() {
 	w.Helper()
-	objects, err := w.chart().Render(values)
-	w.no(err)
-	gone, err := deploy.Uninstalled(objects)
-	w.no(err)
-	w.no(w.Delete(w.ctx, deploy.Stream(gone)))
-	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Namespaces(), "aliquot"))
+	w.helm("uninstall")
+	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Namespaces(), ours))
 }
 
 // nothingLeft does what docs/kubernetes.md says is to be done after Helm, and checks that nothing is left but what it names, and then nothing at all.

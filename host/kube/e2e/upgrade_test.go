@@ -4,18 +4,16 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/aliquot-dev/aliquot/host/kube/deploy"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// The chart and the image of an earlier revision are upgraded to those of this one, as Helm does it, while pods run, which asked in both ways: they
+// The chart and the image of an earlier revision, which Helm installed, are upgraded to those of this one by Helm, as docs/kubernetes.md says, while pods run, which asked in both ways: they
 // run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them, one
 // that does not fit says why, and all of it goes. An agent that another replaces leaves no gap.
 func TestUpgrade(t *testing.T) {
@@ -33,9 +31,7 @@ func TestUpgrade(t *testing.T) {
 	w.loadKube(repository+":earlier", before.program, dist(before.folder))
 	w.loadKube(w.chart().Image(), w.program, dist(root))
 
-	values := w.everything()
-	values["image"] = map[string]any{"tag": "earlier"}
-	installed := w.upgrade(filepath.Join(before.folder, "deploy", "chart"), values, nil)
+	w.helm("install", filepath.Join(before.folder, "deploy", "chart"), "--values", w.valuesFile(w.everything()), "--set", "image.tag=earlier")
 	agent := w.agentReady("")
 	w.runsOnly(string(agent.UID), before.program, w.program)
 	w.runsOnly(w.Group()+"/aliquot", before.arbiter, arbiterIn(root))
@@ -48,8 +44,7 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	values = w.everything()
-	w.upgrade(filepath.Join(root, "deploy", "chart"), values, installed)
+	w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--set", "image.tag=")
 	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, nil)
 	w.runsOnly(string(w.agentReady(string(agent.UID)).UID), w.program, before.program)
 	w.runsOnly(w.Group()+"/aliquot", arbiterIn(root), before.arbiter)
@@ -73,21 +68,6 @@ func TestUpgrade(t *testing.T) {
 	w.trains("large")
 	w.remove("quarter", "tenth", "large")
 	w.empty()
-}
-
-// upgrade makes what a chart has, in place of what was installed of another, and returns it.
-func (w *world) upgrade(folder string, values map[string]any, installed []deploy.Object) []deploy.Object {
-	w.Helper()
-	chart, err := deploy.Read(folder)
-	w.no(err)
-	objects, err := chart.Render(values)
-	w.no(err)
-	w.no(w.Apply(w.ctx, deploy.Stream(objects)))
-	gone := slices.DeleteFunc(slices.Clone(installed), func(old deploy.Object) bool {
-		return slices.ContainsFunc(objects, func(one deploy.Object) bool { return one.Kind == old.Kind && one.Name == old.Name })
-	})
-	w.no(w.Delete(w.ctx, deploy.Stream(gone)))
-	return objects
 }
 
 // replaced waits until a Deployment's pods are of its last template.

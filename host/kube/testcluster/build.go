@@ -56,6 +56,10 @@ var parts = []part{
 		},
 		link: "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3",
 	},
+	{
+		name: theHelm, version: "3.21.4", programs: map[string]string{theHelm: "helm"}, only: theHelm,
+		link: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
+	},
 	{name: "kwok", version: "0.7.0", programs: map[string]string{"kwok": "kwok"}, only: noNode},
 	{
 		name: JobSet, version: "0.10.1", programs: map[string]string{JobSet: "jobset"}, only: JobSet, module: "sigs.k8s.io/jobset", files: map[string]string{
@@ -72,8 +76,9 @@ var parts = []part{
 }
 
 const (
-	aNode  = "node"
-	noNode = "no node"
+	aNode   = "node"
+	noNode  = "no node"
+	theHelm = "helm"
 )
 
 // programs is where the programs are, by name.
@@ -96,11 +101,11 @@ func (p part) key() (string, error) {
 	return fmt.Sprintf("%s-%s-%x", p.name, p.version, sum.Sum(nil)[:6]), nil
 }
 
-// Build builds what is not in the cache yet of all that clusters are made of: of those with a node and without one, and the controllers of others. One
+// Build builds what is not in the cache yet of all that clusters are made of: of those with a node and without one, the controllers of others, and Helm. One
 // part is built after the other since the compiler uses all processors by itself. With an empty cache it takes minutes; a part that is there is not
 // looked at again. It is no error that others build into the same cache.
 func Build(ctx context.Context, cache string, log *slog.Logger) error {
-	for _, whose := range []string{aNode, noNode, JobSet, LeaderWorkerSet} {
+	for _, whose := range []string{aNode, noNode, JobSet, LeaderWorkerSet, theHelm} {
 		if _, err := build(ctx, cache, whose, orDiscard(log)); err != nil {
 			return err
 		}

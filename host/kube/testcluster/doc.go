@@ -6,7 +6,8 @@
 // It changes nothing of the machine for longer than it runs: processes are in control groups of its own and are ended by these,
 // mounts, network namespaces and what kubelet writes elsewhere are taken back by Stop, or, where that never ran, by the next
 // Start of the same folder. Several may run at the same time, each in a folder of its own: the last one that ends takes back what they have in common. Config.Control leaves the node out, and everything that is only for one, and builds KWOK. Operate adds the
-// controllers of JobSets or LeaderWorkerSets. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are started by the test.
+// controllers of JobSets or LeaderWorkerSets, and Helm installs charts. It simulates nothing and knows nothing of GPUs: drivers and schedulers under test are
+// started by the test, and ChartValues are what Aliquot's chart has to be told of it.
 //
 // It needs root, Linux with overlayfs and control groups of version 1 or 2, a C compiler, pkg-config and libseccomp's headers for runc
 // (scripts/setup kube installs them), and an address beside loopback's, since kubelet takes none of loopback for its node.

@@ -11,7 +11,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
@@ -23,21 +22,6 @@ import (
 func (c *Cluster) Create(ctx context.Context, stream []byte) error {
 	return c.each("create", stream, func(client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
 		_, err := client.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-		return err
-	})
-}
-
-// Apply makes the objects of a YAML stream, in its order, or makes them as they are in it, by server-side apply: what was applied before and is
-// not in it any more goes. Fields that the API server does not know are errors.
-func (c *Cluster) Apply(ctx context.Context, stream []byte) error {
-	force := true
-	return c.each("apply", stream, func(client dynamic.ResourceInterface, object *unstructured.Unstructured) error {
-		text, err := object.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		_, err = client.Patch(ctx, object.GetName(), types.ApplyPatchType, text,
-			metav1.PatchOptions{FieldManager: "testcluster", Force: &force, FieldValidation: metav1.FieldValidationStrict})
 		return err
 	})
 }
