@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +35,7 @@ type Plugin struct {
 	Out    io.Writer
 	Now    func() time.Time
 
+	Format string        // Table, JSON or YAML; empty: Table
 	Agents string        // the namespace that they are in
 	Over   time.Duration // what is used is a mean over
 }
@@ -82,9 +82,12 @@ func sameShare[ID ~string](status *string, result *ID) bool {
 	return *status == string(*result)
 }
 
+// administers says whether it is access as an administrator, which holds nothing.
+func (h holding) administers() bool { return h.at.AdminAccess != nil && *h.at.AdminAccess }
+
 // limits are what containers are held to, in words.
 func (h holding) limits() (compute, memory string) {
-	if h.at.AdminAccess != nil && *h.at.AdminAccess {
+	if h.administers() {
 		return "administrator", "-"
 	}
 	if h.said == nil {
@@ -104,22 +107,31 @@ func (h holding) state() string {
 	return h.ready.Reason
 }
 
-// pods are the names of those that a claim is reserved for.
-func (h holding) pods() string {
-	var names []string
+// pods are those that a claim is reserved for.
+func (h holding) pods() (names []string) {
 	for _, consumer := range h.claim.Status.ReservedFor {
 		if consumer.Resource == "pods" {
 			names = append(names, consumer.Name)
 		}
 	}
-	if len(names) == 0 {
-		return "-"
-	}
-	return strings.Join(names, ",")
+	return names
 }
 
-// claimsOf are the claims of a pod that are there, and the names of those that it waits for, in the pod's own words.
-func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourceapi.ResourceClaim, missing []string, err error) {
+// absent is a claim that a pod waits for.
+type absent struct {
+	name     string // of the claim, or of the pod's entry where it is to be made of a template
+	template string
+}
+
+func (a absent) String() string {
+	if a.template != "" {
+		return fmt.Sprintf("%s, of template %s", a.name, a.template)
+	}
+	return a.name
+}
+
+// claimsOf are the claims of a pod that are there, and those that it waits for.
+func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourceapi.ResourceClaim, missing []absent, err error) {
 	var names []string
 	for _, asked := range pod.Spec.ResourceClaims {
 		if asked.ResourceClaimName != nil {
@@ -129,7 +141,7 @@ func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourc
 		at := slices.IndexFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == asked.Name })
 		if at < 0 || pod.Status.ResourceClaimStatuses[at].ResourceClaimName == nil {
 			if asked.ResourceClaimTemplateName != nil {
-				missing = append(missing, fmt.Sprintf("%s, of template %s", asked.Name, *asked.ResourceClaimTemplateName))
+				missing = append(missing, absent{asked.Name, *asked.ResourceClaimTemplateName})
 			}
 			continue
 		}
@@ -141,7 +153,7 @@ func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourc
 	for _, name := range names {
 		claim, err := p.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			missing = append(missing, name)
+			missing = append(missing, absent{name: name})
 			continue
 		}
 		if err != nil {

@@ -17,6 +17,9 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
 
+// noon is when a test asks about queues.
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
+
 // ruled is a plugin of a cluster with these objects, each a kind, a name, a spec and a status, and what it says at noon.
 func ruled(t *testing.T, objects ...[4]string) (Plugin, *bytes.Buffer) {
 	t.Helper()
@@ -31,7 +34,7 @@ func ruled(t *testing.T, objects ...[4]string) (Plugin, *bytes.Buffer) {
 	}
 	var out bytes.Buffer
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Queues: "QueueList", v1alpha1.Policies: "PolicyList"}, all...)
-	return Plugin{Shares: client, Out: &out, Now: func() time.Time { return time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local) }}, &out
+	return Plugin{Shares: client, Out: &out, Now: func() time.Time { return noon }}, &out
 }
 
 // usesAt is what a scheduler says of a queue, so long before noon.
@@ -39,17 +42,42 @@ func usesAt(before time.Duration) string {
 	return fmt.Sprintf(`{"uses":{"at":%q,"running":3,"waiting":1,"held":{"compute":"2.50","memory":"40Gi","devices":4},"fair":{"compute":"2.00","memory":"40Gi","devices":4},
 		"borrowed":{"compute":"0.50","memory":"0","devices":0},"atRisk":{"compute":"0.25","memory":"0","devices":0},"lent":{"compute":"0.00","memory":"0","devices":0},
 		"hours":{"used":"37.5","per":"week","begin":"2026-11-23T00:00:00Z","end":"2026-11-30T00:00:00Z"}}}`,
-		time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local).Add(-before).UTC().Format(metav1.RFC3339Micro))
+		noon.Add(-before).UTC().Format(metav1.RFC3339Micro))
 }
 
-func TestQueue(t *testing.T) {
-	p, out := ruled(t,
+// tenants is a plugin of a cluster with queues of all kinds.
+func tenants(t *testing.T) (Plugin, *bytes.Buffer) {
+	t.Helper()
+	return ruled(t,
 		[4]string{"Queue", "vision", `{"quota":{"compute":"2","memory":"320Gi"},"longestRun":"8h","priority":5,"maxPriority":100000,"hours":"100/week"}`, usesAt(10 * time.Second)},
 		[4]string{"Queue", "old", `{}`, usesAt(time.Hour)},
 		[4]string{"Queue", "fresh", `{"parent":"vision"}`, `{}`},
 		[4]string{"Queue", "wrong", `{"parent":"nobody"}`, `{}`},
 		[4]string{"Policy", "default", `{"text":"aliquot policy 1\nqueue night quota=1\nqueue vision limit=3\n"}`, `{}`},
 	)
+}
+
+func TestQueues(t *testing.T) {
+	p, out := tenants(t)
+	if err := p.Queues(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+NAME      PARENT   QUOTA   HELD   RUNNING   WAITING
+default   -        none    -      -         -
+fresh     vision   none    -      -         -
+night     -        1.00    -      -         -
+old       -        none    2.50   3         1
+vision    -        2.00    2.50   3         1
+The queue wrong does not hold: queue wrong: there is no queue nobody to be its parent: make that one, or name another
+`
+	if "\n"+out.String() != want {
+		t.Errorf("it says\n%s\nwant%s", out, want)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	p, out := tenants(t)
 	until := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC).Local().Format("2006-01-02 15:04")
 	for name, want := range map[string]string{
 		"vision": `

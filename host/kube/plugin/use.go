@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -96,7 +97,7 @@ func (p Plugin) uses(ctx context.Context, nodes map[string]bool) (map[metered]us
 			continue
 		}
 		rate := func(before, after float64) api.Milli {
-			return api.Milli(max(0, after-before) / over * float64(api.WholeDevice))
+			return api.Milli(math.Round(max(0, after-before) / over * float64(api.WholeDevice)))
 		}
 		all[share] = usage{compute: rate(then.held, now.held), borrowed: rate(then.burst, now.burst), lent: rate(then.lent, now.lent), memory: api.Bytes(now.memory)}
 	}

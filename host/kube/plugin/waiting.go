@@ -17,44 +17,60 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
-// mostWaiting is how many of those who wait are listed: more than a screen shows.
+// mostWaiting is how many of those who wait are in the table: more than a screen shows.
 const mostWaiting = 50
 
-// waiting lists the pods that wait for a device, who has waited longest first, and what the scheduler says of each.
-func (p Plugin) waiting(ctx context.Context, namespace string, claims []resourceapi.ResourceClaim) error {
+// waiterShown is a pod that waits for a device.
+type waiterShown struct {
+	Namespace string      `json:"namespace"`
+	Pod       string      `json:"pod"`
+	Since     metav1.Time `json:"since"`
+	AsksFor   string      `json:"asksFor"`
+	Message   string      `json:"message"` // why, in the scheduler's words
+}
+
+// whoWaits are the pods that wait for a device, who has waited longest first, and what the scheduler says of each.
+func (p Plugin) whoWaits(ctx context.Context, namespace string, claims []resourceapi.ResourceClaim) ([]waiterShown, error) {
 	pods, err := p.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending)),
 	).String()})
 	if err != nil {
-		_, err = fmt.Fprintf(p.Out, "Who waits is not known: %v\n", err)
-		return err
+		return nil, err
 	}
 	byName := map[string]*resourceapi.ResourceClaim{}
 	for i := range claims {
 		byName[claims[i].Namespace+"/"+claims[i].Name] = &claims[i]
 	}
-	var wait []corev1.Pod
-	wants, classes := map[string]string{}, p.classes(ctx)
+	wait, classes := []waiterShown{}, p.classes(ctx)
 	for _, pod := range pods.Items {
 		if pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending {
 			continue
 		}
 		if want := wanted(&pod, byName, classes); want != "" {
-			wait, wants[pod.Namespace+"/"+pod.Name] = append(wait, pod), want
+			wait = append(wait, waiterShown{pod.Namespace, pod.Name, pod.CreationTimestamp, want, reason(&pod)})
 		}
+	}
+	slices.SortFunc(wait, func(a, b waiterShown) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
+	return wait, nil
+}
+
+// waiting prints who waits; unknown is why that cannot be told.
+func (p Plugin) waiting(wait []waiterShown, unknown error) error {
+	if unknown != nil {
+		_, err := fmt.Fprintf(p.Out, "Who waits is not known: %v\n", unknown)
+		return err
 	}
 	if len(wait) == 0 {
 		return nil
 	}
-	slices.SortFunc(wait, func(a, b corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 	fmt.Fprintln(p.Out)
 	table := tabwriter.NewWriter(p.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "WAITS\tFOR\tASKS FOR\tWHY")
-	for _, pod := range wait[:min(len(wait), mostWaiting)] {
-		since := duration.HumanDuration(p.Now().Sub(pod.CreationTimestamp.Time).Round(time.Second))
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", pod.Namespace+"/"+pod.Name, since, wants[pod.Namespace+"/"+pod.Name], reason(&pod))
+	for _, one := range wait[:min(len(wait), mostWaiting)] {
+		since := duration.HumanDuration(p.Now().Sub(one.Since.Time).Round(time.Second))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", one.Namespace+"/"+one.Pod, since, one.AsksFor, one.Message)
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -24,26 +24,86 @@ func (p Plugin) Why(ctx context.Context, namespace, name string) error {
 	if err != nil {
 		return err
 	}
-	var lines []string
-	lines = append(lines, sentence(pod))
-	for _, one := range missing {
-		lines = append(lines, fmt.Sprintf("  Claim      %s: not there yet", one))
-	}
-	known := map[types.UID]string{pod.UID: "pod"}
+	known := map[types.UID]bool{pod.UID: true}
 	for _, claim := range claims {
-		known[claim.UID] = "claim"
-		lines = append(lines, aboutClaim(claim)...)
-	}
-	if len(claims) == 0 && len(missing) == 0 {
-		lines = append(lines, "  Claim      none: it asks for no device")
+		known[claim.UID] = true
 	}
 	events, err := p.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list events of namespace %s: %w", namespace, err)
 	}
-	lines = append(lines, told(events.Items, known)...)
+	history := told(events.Items, known)
+	if p.encodes() {
+		return p.encode(whyOf(pod, claims, missing, history))
+	}
+	lines := []string{sentence(pod)}
+	for _, one := range missing {
+		lines = append(lines, fmt.Sprintf("  Claim      %s: not there yet", one))
+	}
+	for _, claim := range claims {
+		lines = append(lines, aboutClaim(claim)...)
+	}
+	if len(claims) == 0 && len(missing) == 0 {
+		lines = append(lines, "  Claim      none: it asks for no device")
+	}
+	head := "  History    "
+	for _, one := range history {
+		often := ""
+		if one.Times > 1 {
+			often = fmt.Sprintf(" (%d times)", one.Times)
+		}
+		lines = append(lines, fmt.Sprintf("%s%s  %s: %s%s", head, one.At.Local().Format(time.TimeOnly), one.Reason, one.Message, often))
+		head = "             "
+	}
 	_, err = fmt.Fprintln(p.Out, strings.Join(lines, "\n"))
 	return err
+}
+
+// whyShown is why a pod is as it is.
+type whyShown struct {
+	Namespace string          `json:"namespace"`
+	Pod       string          `json:"pod"`
+	Phase     corev1.PodPhase `json:"phase"`
+	Node      string          `json:"node,omitempty"`
+	Message   string          `json:"message"` // how it is, in one sentence
+	Claims    []claimShown    `json:"claims"`
+	History   []toldShown     `json:"history"` // oldest first
+}
+
+// claimShown is one of a pod's claims.
+type claimShown struct {
+	Name      string       `json:"name"` // or, of one that is not there, of the pod's entry
+	Template  string       `json:"template,omitempty"`
+	There     bool         `json:"there"`
+	Allocated bool         `json:"allocated"`
+	AsksFor   string       `json:"asksFor,omitempty"`
+	Grants    []usageShown `json:"grants"` // of our devices
+}
+
+// toldShown is what was told of a pod or of its claims.
+type toldShown struct {
+	At      metav1.Time `json:"at"` // the last time
+	Reason  string      `json:"reason"`
+	Message string      `json:"message"`
+	Times   int32       `json:"times"`
+}
+
+func whyOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, missing []absent, history []toldShown) whyShown {
+	out := whyShown{
+		Namespace: pod.Namespace, Pod: pod.Name, Phase: pod.Status.Phase, Node: pod.Spec.NodeName, Message: sentence(pod),
+		Claims: []claimShown{}, History: append([]toldShown{}, history...),
+	}
+	for _, one := range missing {
+		out.Claims = append(out.Claims, claimShown{Name: one.name, Template: one.template, Grants: []usageShown{}})
+	}
+	for _, claim := range claims {
+		one := claimShown{Name: claim.Name, There: true, Allocated: claim.Status.Allocation != nil, AsksFor: asked(claim), Grants: []usageShown{}}
+		for _, share := range holdings(claim) {
+			one.Grants = append(one.Grants, share.shown())
+		}
+		out.Claims = append(out.Claims, one)
+	}
+	return out
 }
 
 // sentence is how a pod is.
@@ -112,33 +172,25 @@ func asked(claim *resourceapi.ResourceClaim) string {
 	return cmp.Or(strings.Join(all, "; "), "nothing")
 }
 
-// told are the events of these objects, oldest first.
-func told(events []corev1.Event, known map[types.UID]string) (lines []string) {
-	last := func(event corev1.Event) time.Time {
+// told is what events say of these objects, oldest first.
+func told(events []corev1.Event, known map[types.UID]bool) (all []toldShown) {
+	for _, event := range events {
+		if !known[event.InvolvedObject.UID] {
+			continue
+		}
+		one := toldShown{Reason: event.Reason, Message: strings.TrimSpace(event.Message), Times: max(1, event.Count)}
 		switch {
 		case event.Series != nil:
-			return event.Series.LastObservedTime.Time
+			one.At, one.Times = metav1.NewTime(event.Series.LastObservedTime.Time), event.Series.Count
 		case !event.LastTimestamp.IsZero():
-			return event.LastTimestamp.Time
+			one.At = event.LastTimestamp
 		case !event.EventTime.IsZero():
-			return event.EventTime.Time
+			one.At = metav1.NewTime(event.EventTime.Time)
+		default:
+			one.At = event.CreationTimestamp
 		}
-		return event.CreationTimestamp.Time
+		all = append(all, one)
 	}
-	events = slices.DeleteFunc(slices.Clone(events), func(event corev1.Event) bool { return known[event.InvolvedObject.UID] == "" })
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return last(a).Compare(last(b)) })
-	head := "  History    "
-	for _, event := range events {
-		times := event.Count
-		if event.Series != nil {
-			times = event.Series.Count
-		}
-		often := ""
-		if times > 1 {
-			often = fmt.Sprintf(" (%d times)", times)
-		}
-		lines = append(lines, fmt.Sprintf("%s%s  %s: %s%s", head, last(event).Local().Format(time.TimeOnly), event.Reason, strings.TrimSpace(event.Message), often))
-		head = "             "
-	}
-	return lines
+	slices.SortStableFunc(all, func(a, b toldShown) int { return a.At.Compare(b.At.Time) })
+	return all
 }

@@ -34,6 +34,7 @@ func main() {
 // cluster is how a cluster is found, by kubectl's own options and files.
 type cluster struct {
 	agents    string // their namespace
+	format    string // that is printed in
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides *clientcmd.ConfigOverrides
 }
@@ -48,7 +49,7 @@ func (c cluster) connect(command *cobra.Command) (p plugin.Plugin, namespace str
 	if err != nil {
 		return p, "", fmt.Errorf("find the cluster: %w", err)
 	}
-	p.Out, p.Now, p.Agents, p.Over = command.OutOrStdout(), time.Now, c.agents, time.Second
+	p.Out, p.Now, p.Agents, p.Over, p.Format = command.OutOrStdout(), time.Now, c.agents, time.Second, c.format
 	if p.Client, err = kubernetes.NewForConfig(calls); err != nil {
 		return p, "", err
 	}
@@ -67,8 +68,18 @@ func commands() *cobra.Command {
 	options.StringVar(&to.rules.ExplicitPath, "kubeconfig", "", "how to reach the cluster; empty: as kubectl finds it")
 	options.StringVar(&to.overrides.CurrentContext, "context", "", "which context of the kubeconfig; empty: its current one")
 	options.StringVarP(&to.overrides.Context.Namespace, "namespace", "n", "", "which namespace; empty: the context's")
-	root.AddCommand(top(&to), why(to), queue(to), resize(to), checkpoint(to))
+	root.AddCommand(top(&to), why(&to), queue(&to), resize(to), checkpoint(to))
 	return root
+}
+
+// prints gives a command -o.
+func (c *cluster) prints(command *cobra.Command) *cobra.Command {
+	command.Flags().StringVarP(&c.format, "output", "o", plugin.Table, "how to print: table, json or yaml")
+	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(plugin.Formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+	command.PreRunE = func(*cobra.Command, []string) error { return plugin.CheckFormat(c.format) }
+	return command
 }
 
 func top(to *cluster) *cobra.Command {
@@ -91,11 +102,11 @@ func top(to *cluster) *cobra.Command {
 	}
 	command.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces, with devices that nobody uses")
 	command.Flags().StringVar(&to.agents, "agents", "aliquot", "the namespace that Aliquot is installed in")
-	return command
+	return to.prints(command)
 }
 
-func why(to cluster) *cobra.Command {
-	return &cobra.Command{
+func why(to *cluster) *cobra.Command {
+	return to.prints(&cobra.Command{
 		Use: "why POD", Short: "Say how a pod is and why: its conditions, its claims, and what was told of them", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			p, namespace, err := to.connect(command)
@@ -104,25 +115,36 @@ func why(to cluster) *cobra.Command {
 			}
 			return p.Why(command.Context(), namespace, args[0])
 		},
-	}
+	})
 }
 
-func queue(to cluster) *cobra.Command {
-	command := &cobra.Command{
-		Use: "queue", Aliases: []string{"queues"}, Short: "Who may hold how much: show", Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
+func queue(to *cluster) *cobra.Command {
+	list := func(command *cobra.Command, _ []string) error {
+		p, _, err := to.connect(command)
+		if err != nil {
+			return err
+		}
+		return p.Queues(command.Context())
 	}
-	command.AddCommand(&cobra.Command{
-		Use: "show NAME", Short: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back", Args: cobra.ExactArgs(1),
-		Long: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back. `kubectl get queues` lists all.",
+	const long = "The queues with quota, what they hold and who waits, and those that do not hold, with why."
+	command := to.prints(&cobra.Command{
+		Use: "queue", Aliases: []string{"queues"}, Short: "Who may hold how much: list, show", Long: long, Args: cobra.NoArgs, RunE: list,
+	})
+	command.AddCommand(to.prints(&cobra.Command{Use: "list", Short: "The queues with quota, what they hold and who waits", Long: long, Args: cobra.NoArgs, RunE: list}))
+	command.AddCommand(to.prints(&cobra.Command{
+		Use: "show [NAME]", Short: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back", Args: cobra.MaximumNArgs(1),
+		Long: "All about one queue: quota, what it is due now, what it lends and borrows, what could be taken back. Without a name it lists all queues.",
 		RunE: func(command *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return list(command, args)
+			}
 			p, _, err := to.connect(command)
 			if err != nil {
 				return err
 			}
 			return p.Queue(command.Context(), args[0])
 		},
-	})
+	}))
 	return command
 }
 
