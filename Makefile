@@ -70,7 +70,7 @@ explore: ## try all properties on other cases than `make test`, for EXPLORE=600 
 
 explore-kube: ## try the scheduler for Kubernetes on other clusters, pods and faults than `make test`, beside the stock scheduler, for EXPLORE=600 seconds; what fails says from which seed to draw it again
 	@end=$$(($$(date +%s) + $(EXPLORE))); cd host/kube && while [ "$$(date +%s)" -lt "$$end" ]; do seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "-seed=$$seed"; \
-		$(GO) test -count=1 ./scheduler/filter ./scheduler -run 'TestSameNodesAsTheStockScheduler|TestSameDevicesAsTheStockScheduler|TestRunsWhereTheStockSchedulerWould|TestMembersOfAClassHaveEqualAnswers|TestFaults' -args -seed=$$seed || exit 1; done
+		$(GO) test -count=1 ./scheduler/filter ./scheduler -run 'TestSameNodesAsTheStockScheduler|TestSameDevicesAsTheStockScheduler|TestSameNodesWithDevicesAsTheStockScheduler|TestRunsWhereTheStockSchedulerWould|TestMembersOfAClassHaveEqualAnswers|TestFaults' -args -seed=$$seed || exit 1; done
 
 lint: native ## go vet, staticcheck, gofumpt, shellcheck; C warnings are errors in every build
 	@scripts/lint

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"sync"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,25 @@ func seeded(count int, what uint64) iter.Seq2[uint64, *rand.Rand] {
 			}
 		}
 	}
+}
+
+// inClusters tries so many random clusters, several at once, and adds up what was placed in them, and what was left waiting.
+func inClusters(t *testing.T, count int, what uint64, try func(t *testing.T, r *rand.Rand) (placed, waited int)) (placed, waited int) {
+	t.Helper()
+	var mu sync.Mutex
+	t.Run("seeds", func(t *testing.T) {
+		for seed, r := range seeded(count, what) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				did, left := try(t, r)
+				mu.Lock()
+				defer mu.Unlock()
+				placed, waited = placed+did, waited+left
+			})
+		}
+	})
+	t.Logf("%d placed, %d left waiting", placed, waited)
+	return placed, waited
 }
 
 func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

@@ -16,22 +16,7 @@ import (
 // Random pods without devices, one after the other, in random clusters: our scheduler, which runs, binds each to a node that takes it in upstream's, and
 // lets none wait that a node there takes. Volumes, which nobody binds here, and claims of other drivers are not among what they ask for.
 func TestRunsWhereTheStockSchedulerWould(t *testing.T) {
-	bound, waited := make([]int, 4), make([]int, 4)
-	t.Run("seeds", func(t *testing.T) {
-		for seed, r := range seeded(4, 14) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				i := seed - *seedFlag
-				bound[i], waited[i] = runsAlike(t, r)
-			})
-		}
-	})
-	total := [2]int{}
-	for i := range bound {
-		total[0], total[1] = total[0]+bound[i], total[1]+waited[i]
-	}
-	t.Logf("%d bound, %d left waiting", total[0], total[1])
-	if total[0] < 40 || total[1] < 4 {
+	if bound, waited := inClusters(t, 4, 14, runsAlike); bound < 40 || waited < 4 {
 		t.Error("the clusters show too little")
 	}
 }
@@ -56,14 +41,9 @@ func runsAlike(t *testing.T, r *rand.Rand) (bound, waited int) {
 				p.Spec.Containers[k].VolumeMounts = nil
 			}
 		})
-		for name, of := range map[string]cache.Cache{"the stock scheduler": c.stock.scheduler.Cache, "ours": c.filters.cache} {
-			until(t, name+" knows what runs", func() bool {
-				known, err := of.PodCount()
-				return err == nil && known == len(running)
-			})
-		}
+		c.bothKnow(len(running))
 		want, _ := c.stock.feasible(t, p)
-		c.addPod(p)
+		c.create(podsResource, p)
 		until(t, fmt.Sprintf("%s is bound, or told why not; upstream would place it on %v: %+v", p.Name, want, p.Spec), func() bool {
 			now := c.pod(p.Name)
 			return now.Spec.NodeName != "" || len(want) == 0 && slices.ContainsFunc(now.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
@@ -80,14 +60,14 @@ func runsAlike(t *testing.T, r *rand.Rand) (bound, waited int) {
 	return bound, waited
 }
 
-// addPod makes a pod.
-func (c *deviceCluster) addPod(p *v1.Pod) {
+// bothKnow waits until both schedulers know how many pods run.
+func (c *deviceCluster) bothKnow(running int) {
 	c.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.next(p)
-	if err := c.client.Tracker().Create(podsResource, p, p.Namespace); err != nil {
-		c.Fatal(err)
+	for name, of := range map[string]cache.Cache{"the stock scheduler": c.stock.scheduler.Cache, "ours": c.filters.cache} {
+		until(c.T, name+" knows what runs", func() bool {
+			known, err := of.PodCount()
+			return err == nil && known == running
+		})
 	}
 }
 
