@@ -122,7 +122,7 @@ func (f *Filters) podChanged(old, pod *v1.Pod) {
 	case pod.DeletionTimestamp != nil && f.forget(pod.UID): // it is not going to run: what it holds is free at once
 	case old.Status.NominatedNodeName != pod.Status.NominatedNodeName:
 		if f.isAssumed(pod) {
-			return // it counts on the node that it is assumed on
+			return // it counts on the node that it is assumed on, and Forget looks again
 		}
 		f.nominated.set(pod)
 		f.changed.note()

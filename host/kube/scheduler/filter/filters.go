@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -20,6 +21,7 @@ import (
 type Filters struct {
 	cache     cache.Cache
 	claims    *claims
+	pods      corelisters.PodLister // has a pod as it is before anybody hears of that
 	nominated *nominated
 	survey    *chain // answers Nodes
 	judge     *chain // answers Check, holds what is assumed
@@ -73,6 +75,7 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 	logger := klog.FromContext(ctx)
 	f := &Filters{
 		cache:     cache.New(ctx, nil, false),
+		pods:      factory.Core().V1().Pods().Lister(),
 		nominated: newNominated(),
 		logger:    logger,
 		started:   func(stop <-chan struct{}) bool { return allSynced(factory.WaitForCacheSync(stop)) },
@@ -192,7 +195,7 @@ func (f *Filters) Assume(pod *v1.Pod, node string) error {
 		f.judge.framework.RunReservePluginsUnreserve(ctx, cycle.state, bare, node)
 		return asked(pod, "node "+node, err)
 	}
-	f.nominated.remove(pod.UID)
+	f.nominated.leave(pod.UID)
 	f.assumed[pod.UID] = &assumption{pod: placed, bare: bare, state: cycle.state, node: node}
 	f.changed.note()
 	return nil
@@ -254,7 +257,7 @@ func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 // Forget takes an assumed pod back, with what was reserved for it. A pod that is not assumed, or was seen bound, stays as it is.
 func (f *Filters) Forget(pod *v1.Pod) {
 	if f.forget(pod.UID) {
-		f.nominated.set(pod)
+		f.renominate(pod)
 		f.changed.note()
 	}
 }

@@ -51,15 +51,40 @@ func (f *Filters) Together(pods []*v1.Pod) {
 	f.nominated.mu.Lock()
 	defer f.nominated.mu.Unlock()
 	for _, pod := range pods {
-		f.nominated.first[pod.UID] = pods[0].UID
+		if f.waiting(pod) != nil { // who does not wait any more after this is taken out after it, too
+			f.nominated.first[pod.UID] = pods[0].UID
+		}
 	}
 	f.changed.note()
+}
+
+// renominate takes a pod in that was assumed, as it is now: what it is nominated for may have changed meanwhile.
+func (f *Filters) renominate(pod *v1.Pod) {
+	f.nominated.mu.Lock()
+	defer f.nominated.mu.Unlock()
+	if now := f.waiting(pod); now != nil {
+		f.nominated.put(now)
+	}
+}
+
+// waiting is a pod as it was seen last; nil: it waits for no node any more.
+func (f *Filters) waiting(pod *v1.Pod) *v1.Pod {
+	now, err := f.pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || !alive(now) {
+		return nil
+	}
+	return now
 }
 
 // set takes a pod in as it is now: on its nominated node, or on none.
 func (n *nominated) set(pod *v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.put(pod)
+}
+
+// put is set under the lock.
+func (n *nominated) put(pod *v1.Pod) {
 	n.drop(pod.UID)
 	node := pod.Status.NominatedNodeName
 	if node == "" || pod.Spec.NodeName != "" {
@@ -84,7 +109,14 @@ func (n *nominated) remove(uid types.UID) {
 	delete(n.first, uid)
 }
 
-// drop is remove under the lock.
+// leave takes a pod off its node, as it is assumed on one. With whom it starts stays known: it may not be assumed any more.
+func (n *nominated) leave(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(uid)
+}
+
+// drop is leave under the lock.
 func (n *nominated) drop(uid types.UID) {
 	node, is := n.where[uid]
 	if !is {
