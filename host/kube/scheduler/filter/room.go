@@ -3,9 +3,12 @@ package filter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -89,7 +92,7 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (Roo
 		return Room{}, asked(pod, "all nodes", err)
 	}
 	_, enough := f.preemption.GetOffsetAndNumCandidates(int32(len(candidates)))
-	found, _, err := f.preemption.Evaluator.DryRunPreemption(ctx, cycle.state, bare, candidates, budgets, 0, enough)
+	found, _, err := f.preemption.Evaluator.DryRunPreemption(ctx, cycle.state, bare, candidates, besideEnding(budgets, candidates), 0, enough)
 	if err != nil && len(found) == 0 {
 		return Room{}, asked(pod, "all nodes", err)
 	}
@@ -98,6 +101,33 @@ func (f *Filters) MakeRoom(ctx context.Context, pod *v1.Pod, only []string) (Roo
 		return Room{}, nil
 	}
 	return Room{Node: best.Name(), Pods: best.Victims().Pods, Breaches: int(best.Victims().NumPDBViolations)}, nil
+}
+
+// besideEnding are disruption budgets for which those pods of some nodes are no disruptions that end anyway.
+func besideEnding(budgets []*policyv1.PodDisruptionBudget, infos []fwk.NodeInfo) []*policyv1.PodDisruptionBudget {
+	ends := map[string][]string{} // by namespace
+	for _, info := range infos {
+		for _, other := range info.GetPods() {
+			if pod := other.GetPod(); pod.DeletionTimestamp != nil {
+				ends[pod.Namespace] = append(ends[pod.Namespace], pod.Name)
+			}
+		}
+	}
+	budgets = slices.Clone(budgets)
+	for i, budget := range budgets {
+		names := ends[budget.Namespace]
+		if len(names) == 0 {
+			continue
+		}
+		same := *budget
+		same.Status.DisruptedPods = map[string]metav1.Time{}
+		maps.Copy(same.Status.DisruptedPods, budget.Status.DisruptedPods)
+		for _, name := range names {
+			same.Status.DisruptedPods[name] = metav1.Time{}
+		}
+		budgets[i] = &same
+	}
+	return budgets
 }
 
 // mayGo tells the pods that may be evicted for one of a priority.

@@ -26,6 +26,8 @@ func TestMakeRoom(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selects("web")},
 	}
+	one := budget.DeepCopy()
+	one.Status.DisruptionsAllowed = 1
 	for _, test := range []struct {
 		name    string
 		cluster []runtime.Object
@@ -44,6 +46,7 @@ func TestMakeRoom(t *testing.T) {
 		{"host port", objects(low("x", "a", "1", 1, port(80)), low("y", "b", "1", 1, port(80), func(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](2) })), pod("p", port(80), priority(9)), "", "a", []string{"x"}, 0},
 		{"budgets are kept first", append(objects(low("x", "a", "3", 1, labelled("app", "web")), low("y", "b", "3", 5)), budget), pod("p", asks("cpu", "2"), priority(9)), "", "b", []string{"y"}, 0},
 		{"budgets that are not kept are counted", append(objects(low("x", "a", "3", 1, labelled("app", "web")), low("y", "b", "3", 9)), budget), pod("p", asks("cpu", "2"), priority(9)), "", "a", []string{"x"}, 1},
+		{"who still ends is no disruption of a budget", append(objects(low("x", "a", "2", 2, labelled("app", "web"), leaving), low("y", "a", "2", 1, labelled("app", "web")), low("z", "b", "4", 9)), one), pod("p", asks("cpu", "4"), priority(9)), "", "a", []string{"x", "y"}, 0},
 		{"who has our devices stays", append(devices(deviceClaim("mine", "gpu.aliquot.dev")), low("x", "a", "3", 1, uses("mine")), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9)), "", "b", []string{"y"}, 0},
 		{"who is not preemptible stays", objects(low("x", "a", "3", 1, func(p *v1.Pod) { p.Annotations = map[string]string{annotation.Preemptible: "false"} }), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9)), "", "b", []string{"y"}, 0},
 		{"for one with our devices, too", append(devices(deviceClaim("mine", "gpu.aliquot.dev"), deviceClaim("its", "gpu.aliquot.dev")), low("x", "a", "3", 1, uses("mine")), low("y", "b", "3", 5)), pod("p", asks("cpu", "2"), priority(9), uses("its")), "", "b", []string{"y"}, 0},

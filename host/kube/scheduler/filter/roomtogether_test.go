@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -54,6 +55,8 @@ func TestMakeRoomTogether(t *testing.T) {
 		{"who has a budget left goes second", append(objects(low("x", "a", "4", 1, web), low("y", "b", "2", 1, web), low("z", "b", "2", 2)), budget(1)), []*v1.Pod{one("p", "2", 9), one("q", "2", 9)}, []string{"a", "b"}, []string{"x", "z"}, 0, nil},
 		{"who still ends", objects(low("x", "a", "3", 1, leaving), low("y", "b", "3", 1)), []*v1.Pod{one("p", "2", 9, nominatedFor("a")), one("q", "2", 9, nominatedFor("b"))}, []string{"a", "b"}, []string{"y"}, 0, nil},
 		{"each in the room of the other", objects(), []*v1.Pod{one("p", "3", 9, nominatedFor("b")), one("q", "3", 9, nominatedFor("a"))}, []string{"a", "b"}, nil, 0, nil},
+		{"who still ends is no disruption of a budget", append(objects(low("x", "a", "2", 2, web, leaving), low("y", "a", "2", 1, web)), budget(1)), []*v1.Pod{one("p", "4", 9)}, []string{"a"}, []string{"x", "y"}, 0, nil},
+		{"another driver's device once", devices(deviceClaim("its", "net.example"), deviceClaim("other", "net.example"), low("x", "b", "3", 1)), []*v1.Pod{one("p", "2", 9, uses("its")), one("q", "1", 9, uses("other"))}, []string{"b", "b"}, []string{"x"}, 0, []int{1}},
 		{"no such node", objects(), []*v1.Pod{one("p", "1", 9)}, []string{"gone"}, nil, 0, []int{0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -71,6 +74,9 @@ func TestMakeRoomTogether(t *testing.T) {
 			for _, p := range rooms.Pods {
 				names = append(names, p.Name)
 			}
+			if held := f.pending(); held > 0 {
+				t.Errorf("%d claims are held", held)
+			}
 			if !slices.Equal(names, test.gone) || rooms.Breaches != test.breach || !slices.Equal(rooms.Lacking, test.lacking) {
 				t.Errorf("%v go, %d against their budget, %v lack room; want %v, %d, %v", names, rooms.Breaches, rooms.Lacking, test.gone, test.breach, test.lacking)
 			}
@@ -78,36 +84,13 @@ func TestMakeRoomTogether(t *testing.T) {
 	}
 }
 
-// Of pods that start together none is kept off a node by what another is nominated for, and everybody else of their priority is.
-func TestNominatedTogether(t *testing.T) {
-	of := func(name, node string) *v1.Pod {
-		return pod(name, asks("cpu", "3"), priority(5), func(p *v1.Pod) { p.Status.NominatedNodeName = node })
-	}
-	p, q, other := of("p", "a"), of("q", "b"), pod("other", asks("cpu", "3"), priority(5))
-	f, _ := over(t, node("a", "east"), node("b", "west"), p, q, other)
-	takes := func(when string, one *v1.Pod, want ...string) {
-		t.Helper()
-		found, err := f.Nodes(background, one)
-		if err != nil || !slices.Equal(found.Nodes, want) {
-			t.Errorf("%s, %s may run on %v, want %v; %v", when, one.Name, found.Nodes, want, err)
-		}
-		for _, node := range []string{"a", "b"} {
-			if why, err := f.Check(background, one, node); err != nil || (why == "") != slices.Contains(want, node) {
-				t.Errorf("%s, node %s says of %s %q, %v", when, node, one.Name, why, err)
-			}
+// pending is how many claims are being allocated, as far as upstream's plugins know.
+func (f *Filters) pending() (count int) {
+	claims, err := f.claims.made.List(labels.Everything())
+	for _, claim := range claims {
+		if err == nil && f.claims.manager.ResourceClaims().GetPendingAllocation(claim.UID) != nil {
+			count++
 		}
 	}
-	takes("as they are", p, "a")
-	f.Together([]*v1.Pod{p, q})
-	takes("together", p, "a", "b")
-	takes("together", q, "a", "b")
-	takes("together", other)
-	if err := f.Assume(p, "b"); err != nil {
-		t.Fatal(err)
-	}
-	takes("when the first is assumed", q, "a")
-	f.Forget(p)
-	f.podGone(q)
-	f.podAdded(q)
-	takes("when one is another of that name", p, "a")
+	return count
 }
