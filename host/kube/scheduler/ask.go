@@ -147,6 +147,9 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 	ours, others := demand.Of(&c.object.Spec, s.deviceClass)
 	switch {
 	case !ours && !s.allocatedHere(c.object):
+		if class := s.classLacking(c.object); class != "" && c.object.Status.Allocation == nil {
+			return fmt.Errorf("there is no device class %s; make it, or name another", class) // whose devices it gives is not known
+		}
 		return nil // another driver's: the filters see to it
 	case c.object.DeletionTimestamp != nil:
 		return fmt.Errorf("it is being deleted; wait until it is gone")
@@ -218,10 +221,8 @@ func (s *Scheduler) classOfRequest(r *resourceapi.DeviceRequest) *resourceapi.De
 func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) error {
 	exactly := r.Exactly
 	class := s.classOfRequest(r)
-	for _, one := range demand.Alternatives(r) {
-		if s.deviceClasses[one.Class] == nil {
-			return fmt.Errorf("there is no device class %s; make it, or name another", one.Class)
-		}
+	if name := s.classLackingOf(r); name != "" {
+		return fmt.Errorf("there is no device class %s; make it, or name another", name)
 	}
 	switch {
 	case len(demand.Ours(r, s.deviceClass)) == 0:
@@ -259,6 +260,24 @@ func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) e
 		a.devices = append(a.devices, wanted{claim: c, request: r.Name, exactly: exactly})
 	}
 	return nil
+}
+
+// classLacking is a device class that a claim names and that is not there; empty: all are.
+func (s *Scheduler) classLacking(object *resourceapi.ResourceClaim) (name string) {
+	for i := range object.Spec.Devices.Requests {
+		name = cmp.Or(name, s.classLackingOf(&object.Spec.Devices.Requests[i]))
+	}
+	return name
+}
+
+// classLackingOf is classLacking of one request.
+func (s *Scheduler) classLackingOf(r *resourceapi.DeviceRequest) string {
+	for _, one := range demand.Alternatives(r) {
+		if s.deviceClasses[one.Class] == nil {
+			return one.Class
+		}
+	}
+	return ""
 }
 
 // selectorsOf are the selectors that the devices of a request match beside that they are ours: CEL, sorted, each once.
