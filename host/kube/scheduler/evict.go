@@ -328,25 +328,30 @@ func (s *Scheduler) ending(p *pod) {
 // of all others the engine decides anew.
 func (s *Scheduler) goOn() {
 	for _, p := range s.allPods() {
-		why, is := marked(p.object)
-		if !is || p.leaves() || over(p.object) || !s.serves(p.object) {
-			continue
-		}
-		broken := false
-		if p.gang != nil {
-			_, least, err := s.gangOf(p.object)
-			broken = err == nil && len(p.gang.running()) < least
-		}
+		s.goOnWith(p)
+	}
+}
+
+// goOnWith is goOn for a pod: at once, or when it is known of which gang it is.
+func (s *Scheduler) goOnWith(p *pod) {
+	why, is := marked(p.object)
+	if p.begun = false; !is || p.leaves() || over(p.object) || !s.serves(p.object) {
+		return
+	}
+	_, least, err := s.gangOf(p.object)
+	if errors.Is(err, errNotYet) {
+		p.begun = true
+		return
+	}
+	if p.gang == nil || err != nil || len(p.gang.running()) >= least {
 		object := p.object
-		if !broken {
-			s.besideLoop(func(w writer) func() { w.mark(s.ctx, object, false, why); return func() {} })
-			continue
-		}
-		s.config.Log.Info("an eviction that was begun is finished", "pod", p.name(), "reason", why)
-		for _, o := range p.gang.running() {
-			if _, too := marked(o.object); too {
-				s.finish(o, why)
-			}
+		s.besideLoop(func(w writer) func() { w.mark(s.ctx, object, false, why); return func() {} })
+		return
+	}
+	s.config.Log.Info("an eviction that was begun is finished", "pod", p.name(), "reason", why)
+	for _, o := range p.gang.running() {
+		if _, too := marked(o.object); too {
+			s.finish(o, why)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,6 +94,7 @@ type setStart struct {
 
 // askSet asks, beside the loop, how a JobSet starts.
 func (s *Scheduler) askSet(namespace, name string, of *setOfJobs) {
+	s.asking++
 	s.beside.Go(func() {
 		set, ended := s.askOwner(jobSets, namespace, name)
 		if ended {
@@ -117,10 +119,27 @@ func (s *Scheduler) askSet(namespace, name string, of *setOfJobs) {
 			}
 		}
 		s.inbox.put(func() {
+			s.asking--
 			of.known, of.ordered, of.least = true, ordered, least
 			s.considerSet(of)
 		})
 	})
+}
+
+// awaitOwners waits, but not for long, until it is known how those pods start together that are there when a scheduler begins: those of a gang are one workload then.
+func (s *Scheduler) awaitOwners() {
+	most := time.NewTimer(answerWithin)
+	defer most.Stop()
+	for s.asking > 0 {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-most.C:
+			return
+		case <-s.inbox.more:
+			s.take()
+		}
+	}
 }
 
 // askOwner reads an object that made pods until that is answered; nil: it is gone. It says whether the scheduler ends.
@@ -157,7 +176,15 @@ func (s *Scheduler) considerSet(of *setOfJobs) {
 	for _, p := range sorted {
 		s.joinGang(p)
 	}
-	for _, p := range sorted {
+	s.considerJoined(sorted)
+}
+
+// considerJoined looks at pods of which it may be known only now of which gang they are.
+func (s *Scheduler) considerJoined(pods []*pod) {
+	for _, p := range pods {
+		if p.begun {
+			s.goOnWith(p)
+		}
 		s.consider(p)
 	}
 }

@@ -185,6 +185,7 @@ func bothClaim(a, b *corev1.Pod) bool {
 // askStart asks, beside the loop, whether a leader starts before the others are made (startupPolicy LeaderReady).
 func (s *Scheduler) askStart(of string, l *leader) {
 	object := l.object
+	s.asking++
 	s.beside.Go(func() {
 		set, ended := s.askOwner(leaderSets, object.Namespace, object.Labels[leaderSetLabel])
 		if ended {
@@ -195,6 +196,7 @@ func (s *Scheduler) askStart(of string, l *leader) {
 			policy, _, _ = unstructured.NestedString(set.Object, "spec", "startupPolicy")
 		}
 		s.inbox.put(func() {
+			s.asking--
 			l.known, l.apart = true, l.apart || policy == "LeaderReady"
 			s.considerGroup(of)
 		})
@@ -213,9 +215,7 @@ func (s *Scheduler) considerGroup(of string) {
 	for _, p := range all {
 		s.joinGang(p)
 	}
-	for _, p := range all {
-		s.consider(p)
-	}
+	s.considerJoined(all)
 }
 
 // ofJob is the Job that made a pod; nil: none did.

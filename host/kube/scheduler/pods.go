@@ -38,6 +38,7 @@ type pod struct {
 	reason      string            // why it waits, where the engine does not know
 	counted     bool              // as waiting
 	evicting    bool              // it is being evicted, though the API server may not say so yet
+	begun       bool              // a scheduler before this one may have begun to evict it: it is not known yet of which gang it is
 	saved       string            // when it saved what it has done, as it said and the engine was told last
 	seeking     seeking           // of room, beside the engine
 	soon, again bool              // it is among the sayings, the first or the later ones

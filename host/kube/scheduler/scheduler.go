@@ -51,6 +51,7 @@ type Scheduler struct {
 	owned         map[types.UID]map[*pod]bool // pods by the Job that made them
 	sets          map[types.UID]*setOfJobs
 	leaders       map[string]*leader // by group of a LeaderWorkerSet
+	asking        int                // JobSets and LeaderWorkerSets that are asked how they start
 	selections    map[string]*selection
 	work          map[string]*work // by the engine's ID
 	named         uint64           // counts the IDs
@@ -127,6 +128,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		}
 	}
 	s.take()
+	s.awaitOwners()
 	s.begin()
 	s.metrics.leads.Store(1)
 	defer s.metrics.leads.Store(0)
