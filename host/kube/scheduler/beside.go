@@ -63,37 +63,67 @@ func (s *Scheduler) awaitNodes(p *pod, a *ask, why error) {
 
 // bindBeside has a pod reserved in its claims and bound. It is assumed there.
 func (s *Scheduler) bindBeside(p *pod, a *ask, node string) {
-	one := jobTask{pod: p.object, node: node}
-	for _, c := range a.have {
-		c.writing = true
-		one.claims = append(one.claims, jobClaim{object: c.object})
+	s.bindAll([]seat{{pod: p, ask: a}}, []string{node})
+}
+
+// bindThere is bindBeside for pods of a gang, all or none of them, where their claims are.
+func (s *Scheduler) bindThere(all []seat) {
+	nodes := make([]string, len(all))
+	for i, o := range all {
+		nodes[i] = o.ask.node
 	}
-	p.busy, p.binding, p.reason = true, true, ""
-	s.carryOut(job{one}, func(out outcome) {
-		p.busy, p.binding = false, false
-		if out.refused == nil {
-			p.bound = node
-			s.metrics.bound.Inc()
-			s.charge(p)
-		} else {
-			s.config.Filters.Forget(one.pod)
+	s.bindAll(all, nodes)
+}
+
+// bindAll is bindBeside for pods on their nodes, all or none of them.
+func (s *Scheduler) bindAll(all []seat, nodes []string) {
+	j := make(job, len(all))
+	for i, o := range all {
+		j[i] = jobTask{pod: o.pod.object, node: nodes[i]}
+		for _, c := range o.ask.have {
+			c.writing = true
+			j[i].claims = append(j[i].claims, jobClaim{object: c.object})
+		}
+		o.pod.busy, o.pod.binding, o.pod.reason = true, true, ""
+	}
+	s.carryOut(j, func(out outcome) {
+		if out.refused != nil {
 			s.metrics.refused.Inc()
-			s.learn(out.left)
-			if s.mine(p) {
-				s.awaitNodes(p, a, out.refused)
+		}
+		s.learn(out.left)
+		for i, o := range all {
+			s.boundBeside(o, j[i], out, i)
+		}
+		for _, o := range all {
+			for _, c := range o.ask.have {
+				s.claimSettled(c)
 			}
 		}
-		for k, c := range a.have {
-			c.writing = false
-			if out.refused == nil {
-				c.update(out.claims[0][k])
-			}
-		}
-		for _, c := range a.have {
-			s.claimSettled(c)
-		}
-		s.followers(p.gang)
+		s.followers(all[0].pod.gang)
 	})
+}
+
+// boundBeside takes in what became of binding a pod of several.
+func (s *Scheduler) boundBeside(o seat, wrote jobTask, out outcome, i int) {
+	p := o.pod
+	p.busy, p.binding = false, false
+	runs := out.refused == nil && !out.gone[i]
+	if runs {
+		p.bound = wrote.node
+		s.metrics.bound.Inc()
+		s.charge(p)
+	} else {
+		s.config.Filters.Forget(wrote.pod)
+	}
+	if out.refused != nil && s.mine(p) {
+		s.awaitNodes(p, o.ask, out.refused)
+	}
+	for k, c := range o.ask.have {
+		c.writing = false
+		if runs {
+			c.update(out.claims[i][k])
+		}
+	}
 }
 
 // giveBack frees claims that are allocated for a pod which cannot run with them, and looks at the pod anew.

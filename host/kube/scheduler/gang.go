@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -229,18 +230,66 @@ func (s *Scheduler) gangUnknown(p *pod) bool {
 	return true
 }
 
-// halfGang says whether a pod, whose claims are allocated and which does not run, is of a gang of which not enough are: what a scheduler left that
-// ended while it wrote. A gang of which one runs was written whole.
-func (s *Scheduler) halfGang(p *pod) bool {
+// takeUp deals with a pod of a gang that has not begun, whose claims are allocated: what a scheduler left that ended while it wrote. All such pods of the gang are
+// bound together, or where that are fewer than start together, given back. A gang of which one runs was written whole: false, its others are bound one by one.
+func (s *Scheduler) takeUp(p *pod, a *ask) bool {
 	_, least, err := s.gangOf(p.object)
-	if err != nil || p.gang == nil || p.gang.begun() {
-		return err != nil
+	switch {
+	case err != nil:
+		s.giveBack(p, a, errHalf)
+		return true
+	case p.gang == nil || p.gang.begun() || a.node == "":
+		return false
 	}
-	ready := 0
-	for o := range p.gang.members {
-		if a, err := s.askOf(o); err == nil && len(a.open) == 0 && len(a.have) > 0 && o.beside == nil {
-			ready++
+	var all []seat
+	for _, o := range p.gang.sorted() {
+		if o.beside != nil || !s.mine(o) {
+			continue
+		}
+		if its, err := s.askOf(o); err == nil && len(its.open) == 0 && its.node != "" {
+			all = append(all, seat{pod: o, ask: its})
 		}
 	}
-	return ready < least
+	switch {
+	case len(all) >= least:
+		s.startWritten(all, least)
+	case s.aloneIn(p, a.have):
+		s.giveBack(p, a, errHalf)
+	default:
+		s.wait(p, fmt.Errorf("of its gang %d pods are there, and %d start together", len(all), least))
+	}
+	return true
+}
+
+// errHalf is why claims are given back of a pod that cannot start with its gang.
+var errHalf = errors.New("only a part of its gang was placed")
+
+// startWritten has pods bound where their claims are, if their nodes take as many as start together. Who is not taken there can have other devices.
+func (s *Scheduler) startWritten(all []seat, least int) {
+	var ready, others []seat
+	why, known := error(nil), true
+	for _, o := range all {
+		node, err := s.admit(o.pod, o.ask.node)
+		if err == nil {
+			ready = append(ready, o)
+			continue
+		}
+		others, why, known = append(others, o), cmp.Or(why, err), known && node != ""
+	}
+	if len(ready) < least {
+		for _, o := range ready {
+			s.config.Filters.Forget(o.pod.object)
+		}
+		ready, others = nil, all
+	}
+	for _, o := range others {
+		if known && s.aloneIn(o.pod, o.ask.have) {
+			s.giveBack(o.pod, o.ask, fmt.Errorf("%w: %w", errHalf, why))
+		} else {
+			s.awaitNodes(o.pod, o.ask, why)
+		}
+	}
+	if len(ready) > 0 {
+		s.bindThere(ready)
+	}
 }

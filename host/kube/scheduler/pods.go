@@ -253,8 +253,7 @@ func (s *Scheduler) consider(p *pod) {
 	case len(a.open) > 0:
 		s.submit(alone(p, a))
 	case len(a.have) > 0 && s.gangUnknown(p):
-	case len(a.have) > 0 && s.halfGang(p):
-		s.giveBack(p, a, errors.New("only a part of its gang was placed"))
+	case len(a.have) > 0 && s.takeUp(p, a):
 	case len(a.have) == 0 && (s.leadsApart(p) || s.jobApart(p)):
 	default:
 		s.runBeside(p, a)
