@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -111,6 +110,7 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 	}}
 	asked := &adopted.Workload
 	placings, held := make([]engine.Placing, len(tasks)), make([][]engine.Grant, len(tasks))
+	var pods []*pod // for which its claims were allocated
 	for i, t := range tasks {
 		placing := &placings[i]
 		asked.Preemptible = asked.Preemptible && s.taskPreemptible(t)
@@ -122,8 +122,10 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 				restart, _ := annotation.Restart(p.object.Annotations)
 				asked.Restart = max(asked.Restart, engine.Time(restart.Microseconds()))
 			}
+			if len(users) > 0 {
+				pods = append(pods, users[0])
+			}
 			if i == 0 && len(users) > 0 {
-				s.describe(asked, users[0])
 				if at := users[0].object.Status.StartTime; at != nil {
 					adopted.Ran = engine.Time(max(0, s.config.Now().Sub(at.Time).Microseconds()))
 				}
@@ -136,6 +138,10 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 		t.work, t.index, w.tasks[index] = w, index, t
 		placings[at].Task = index
 		adopted.Tasks = append(adopted.Tasks, placings[at])
+	}
+	if len(pods) > 0 {
+		describe(asked, pods)
+		asked.Priority = highest(pods) // they all go when it does
 	}
 	w.preemptible = asked.Preemptible
 	s.step(adopted)
@@ -167,16 +173,22 @@ func (s *Scheduler) reservedFor(c *claim) []*pod {
 	return all
 }
 
-// describe says of a workload what a pod of it does.
-func (s *Scheduler) describe(asked *engine.Workload, p *pod) {
-	asked.User, asked.Name = p.object.Namespace, p.kin()
-	if priority := p.object.Spec.Priority; priority != nil {
-		asked.Priority = *priority
+// describe says of a workload that waits what its pods do: it goes before others as the one of the lowest priority would, nobody is evicted for it if for one of them nobody is to be,
+// and it ends with the last of them.
+func describe(asked *engine.Workload, pods []*pod) {
+	asked.User, asked.Name, asked.Priority = pods[0].object.Namespace, pods[0].kin(), lowestOf(pods)
+	ends, unlimited := int64(0), false
+	for _, p := range pods {
+		asked.Patient = asked.Patient || neverEvicts(p)
+		if limit := p.object.Spec.ActiveDeadlineSeconds; limit != nil {
+			ends = max(ends, *limit)
+		} else {
+			unlimited = true
+		}
 	}
-	if limit := p.object.Spec.ActiveDeadlineSeconds; limit != nil {
-		asked.TimeLimit = engine.Time(min(*limit, 1<<40) * 1_000_000)
+	if !unlimited {
+		asked.TimeLimit = engine.Time(min(ends, 1<<40) * 1_000_000)
 	}
-	asked.Patient = p.object.Spec.PreemptionPolicy != nil && *p.object.Spec.PreemptionPolicy == corev1.PreemptNever
 }
 
 // classOfClaim is the class of the work that has an allocated claim, as far as it says one.

@@ -153,7 +153,12 @@ func (s *Scheduler) toAdopt(f *party, found []finding, given [][]*resourceapi.Re
 	for _, t := range tasks {
 		adopted.Workload.Restart = max(adopted.Workload.Restart, engine.Time(t.ask.restart.Microseconds()))
 	}
-	s.describe(&adopted.Workload, first.pod)
+	var pods []*pod
+	for _, t := range tasks {
+		pods = append(pods, t.pod)
+	}
+	describe(&adopted.Workload, pods)
+	adopted.Workload.Priority = highest(pods)
 	for index, at := range adoptRoles(&adopted.Workload, tasks, held) {
 		t := tasks[at]
 		t.work, t.index, w.tasks[index] = w, index, t

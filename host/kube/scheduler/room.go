@@ -371,19 +371,3 @@ func (w *writer) nominate(ctx context.Context, pod *corev1.Pod, node string) err
 	}
 	return err
 }
-
-func priorityOf(object *corev1.Pod) int32 {
-	if object.Spec.Priority == nil {
-		return 0
-	}
-	return *object.Spec.Priority
-}
-
-// lowest is the priority of a pod, or of the lowest of those that it starts with.
-func lowest(p *pod) int32 {
-	least := priorityOf(p.object)
-	for _, o := range p.startsWith() {
-		least = min(least, priorityOf(o.object))
-	}
-	return least
-}

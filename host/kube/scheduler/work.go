@@ -95,7 +95,7 @@ func (s *Scheduler) submit(roles []*role) {
 	s.startTogether(w)
 	submitted := workloadOf(roles)
 	submitted.ID = w.id
-	s.describe(&submitted, first)
+	describe(&submitted, w.pods())
 	w.preemptible = submitted.Preemptible
 	waited := engine.Time(max(0, s.config.Now().Sub(oldest).Microseconds()))
 	s.step(engine.Submit{At: s.at(), Workload: submitted, Waited: waited})
@@ -241,6 +241,9 @@ func (s *Scheduler) written(w *work, j job, out outcome) {
 	}
 	w.state = placed
 	s.step(engine.Done{At: s.at(), ID: w.action})
+	if most := highest(w.pods()); most != lowestOf(w.pods()) {
+		s.step(engine.Change{At: s.at(), ID: w.id, Priority: &most})
+	}
 	for i, t := range w.tasks {
 		s.step(engine.Started{At: s.at(), ID: w.id, Task: t.index})
 		if out.gone[i] {
