@@ -14,16 +14,21 @@ import (
 // whole. The API server has the last word.
 type allowance struct {
 	lister policylisters.PodDisruptionBudgetLister
-	taken  map[types.UID]int32
+	taken  map[types.UID]int32 // by budget
+	pods   map[types.UID]bool  // that were counted
 }
 
 func (s *Scheduler) newAllowance() *allowance {
-	return &allowance{lister: s.config.Informers.Policy().V1().PodDisruptionBudgets().Lister(), taken: map[types.UID]int32{}}
+	return &allowance{lister: s.config.Informers.Policy().V1().PodDisruptionBudgets().Lister(), taken: map[types.UID]int32{}, pods: map[types.UID]bool{}}
 }
 
-// take counts pods, or says why one of them cannot be evicted now.
+// take counts pods, each once, or says why one of them cannot be evicted now.
 func (a *allowance) take(pods []*pod) *notEvicted {
 	for _, p := range pods {
+		if a.pods[p.object.UID] { // it goes with its gang, and for what it holds itself
+			continue
+		}
+		a.pods[p.object.UID] = true
 		if why := a.takeOne(p.object); why != "" {
 			return &notEvicted{cause: causeBudget, why: why}
 		}
