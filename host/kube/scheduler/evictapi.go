@@ -25,6 +25,7 @@ const (
 	causeBudget = "budget" // of disruption, that has nothing left now
 	causeGang   = "gang"   // of which another is being started
 	causeAPI    = "api"    // the API server did not do it
+	causeGone   = "gone"   // who it is for does not wait any more
 )
 
 // notEvicted is why a pod runs on.
@@ -41,11 +42,14 @@ type evictOrder struct {
 	why   string
 }
 
-// evictAll has pods evicted: all of them, or none and why. Once the first is, the others are tried until they are, too. After the context has ended it
-// is not known how far it came.
+// evictAll has pods evicted: all of them, or none and why. It begins if the API server would evict each of them now; once the first is evicted, the others are tried
+// until they are, too. After the context has ended it is not known how far it came.
 func (w *writer) evictAll(ctx context.Context, order evictOrder) *notEvicted {
 	together := len(order.pods) > 1
-	var refused *notEvicted
+	refused := w.wouldEvict(ctx, order.pods, order.grace)
+	if refused != nil {
+		return refused
+	}
 	for i := 0; together && refused == nil && i < len(order.pods); i++ {
 		refused = w.mark(ctx, order.pods[i], true, order.why)
 	}
@@ -89,13 +93,31 @@ func (w *writer) evictSurely(ctx context.Context, pod *corev1.Pod, grace time.Du
 	}
 }
 
+// wouldEvict says which of several pods, each by itself, the API server would not evict now: nil, if it would evict them all, or there is only one, which can as well be tried.
+func (w *writer) wouldEvict(ctx context.Context, pods []*corev1.Pod, grace time.Duration) *notEvicted {
+	if len(pods) < 2 {
+		return nil
+	}
+	for _, pod := range pods {
+		if refused := w.askEviction(ctx, pod, grace, metav1.DryRunAll); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
 // evict has the API server end a pod as its disruption budgets allow: nil, if it ends or is gone.
 func (w *writer) evict(ctx context.Context, pod *corev1.Pod, grace time.Duration) *notEvicted {
+	return w.askEviction(ctx, pod, grace)
+}
+
+// askEviction asks for an eviction, or says with DryRunAll whether it would be done.
+func (w *writer) askEviction(ctx context.Context, pod *corev1.Pod, grace time.Duration, dryRun ...string) *notEvicted {
 	pods := w.client.CoreV1().Pods(pod.Namespace)
 	uid := pod.UID
 	ask := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: dryRun},
 	}
 	if most := int64(grace.Seconds()); pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds > most {
 		ask.DeleteOptions.GracePeriodSeconds = &most

@@ -21,7 +21,14 @@ var budgetsResource = policyv1.SchemeGroupVersion.WithResource("poddisruptionbud
 // evict is the eviction API: what runs is to end, and does when a test says so.
 func (c *cluster) evict(action core.CreateActionImpl) (bool, runtime.Object, error) {
 	ask := action.GetObject().(*policyv1.Eviction)
-	wrong := c.fails("evict pods")
+	tried := len(ask.DeleteOptions.DryRun) > 0
+	wrong := none
+	if !tried {
+		wrong = c.fails("evict pods")
+	}
+	if c.refuses != nil && c.refuses("evict pods", ask) {
+		wrong = before
+	}
 	switch wrong {
 	case before:
 		return true, nil, apierrors.NewForbidden(podsResource.GroupResource(), ask.Name, fmt.Errorf("the test wants it"))
@@ -37,8 +44,8 @@ func (c *cluster) evict(action core.CreateActionImpl) (bool, runtime.Object, err
 		return true, nil, apierrors.NewConflict(podsResource.GroupResource(), ask.Name, fmt.Errorf("it is another"))
 	}
 	if pod.DeletionTimestamp == nil {
-		if err := c.spend(pod); err != nil {
-			return true, nil, err
+		if err := c.spend(pod, tried); err != nil || tried {
+			return true, ask, err
 		}
 		now := metav1.Now()
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, ask.DeleteOptions.GracePeriodSeconds
@@ -53,8 +60,8 @@ func (c *cluster) evict(action core.CreateActionImpl) (bool, runtime.Object, err
 	return true, ask, nil
 }
 
-// spend takes a disruption from a pod's budget.
-func (c *cluster) spend(pod *corev1.Pod) error {
+// spend takes a disruption from a pod's budget, or tries whether it can be.
+func (c *cluster) spend(pod *corev1.Pod, tried bool) error {
 	list, err := c.client.Tracker().List(budgetsResource, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), pod.Namespace)
 	if err != nil {
 		return err
@@ -67,6 +74,9 @@ func (c *cluster) spend(pod *corev1.Pod) error {
 			refusal := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 			refusal.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget " + budget.Name + " needs them all"}}
 			return refusal
+		}
+		if tried {
+			return nil
 		}
 		budget.Status.DisruptionsAllowed--
 		return c.store(budgetsResource, &budget)

@@ -341,6 +341,9 @@ func (w *writer) makeRoom(ctx context.Context, order roomOrder) (done int, refus
 			break
 		}
 	}
+	if refused == nil {
+		refused = w.wouldEvict(ctx, order.victims, order.grace)
+	}
 	for ; refused == nil && done < len(order.victims); done++ {
 		if refused = w.evict(ctx, order.victims[done], order.grace); refused != nil {
 			break
