@@ -19,6 +19,13 @@ func (e *Engine) RoomFor(id string, nodes []string) []string {
 	return room
 }
 
+// Rests says whether a waiting workload is not tried now: its host refused it a moment ago, or others are being ended for it. RoomFor and RoomTogether know of
+// no room for it then, which does not say that there is none.
+func (e *Engine) Rests(id string) bool {
+	w, ok := e.work[id]
+	return ok && w.waiting() && (w.retryAt != 0 || w.plan != 0)
+}
+
 // atTurn has it looked what a workload that waits finds at its turn, would it ask for something else. It is of no group with others then, none of which may
 // run where it is asked of. Workloads that have turns before start nothing.
 func (e *Engine) atTurn(w *workload, other func(*workload), look func(*pass, *group)) {

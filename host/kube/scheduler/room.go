@@ -191,7 +191,7 @@ func (s *Scheduler) firstInLine(p *pod) bool {
 // sought takes in what room there is for a pod: it is nominated for the node, and those in its way are evicted.
 func (s *Scheduler) sought(p *pod, room Room, err error) {
 	s.lookedForRoom(p, err)
-	if err != nil || !s.waitsBeside(p) && !s.firstInLine(p) {
+	if err != nil || !s.waitsBeside(p) && !s.firstInLine(p) || p.task != nil && s.engine.Rests(p.task.work.id) {
 		return
 	}
 	if len(room.Pods) > 0 {

@@ -251,7 +251,7 @@ func (s *Scheduler) soughtTogether(c *gangRoom, rooms Rooms, err error) {
 	s.lookedForRoom(first, err)
 	s.seeks = false
 	defer s.seekNext()
-	if err != nil || !s.stillInLine(c.work) {
+	if err != nil || !s.stillInLine(c.work) || s.engine.Rests(c.work.id) {
 		return
 	}
 	switch {
