@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -67,7 +68,7 @@ func (s *Scheduler) seekTogether(p *pod) {
 	}
 	c := s.choiceFor(p.task.work)
 	if nodes := c.nominated(); nodes != nil {
-		if c.nodes = nodes; s.engine.RoomTogether(c.work.id, slices.Concat(c.as, c.only())) != nil {
+		if c.nodes = nodes; s.stillRoom(c) {
 			s.judgeChoice(c)
 			return
 		}
@@ -115,9 +116,37 @@ func (c *gangRoom) nominated() (nodes []string) {
 	return nodes
 }
 
-// only are the openings of the nodes that are chosen.
-func (c *gangRoom) only() []engine.Opening {
-	return slices.DeleteFunc(slices.Clone(c.openings), func(o engine.Opening) bool { return !slices.Contains(c.nodes, o.Node) })
+// stillRoom says whether the engine would start the pods of a gang on the nodes that are chosen, each on its own, if others went from there.
+func (s *Scheduler) stillRoom(c *gangRoom) bool {
+	wants := map[string][]int{} // by node: tasks of each role
+	for i, t := range c.work.tasks {
+		if wants[c.nodes[i]] == nil {
+			wants[c.nodes[i]] = make([]int, len(c.work.roles))
+		}
+		wants[c.nodes[i]][t.role()]++
+	}
+	bounds := map[string]engine.Opening{}
+	for _, o := range slices.Concat(c.openings, c.as) {
+		bounds[o.Node] = o
+	}
+	none := make([]int, len(c.work.roles))
+	var exactly []engine.Opening
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		tasks := wants[name]
+		if tasks == nil {
+			exactly = append(exactly, engine.Opening{Node: name, Tasks: none})
+			continue
+		}
+		bound, is := bounds[name]
+		if !is {
+			bound.Tasks = c.work.mayRun(name)
+		}
+		for role := range tasks {
+			tasks[role] = min(tasks[role], bound.Tasks[role])
+		}
+		exactly = append(exactly, engine.Opening{Node: name, Tasks: tasks, Freed: bound.Freed})
+	}
+	return s.engine.RoomTogether(c.work.id, exactly) != nil
 }
 
 // mayRun is how many tasks of each role of a workload may run on a node, if others go from there.
@@ -261,7 +290,7 @@ func (s *Scheduler) soughtTogether(c *gangRoom, rooms Rooms, err error) {
 			s.spared(c.spared, &notEvicted{cause: causeBudget, why: fmt.Sprintf("the disruption budgets of %d pods of lower priority that would have to go do not allow it", c.breaches)})
 		}
 	case len(rooms.Pods) == 0:
-	case s.engine.RoomTogether(c.work.id, slices.Concat(c.as, c.only())) == nil: // it is of no use any more
+	case !s.stillRoom(c): // it is of no use any more
 	default:
 		s.config.Filters.Together(objectsOf(c.work.pods()))
 		s.makeRoom(c.where(), rooms.Pods)
