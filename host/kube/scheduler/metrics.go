@@ -36,7 +36,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		evicted:   by("evicted_total", "reason", "Pods that were evicted for others.", engine.EvictReclaim, engine.EvictPreempt, engine.EvictPool, engine.EvictBackfill, evictPriority),
-		spared:    by("evictions_refused_total", "cause", "Workloads that were to be evicted and were not.", causePod, causeBudget, causeGang, causeAPI),
+		spared:    by("evictions_refused_total", "cause", "Workloads that were to be evicted and were not.", causePod, causeBudget, causeGang, causeAPI, causeGone),
 		decisions: counter("decisions_total", "Places that the engine has chosen for workloads."),
 		bound:     counter("bound_total", "Pods that were bound."),
 		refused:   counter("refused_total", "Places that were not taken, because the node refused them or they could not be written."),

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -332,12 +333,15 @@ type roomOrder struct {
 	grace   time.Duration // that each of these has at most
 }
 
-// makeRoom says of pods where they are to run, so that nobody of their priority or a lower one takes the room, and evicts others from there, until one
-// cannot be. It returns how many were.
+// makeRoom says of pods where they are to run, so that nobody of their priority or a lower one takes the room, and evicts others from there, if the API server would
+// evict each of them, until one cannot be. It returns how many were.
 func (w *writer) makeRoom(ctx context.Context, order roomOrder) (done int, refused *notEvicted) {
 	for i, pod := range order.pods {
 		if err := w.nominate(ctx, pod, order.nodes[i]); err != nil {
 			refused = &notEvicted{cause: causeAPI, why: fmt.Sprintf("it could not be written that pod %s/%s is to run on node %s: %v", pod.Namespace, pod.Name, order.nodes[i], err)}
+			if errors.Is(err, errLost) {
+				refused.cause = causeGone
+			}
 			break
 		}
 	}
@@ -357,20 +361,23 @@ func (w *writer) makeRoom(ctx context.Context, order roomOrder) (done int, refus
 	return done, refused
 }
 
-// nominate writes the node that a pod is to run on, or that there is none, into its status. A pod that is gone is none to write of.
+// nominate writes the node that a pod is to run on, or that there is none, into its status: errLost, if it does not wait for one any more.
 func (w *writer) nominate(ctx context.Context, pod *corev1.Pod, node string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"nominatedNodeName": node}})
 	for try := 0; err == nil; try++ {
-		_, err = within(ctx, func(ctx context.Context) (*corev1.Pod, error) {
+		now, failed := within(ctx, func(ctx context.Context) (*corev1.Pod, error) {
 			return w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		})
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict: another has its name
+		switch {
+		case apierrors.IsNotFound(failed) || apierrors.IsConflict(failed): // a conflict: another has its name
+			return lost("it is gone")
+		case failed == nil && (now.Spec.NodeName != "" || now.DeletionTimestamp != nil):
+			return lost("it has a node, or is being deleted")
+		case failed == nil:
 			return nil
+		case try >= tries || !again(ctx, try):
+			return failed
 		}
-		if try >= tries || !again(ctx, try) {
-			return err
-		}
-		err = nil
 	}
 	return err
 }
