@@ -147,6 +147,9 @@ func (s *Scheduler) awaitDevices(f *party, lacks *seat, why error) {
 	s.specials[p] = true
 	switch {
 	case f.gang != nil:
+		for _, o := range f.seats {
+			s.unnominate([]*pod{o.pod}) // as it was while its gang was in line: nobody is evicted for one beside it
+		}
 		s.awaitOthers(f, p, why)
 	case p.beside.answer != nil && s.mayGainRoom(p) && a.within == topology{}:
 		s.seek(p)

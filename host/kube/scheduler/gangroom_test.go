@@ -1,0 +1,179 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	core "k8s.io/client-go/testing"
+)
+
+// seeks has a scheduler look for room for a pod in line at once, or for a gang by its first, and waits until it has.
+func (c *cluster) seeks(s *Scheduler, name string) {
+	c.Helper()
+	c.idle(s, func() {
+		for _, p := range s.pods {
+			if p.object.Name == name {
+				p.seeking.due = time.Time{}
+				s.seekInLine(p)
+			}
+		}
+	})
+	c.idle(s, func() {})
+}
+
+// named has a pod run on a node alone.
+func named(node string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.NodeSelector = map[string]string{"name": node}
+	}
+}
+
+// roomOnTwo has others go from nodes a and b for a gang of two, each of which is nominated for one.
+func (c *cluster) roomOnTwo(gang func()) {
+	c.Helper()
+	c.fill(1, "a", "b")
+	gang()
+	c.ending(2)
+	for _, pod := range c.called("big") {
+		if !strings.Contains(pod.Name, "later") {
+			c.eventually("it is nominated", func() bool { return c.nominated(pod.Name) != "" })
+		}
+	}
+}
+
+// A gang one of whose nodes has lost its devices to others has room made where all of it has some, and is not nominated for the old nodes any more.
+func TestRoomForAGangWhereItsDevicesAre(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1, called("a"))
+	c.node("b", 2, called("b"))
+	s, _ := c.run()
+	c.pod("holder", 1000, firm, needing("0", 10), named("b"))
+	c.runs("holder")
+	c.roomOnTwo(func() { c.gang("big", 2, 1000, needing("4", 9)) })
+	c.remove("holder")
+	c.pod("above", 1000, needing("0", 10), named("a"))
+	c.runs("above")
+	c.seeks(s, "big-0")
+	for i := range 2 {
+		c.eventually("it is nominated for the other node", func() bool { return c.nominated(fmt.Sprint("big-", i)) == "b" })
+	}
+	c.stays(s, "big-0")
+	c.remove("low-a")
+	c.remove("low-b")
+	c.runs("big-0", "big-1")
+	c.sound(s)
+}
+
+// What was made for a pod or a gang stays its own while it rests after it could not be bound.
+func TestKeepsRoomWhileItRests(t *testing.T) {
+	for name, size := range map[string]int{"a pod": 1, "a gang": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1, called("a"))
+			c.node("b", 1, called("b"))
+			var refused atomic.Bool
+			s, _ := c.run()
+			c.fill(1, "a", "b")
+			refused.Store(true)
+			c.mu.Lock()
+			c.fails = func(write string) fault {
+				if write == "bind pods" && refused.Load() {
+					return before
+				}
+				return none
+			}
+			c.mu.Unlock()
+			if size == 1 {
+				c.pod("big-0", 300, needing("5", 9))
+			} else {
+				c.gang("big", 2, 300, needing("5", 9))
+			}
+			for _, low := range c.ending(size) {
+				c.eventually("it is nominated", func() bool { return c.nominated("big-0") != "" })
+				c.remove(low)
+			}
+			on := c.nominated("big-0")
+			c.says("big-0", "could not be bound")
+			for range 3 {
+				c.seeks(s, "big-0")
+				if now := c.nominated("big-0"); now != on {
+					t.Errorf("it is nominated for node %q, and was for %s", now, on)
+				}
+			}
+			refused.Store(false)
+			c.runs("big-0")
+			c.sound(s)
+		})
+	}
+}
+
+// Nobody is evicted for a gang of which a pod has gone by then.
+func TestNobodyGoesForAGangThatHasGone(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1, called("a"))
+	c.node("b", 1, called("b"))
+	s, _ := c.run()
+	c.fill(1, "a", "b")
+	var gone atomic.Bool
+	c.client.PrependReactor("patch", "pods", func(action core.Action) (bool, runtime.Object, error) {
+		patch := action.(core.PatchAction)
+		if patch.GetName() == "big-0" && strings.Contains(string(patch.GetPatch()), `"nominatedNodeName":"`) && gone.CompareAndSwap(false, true) {
+			c.remove("big-1")
+		}
+		return false, nil, nil
+	})
+	c.gang("big", 2, 300, needing("5", 9))
+	c.eventually("room was looked for", gone.Load)
+	c.says("big-0", "of its gang 1 pods are there, and 2 start together")
+	c.eventually("it is not nominated any more", func() bool { return c.nominated("big-0") == "" })
+	c.stays(s, "big-0")
+	c.member("big", 1, 2, 300, needing("5", 9))
+	c.ending(2)
+	c.remove("low-a")
+	c.remove("low-b")
+	c.runs("big-0", "big-1")
+	c.sound(s)
+}
+
+// Who does not start with its gang any more, or with a gang that is placed beside the line now, keeps nobody off the node that it was nominated for.
+func TestGangGivesItsRoomUp(t *testing.T) {
+	for name, beside := range map[string]bool{"beside the line": true, "another starts in its place": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1, called("a"))
+			c.node("b", 1, called("b"))
+			s, _ := c.run()
+			c.roomOnTwo(func() {
+				c.member("big", 1, 2, 300, needing("5", 9))
+				c.member("big", 2, 2, 300, needing("5", 9))
+			})
+			if beside {
+				c.member("big", 3, 2, 1, needing("5", 9), choosing(300))
+				c.says("big-3", "its gang is in line")
+				c.remove("big-2")
+			} else {
+				c.member("big", 0, 2, 300, needing("5", 9))
+				c.says("big-0", "its gang is in line")
+				c.rewrite("big-1", func(pod *corev1.Pod) { pod.Generation++ })
+			}
+			left := map[bool]string{true: "big-1", false: "big-2"}[beside]
+			c.eventually("it is not nominated any more", func() bool { return c.nominated(left) == "" })
+			c.remove("low-a")
+			c.remove("low-b")
+			if beside {
+				c.runs("big-1", "big-3")
+			} else {
+				c.runs("big-0", "big-1")
+			}
+			c.idle(s, func() {})
+		})
+	}
+}
