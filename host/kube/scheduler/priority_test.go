@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/engine"
 )
 
 // Nobody is evicted for a gang of which one pod is to have nobody evicted, or is of no higher priority than who would go; nor is a gang one of whose pods is of
@@ -76,5 +78,44 @@ func TestGangOfPriorities(t *testing.T) {
 				c.sound(s)
 			})
 		}
+	}
+}
+
+// A gang ends with the last of its pods: it has a time limit if each of them has one.
+func TestGangEndsWithItsLast(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits []int64 // of its pods, in seconds; 0: none
+		want   engine.Time
+	}{
+		"one has none":    {[]int64{60, 0}, 0},
+		"the other":       {[]int64{0, 60}, 0},
+		"the longest":     {[]int64{60, 3600}, 3600_000_000},
+		"the longest too": {[]int64{3600, 60}, 3600_000_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1)
+			s, end := c.run()
+			for i, limit := range test.limits {
+				c.member("big", i, 2, 400, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+					if limit > 0 {
+						pod.Spec.ActiveDeadlineSeconds = &limit
+					}
+				})
+			}
+			for _, who := range []string{"the first", "the next one"} {
+				c.runs("big-0", "big-1")
+				c.idle(s, func() {
+					for id := range s.work {
+						if known, _ := s.engine.Workload(id); known.TimeLimit != test.want {
+							t.Errorf("%s has it end after %d µs, want %d", who, known.TimeLimit, test.want)
+						}
+					}
+				})
+				end()
+				s, end = c.run()
+			}
+		})
 	}
 }
