@@ -9,14 +9,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "first of the seeds from which faults are drawn (TestFaults)")
 
 // Whatever write fails, before or after it was done, and whenever the scheduler ends and another begins: nothing is granted twice, a pod is
-// bound with its claims or not at all, a gang is evicted whole or not, and in the end everything that fits runs and nothing else is held.
+// bound with its claims or not at all, a gang is evicted whole or not, and in the end everything that fits runs and nothing else is held. Every other time pods
+// want CPU, too, and there are such without devices, that are evicted for others.
 func TestFaults(t *testing.T) {
-	for i := range uint64(8) {
+	for i := range uint64(16) {
 		seed := *seedFlag + i
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -45,18 +47,24 @@ func TestFaults(t *testing.T) {
 				default:
 					name := fmt.Sprint("p", i)
 					compute := int64(100 * (1 + c.draw(random, 7)))
-					priority := int32(c.draw(random, 3))
-					if pick < 4 {
-						c.pod(name, compute, ranking(priority))
+					cpu, priority := "0", int32(c.draw(random, 3))
+					if seed%2 == 1 {
+						cpu = fmt.Sprint(c.draw(random, 3))
+					}
+					ranking := needing(cpu, priority)
+					if seed%2 == 1 && c.draw(random, 3) == 0 {
+						c.works(name, fmt.Sprint(3+c.draw(random, 4)))
+					} else if pick < 4 {
+						c.pod(name, compute, ranking)
 					} else {
 						lead := compute / int64(2+2*c.draw(random, 2)) // as much as the others ask for, or half of that
 						asks := func(*corev1.Pod, *resourceapi.ResourceClaim) {}
 						if c.draw(random, 2) == 0 {
 							asks = choosing(lead) // so that the gang is placed beside the line
 						}
-						c.member(name, 0, 3, lead, ranking(priority), asks)
-						c.member(name, 1, 3, compute/2, ranking(priority))
-						c.member(name, 2, 3, compute/2, ranking(priority))
+						c.member(name, 0, 3, lead, ranking, asks)
+						c.member(name, 1, 3, compute/2, ranking)
+						c.member(name, 2, 3, compute/2, ranking)
 					}
 					there = append(there, name)
 				}
@@ -80,6 +88,15 @@ func TestFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// works adds a pod without devices that requests so much CPU, is of the lowest priority, and is made again when it was evicted.
+func (c *cluster) works(name, cpu string) {
+	c.Helper()
+	c.recipes[name] = func() { c.works(name, cpu) }
+	c.uids++
+	uid := types.UID(fmt.Sprint("pod-", name, "-", c.uids))
+	c.ordinary(name, cpu, 0, func(pod *corev1.Pod) { pod.UID = uid })
 }
 
 // draw is a number below n, of a source that the server's faults are drawn from, too.
