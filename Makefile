@@ -125,8 +125,11 @@ kubectl-aliquot: ## build/kubectl-aliquot, which is `kubectl aliquot` once it li
 	@echo 'Building kubectl-aliquot'
 	@cd host/kube && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o ../../build/kubectl-aliquot ./cmd/kubectl-aliquot
 
-kube-cluster: kube-setup ## a Kubernetes of one node on this machine, built from Go modules, until Ctrl-C: needs root
-	@cd host/kube && $(GO) run ./testcluster/run
+DEVICES ?= h200x2
+
+kube-cluster: kube-setup images kubectl-aliquot ## a Kubernetes of one node on this machine, built from Go modules, until Ctrl-C, with all to try Aliquot on DEVICES=h200x2, simulated: needs root
+	@mkdir -p '$(ALIQUOT_KUBE_CACHE)'
+	@cd host/kube && $(GO) build -o '$(ALIQUOT_KUBE_CACHE)/kube-cluster' ./testcluster/run && exec '$(ALIQUOT_KUBE_CACHE)/kube-cluster' -simulate '$(DEVICES)'
 
 # All that clusters are built of, before anything is measured.
 kube-parts: kube-setup

@@ -263,6 +263,29 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// A release in the namespace that everything is to be in finds it there: Helm has made it, or the user.
+func TestReleaseInItsNamespace(t *testing.T) {
+	for _, c := range []struct {
+		release, set string
+		makes        bool
+	}{
+		{"default", "{}", true}, {"aliquot", "{}", false}, {"gpus", "{}", true}, {"gpus", "namespace: {name: gpus}", false},
+	} {
+		read := chartOf(t)
+		all, err := chartutil.ToRenderValues(read.chart, values(t, c.set), chartutil.ReleaseOptions{Name: "aliquot", Namespace: c.release}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := engine.Render(read.chart, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made := files["aliquot/templates/namespace.yaml"]; strings.Contains(made, "kind: Namespace") != c.makes {
+			t.Errorf("in the namespace %s, with %s, it makes\n%s", c.release, c.set, made)
+		}
+	}
+}
+
 // Wherever the chart is installed, nothing names the namespace that it would be in by default.
 func TestNamespaceEverywhere(t *testing.T) {
 	for _, one := range render(t, everything) {

@@ -54,8 +54,9 @@ var parts = []part{
 			"kube-apiserver": "kube-apiserver", "kube-controller-manager": "kube-controller-manager",
 			"kube-scheduler": "kube-scheduler", "kubelet": "kubelet",
 		},
-		link: "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3",
+		link: kubernetesVersion,
 	},
+	{name: theKubectl, version: "1.36.3", programs: map[string]string{theKubectl: "kubectl"}, link: "-s -w " + kubernetesVersion, only: theKubectl},
 	{
 		name: theHelm, version: "3.21.4", programs: map[string]string{theHelm: "helm"}, only: theHelm,
 		link: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
@@ -76,9 +77,13 @@ var parts = []part{
 }
 
 const (
-	aNode   = "node"
-	noNode  = "no node"
-	theHelm = "helm"
+	aNode      = "node"
+	noNode     = "no node"
+	theHelm    = "helm"
+	theKubectl = "kubectl"
+
+	// kubernetesVersion has programs say which version they are.
+	kubernetesVersion = "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3"
 )
 
 // programs is where the programs are, by name.
@@ -101,11 +106,11 @@ func (p part) key() (string, error) {
 	return fmt.Sprintf("%s-%s-%x", p.name, p.version, sum.Sum(nil)[:6]), nil
 }
 
-// Build builds what is not in the cache yet of all that clusters are made of: of those with a node and without one, the controllers of others, and Helm. One
-// part is built after the other since the compiler uses all processors by itself. With an empty cache it takes minutes; a part that is there is not
+// Build builds what is not in the cache yet of all that clusters are made of: of those with a node and without one, the controllers of others, kubectl and
+// Helm. One part is built after the other since the compiler uses all processors by itself. With an empty cache it takes minutes; a part that is there is not
 // looked at again. It is no error that others build into the same cache.
 func Build(ctx context.Context, cache string, log *slog.Logger) error {
-	for _, whose := range []string{aNode, noNode, JobSet, LeaderWorkerSet, theHelm} {
+	for _, whose := range []string{aNode, noNode, JobSet, LeaderWorkerSet, theKubectl, theHelm} {
 		if _, err := build(ctx, cache, whose, orDiscard(log)); err != nil {
 			return err
 		}

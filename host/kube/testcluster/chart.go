@@ -23,12 +23,20 @@ func (c *Cluster) ChartValues(devices, run, state string) map[string]any {
 }
 
 // HelmProgram is the path of Helm, which is built if it is not in the cache.
-func (c *Cluster) HelmProgram(ctx context.Context) (string, error) {
-	built, err := build(ctx, c.cache, theHelm, c.log)
+func (c *Cluster) HelmProgram(ctx context.Context) (string, error) { return c.built(ctx, theHelm) }
+
+// KubectlProgram is the path of kubectl, which is built if it is not in the cache.
+func (c *Cluster) KubectlProgram(ctx context.Context) (string, error) {
+	return c.built(ctx, theKubectl)
+}
+
+// built is the path of a program that has its part's name.
+func (c *Cluster) built(ctx context.Context, name string) (string, error) {
+	built, err := build(ctx, c.cache, name, c.log)
 	if err != nil {
 		return "", err
 	}
-	return built[theHelm], nil
+	return built[name], nil
 }
 
 // Helm runs Helm as an administrator of the cluster, and returns what it said. What it keeps is in the cluster's folder; nothing of this user's own Helm is

@@ -158,6 +158,8 @@ func (c *Cluster) kubeletConfig() map[string]any {
 		"evictionHard": map[string]string{"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
 		// A test's pods end when they are told to; readiness is told of at once.
 		"shutdownGracePeriod": "0s", "syncFrequency": "1s",
+		// Nobody answers there, for no pod asks for names; where nothing is said kubelet warns of each pod that it starts.
+		"clusterDNS": []string{c.gateway().String()},
 	}
 }
 

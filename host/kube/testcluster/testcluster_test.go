@@ -71,6 +71,13 @@ func TestPod(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	kubectl, err := cluster.KubectlProgram(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(ctx, kubectl, "--kubeconfig", cluster.Kubeconfig(), "get", "nodes", "-o", "name").CombinedOutput(); err != nil || string(said) != "node/"+testcluster.NodeName+"\n" {
+		t.Errorf("kubectl lists the nodes\n%s%v", said, err)
+	}
 	// One that runs on: it must end with the cluster.
 	if _, err := pods.Create(ctx, pod("runs-on", []string{"/bin/pod"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
