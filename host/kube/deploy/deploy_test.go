@@ -232,13 +232,14 @@ func TestDeviceClass(t *testing.T) {
 	}
 }
 
-// What Helm says at the end tells who has no alerts how to have them, and where the dashboard is.
+// What Helm says at the end tells how pods ask, who has no alerts how to have them, and where the dashboard is.
 func TestNotes(t *testing.T) {
 	for set, c := range map[string]struct{ with, without []string }{
 		"agent: {simulate: h200x1}": {[]string{"monitoring.serviceMonitor.enabled", "monitoring.prometheusRule.enabled", "Prometheus operator", "aliquot-dashboard"}, nil},
-		"{agent: {simulate: h200x1}, monitoring: {dashboard: {enabled: false}}}": {[]string{"monitoring.prometheusRule.enabled"}, []string{"aliquot-dashboard"}},
+		"{agent: {simulate: h200x1}, monitoring: {dashboard: {enabled: false}}}":               {[]string{"monitoring.prometheusRule.enabled"}, []string{"aliquot-dashboard"}},
+		"{agent: {simulate: h200x1}, webhook: {enabled: false}, controller: {enabled: false}}": {[]string{"docs/kubernetes.md"}, []string{"aliquot.dev/gpu:"}},
 		"{}":       {[]string{"look for their nodes' driver in / (agent.driverRoot)"}, []string{"simulated"}},
-		everything: {[]string{"in the namespace gpus", "aliquot-dashboard"}, []string{"monitoring."}},
+		everything: {[]string{"in the namespace gpus", "kubectl -n gpus get pods", "aliquot.dev/gpu:", "kubectl aliquot top", "aliquot-dashboard"}, []string{"monitoring."}},
 	} {
 		read := chartOf(t)
 		all, err := chartutil.ToRenderValues(read.chart, values(t, set), chartutil.ReleaseOptions{Name: "aliquot"}, nil)
