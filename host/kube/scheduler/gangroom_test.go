@@ -177,3 +177,42 @@ func TestGangGivesItsRoomUp(t *testing.T) {
 		})
 	}
 }
+
+// A pod or a gang that a disruption budget keeps from what it was nominated for gives that up: others have the room meanwhile.
+func TestGivesUpWhatABudgetKeepsFromIt(t *testing.T) {
+	for name, size := range map[string]int{"a pod": 1, "a gang": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1, called("a"))
+			c.node("b", 1, called("b"))
+			s, _ := c.run()
+			c.budget("guarded", 0)
+			c.fill(1, "a", "b")
+			if size == 1 {
+				c.pod("big-0", 300, needing("5", 9), named("b"))
+			} else {
+				c.gang("big", 2, 300, needing("5", 9))
+			}
+			evicted := c.ending(size)
+			for _, pod := range append(c.called("big"), c.called("big-0")...) {
+				c.eventually("it is nominated", func() bool { return c.nominated(pod.Name) != "" })
+			}
+			c.ordinary("guarded", "6", 1, func(pod *corev1.Pod) { // which another scheduler has put there
+				pod.Spec.SchedulerName, pod.Spec.NodeName, pod.Labels = "another", "b", map[string]string{"app": "guarded"}
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			})
+			for _, low := range evicted {
+				c.remove(low)
+			}
+			c.seeks(s, "big-0")
+			c.hears("big-0", "NotEvicted", "disruption budget default/guarded allows 0 disruptions now")
+			c.eventually("it is not nominated any more", func() bool { return c.nominated("big-0") == "" })
+			c.stays(s, "big-0")
+			if size == 2 {
+				c.ordinary("late", "6", 0, func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"name": "a"} })
+				c.runs("late")
+			}
+		})
+	}
+}

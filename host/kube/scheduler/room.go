@@ -206,6 +206,7 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 		s.unnominate([]*pod{p}) // what it was nominated for does not help it any more
 	case len(room.Pods) == 0:
 	case room.Breaches > 0:
+		s.giveUp(where)
 		s.spared(where, &notEvicted{cause: causeBudget, why: fmt.Sprintf("the disruption budgets of %d of the %d pods of lower priority that would have to go do not allow it", room.Breaches, len(room.Pods))})
 	default:
 		s.makeRoom(where, room.Pods)
@@ -250,6 +251,13 @@ func nodesOf(where []nomination) string {
 	return "nodes " + strings.Join(names, ", ")
 }
 
+// giveUp has pods be nominated for no node any more: what they would need there beside what was made for them they do not get.
+func (s *Scheduler) giveUp(where []nomination) {
+	for _, one := range where {
+		s.unnominate([]*pod{one.pod})
+	}
+}
+
 // spared tells that nobody is evicted for a pod or a gang, and why.
 func (s *Scheduler) spared(where []nomination, refused *notEvicted) {
 	s.metrics.spared.WithLabelValues(refused.cause).Inc()
@@ -270,6 +278,7 @@ func (s *Scheduler) makeRoom(where []nomination, others []*corev1.Pod) {
 	}
 	if refused := s.newAllowance().take(victims); refused != nil {
 		s.spared(where, refused)
+		s.giveUp(where)
 		return
 	}
 	order := roomOrder{grace: s.config.Grace}
