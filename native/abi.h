@@ -2,7 +2,7 @@
 /*
  * abi.h: the one contract between the agent (Go), the arbiter (C) and the shim (C, inside the tenant).
  *
- * A task has three pages, files in its own directory TASK, plus one socket:
+ * A task has three pages, files in its own directory TASK, plus one socket and one link:
  *
  *   TASK/ctl           what the tenant must obey. The agent writes policy, the arbiter writes leases; the tenant maps it
  *                      read-only.
@@ -15,6 +15,8 @@
  *   TASK/book          what the arbiter holds against and for the task: credit, debt, and where each nanosecond went. Never
  *                      mapped by the tenant; survives the arbiter.
  *   TASK/arbiter.sock  SOCK_SEQPACKET, one per task, so that the socket a process comes through says which task it is.
+ *   TASK/user          a link to the number of the user whose tel and arbiter.sock are, once that is known: made once, by the agent or by who begins the
+ *                      task's container. It says more than tel's owner does, which a tenant that is root may change.
  *
  * and every device has one page:
  *

@@ -485,6 +485,7 @@ func TestContainer(t *testing.T) {
 		},
 		Devices:   []string{"/dev/fake0"},
 		Libraries: []device.Library{{Name: "libfake.so", By: "/to"}}, Behind: []string{"/real"},
+		Pages: task,
 	}
 	if got, err := a.Container("w.0"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

@@ -50,10 +50,11 @@ type Device struct {
 
 // Task is what Prepare makes real: all grants of one task on this node.
 type Task struct {
-	UID    string
-	UserID uint32 // who may open its tel page and socket
-	Grants []Grant
-	Flags  Flags
+	UID         string
+	UserID      uint32 // who may open its tel page and socket
+	UserUnknown bool   `json:",omitempty"` // it is not known yet who may: page.Give says it, when its programs begin. Until then the agent's user may; UserID is 0
+	Grants      []Grant
+	Flags       Flags
 }
 
 // Grant is one share on one device, in the units of the pages.
@@ -94,6 +95,10 @@ type Container struct {
 	// shim: only then these are held to the share.
 	Libraries []device.Library
 	Behind    []string
+
+	// Pages is the task's folder, which is to be given (page.Give) to the user that the container runs as, before its programs begin: with a task whose user was
+	// known it is made sure that it is that user's. Empty: it has none.
+	Pages string
 }
 
 // Usage is what one grant has used since it was prepared, and holds now.

@@ -149,7 +149,7 @@ func (a *Agent) spared(s suspect) bool {
 		return true
 	}
 	if t := a.find(s.task); t != nil {
-		return user != t.Task.UserID
+		return user != t.user(t.Task)
 	}
 	return os.Geteuid() != 0 || user < firstPerson || isService(s.key.pid)
 }

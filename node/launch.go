@@ -39,7 +39,7 @@ func (a *Agent) Container(uid string) (Container, error) {
 	}
 	folder := a.run.task(uid)
 	page := filepath.Join(folder, "tel")
-	c := Container{Env: append([]string{taskVariable + folder}, found.Env...), Devices: found.Devices, Libraries: found.Libraries, Behind: found.Behind}
+	c := Container{Env: append([]string{taskVariable + folder}, found.Env...), Devices: found.Devices, Libraries: found.Libraries, Behind: found.Behind, Pages: folder}
 	for _, m := range found.Mounts {
 		c.Mounts = append(c.Mounts, Mount{Source: m.Source, Target: m.Target, ReadOnly: true})
 	}

@@ -159,8 +159,9 @@ func (t *task) meter(asked Task, capacity func(device string) api.Bytes, known r
 	for i, g := range asked.Grants {
 		devices[i] = g.Device
 	}
+	user := t.user(asked)
 	t.readTel(asked, capacity, func(p page.Process) {
-		known[p.PID] = append(known[p.PID], registration{task: asked.UID, user: asked.UserID, devices: devices, start: p.StartTime})
+		known[p.PID] = append(known[p.PID], registration{task: asked.UID, user: user, devices: devices, start: p.StartTime})
 	})
 	return slices.Clone(t.last)
 }

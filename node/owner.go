@@ -32,7 +32,7 @@ func (a *Agent) owners(known registered) owners {
 	defer a.mu.Unlock()
 	marks := make(map[string]marked, len(a.tasks))
 	for uid, t := range a.tasks {
-		marks[taskVariable+a.run.task(uid)] = marked{uid, t.Task.UserID}
+		marks[taskVariable+a.run.task(uid)] = marked{uid, t.user(t.Task)}
 	}
 	return owners{known, marks, maps.Clone(a.seen), a.administers}
 }

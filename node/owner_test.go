@@ -4,10 +4,16 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/node/page"
 )
 
 // TestOwnerOfWhoGoesAround: a process past the shim is its task's although no process of that ever registered: by the mark in its
@@ -69,5 +75,63 @@ func TestOwnerOfWhoGoesAround(t *testing.T) {
 			}
 			devices.compute("GPU-a")
 		})
+	}
+}
+
+// TestUserUnknown: a task whose user is not known is the agent's, until it is given to who runs its programs: from then on those are its own, and no others, for this
+// agent and for the next; what it may use changes meanwhile.
+func TestUserUnknown(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to run programs of other users")
+	}
+	folder, devices := fakeRun(t), newFakeDevices("GPU-a")
+	a := openFake(t, folder, devices)
+	task := aTask("w.0", 250, 800, "GPU-a")
+	task.UserUnknown = true
+	launch, err := a.Prepare(testContext(t), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasksOf := func(users ...uint32) (found []string) {
+		for _, user := range users {
+			command := exec.Command("sleep", "1000")
+			command.Env = launch.Env
+			command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			devices.compute("GPU-a", command.Process.Pid)
+			sample(t, a)
+			found = append(found, nextNotice(t, a, Unenforced).Task)
+			devices.compute("GPU-a")
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		}
+		return found
+	}
+	if got := tasksOf(0, 65534); !slices.Equal(got, []string{"w.0", ""}) {
+		t.Errorf("before it is given processes of root and user 65534 are the tasks' %q", got)
+	}
+	if err := page.Give(filepath.Join(folder, "tasks", "w.0"), 65534); err != nil {
+		t.Fatal(err)
+	}
+	task.Grants[0].Ceiling = 900
+	if err := a.Update(testContext(t), "w.0", task.Grants, task.Flags); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := tasksOf(0, 65534); !slices.Equal(got, []string{"", "w.0"}) {
+			t.Errorf("after it was given to user 65534 processes of root and of that one are the tasks' %q", got)
+		}
+		if _, err := a.Prepare(testContext(t), task); err != nil {
+			t.Errorf("prepared again: %v", err)
+		}
+		var is unix.Stat_t
+		if err := unix.Stat(filepath.Join(folder, "tasks", "w.0", "tel"), &is); err != nil || is.Uid != 65534 {
+			t.Errorf("its page is user %d's (%v)", is.Uid, err)
+		}
+		closeAgent(t, a)
+		devices = newFakeDevices("GPU-a")
+		a = openFake(t, folder, devices)
 	}
 }

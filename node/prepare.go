@@ -96,7 +96,8 @@ func (a *Agent) Update(ctx context.Context, uid string, grants []Grant, flags Fl
 	if have.broken != nil {
 		return have.broken // which is a sentence of its own
 	}
-	changed := Task{UID: uid, UserID: have.Task.UserID, Grants: slices.Clone(grants), Flags: flags}
+	changed := have.Task
+	changed.Grants, changed.Flags = slices.Clone(grants), flags
 	order := make(map[string]int, len(have.Task.Grants))
 	for i, g := range have.Task.Grants {
 		order[g.Device] = i

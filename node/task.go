@@ -16,6 +16,8 @@ import (
 // task is a prepared task with its pages.
 type task struct {
 	record
+	folder string
+
 	ctl  *page.Map[page.Ctl]
 	tel  *page.Map[page.Tel]
 	book *page.Map[page.Book]
@@ -46,15 +48,14 @@ func makeTask(folder string, t Task, capacity func(device string) api.Bytes) err
 	if err != nil {
 		return err
 	}
-	tel := filepath.Join(folder, "tel")
-	if err := page.Create[page.Tel](tel, 0o600, t.UID, grants, now, nil); err != nil {
+	if err := page.Create[page.Tel](filepath.Join(folder, "tel"), 0o600, t.UID, grants, now, nil); err != nil {
 		return err
 	}
 	if err := page.Create[page.Book](filepath.Join(folder, "book"), 0o600, t.UID, grants, now, nil); err != nil {
 		return err
 	}
-	if int(t.UserID) != os.Geteuid() {
-		if err := os.Lchown(tel, int(t.UserID), -1); err != nil {
+	if !t.UserUnknown {
+		if err := page.Give(folder, page.User(t.UserID)); err != nil {
 			return fmt.Errorf("%w; only root may prepare tasks of other users", err)
 		}
 	}
@@ -70,7 +71,7 @@ func openTask(folder string) (*task, error) {
 	if recorded != nil {
 		r = record{Task: Task{UID: filepath.Base(folder), UserID: ownerOf(filepath.Join(folder, "tel"))}}
 	}
-	t := &task{record: r, last: make([]Usage, len(r.Task.Grants))}
+	t := &task{record: r, folder: folder, last: make([]Usage, len(r.Task.Grants))}
 	var ctl, tel, book error
 	t.ctl, ctl = page.Open[page.Ctl](filepath.Join(folder, "ctl"), true)
 	t.tel, tel = page.Open[page.Tel](filepath.Join(folder, "tel"), false)
@@ -89,6 +90,18 @@ func ownerOf(path string) uint32 {
 		return uint32(os.Geteuid())
 	}
 	return stat.Uid
+}
+
+// user is whose the task's pages are now.
+func (t *task) user(asked Task) uint32 {
+	user, given := page.Given(t.folder)
+	switch {
+	case given:
+		return uint32(user)
+	case asked.UserUnknown:
+		return uint32(os.Geteuid())
+	}
+	return asked.UserID // an earlier agent made them for
 }
 
 func (t *task) close() {

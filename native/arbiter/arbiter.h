@@ -92,7 +92,7 @@ struct task {
 	struct alq_ctl *ctl;
 	struct alq_tel *tel;
 	struct alq_book *book;
-	uid_t user;            /* owner of tel */
+	uid_t user;            /* owner of tel when it was mapped; whose the task is says task_owner */
 	bool spoiled;          /* its tel was no page when it was mapped: zeros are read instead, and what is granted counts as used */
 	struct source listener;
 	struct task_grant grant[ALQ_MAX_GRANTS];
@@ -168,6 +168,7 @@ int task_load(struct node *node, const char *uid, char *why, size_t why_size);
 void task_delete(struct node *node, struct task *task);
 void task_free(struct task *task);
 void task_policy(struct node *node, struct task *task);
+uid_t task_owner(const struct task *task); /* now: it may be given to a user after it has come */
 void adopt_all(struct node *node);
 bool name_ok(const char *name, size_t size);
 

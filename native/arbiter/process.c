@@ -25,8 +25,10 @@ int task_listen(struct node *node, struct task *task, char *why, size_t why_size
 	int fd = socket_listen(path, 0600, why, why_size);
 	if (fd < 0)
 		return -1;
-	if (task->user != geteuid() && chown(path, task->user, (gid_t)-1)) {
-		snprintf(why, why_size, "hand %s over to user %u: %s", path, task->user, strerror(errno));
+	/* Asked for now that the socket is there: whoever gives the task to a user from here on finds it, and gives it, too. */
+	uid_t user = task_owner(task);
+	if (user != geteuid() && chown(path, user, (gid_t)-1)) {
+		snprintf(why, why_size, "hand %s over to user %u: %s", path, user, strerror(errno));
 		close(fd);
 		return -1;
 	}
@@ -193,7 +195,7 @@ void process_accept(struct node *node, struct task *task)
 		return;
 	uid_t uid;
 	pid_t pid;
-	bool known = !socket_peer(fd, &uid, &pid) && (uid == task->user || uid == geteuid() || uid == 0);
+	bool known = !socket_peer(fd, &uid, &pid) && (uid == 0 || uid == geteuid() || uid == task_owner(task));
 	struct process *p = known && task->connections < MAX_CONNECTIONS ? process_new(task) : NULL;
 	if (!p) {
 		close(fd);

@@ -129,6 +129,18 @@ void task_policy(struct node *node, struct task *task)
 	}
 }
 
+uid_t task_owner(const struct task *task)
+{
+	char path[PATH_MAX + 16], number[16], *end;
+	snprintf(path, sizeof path, "%s/user", task->folder);
+	ssize_t size = readlink(path, number, sizeof number - 1);
+	if (size < 1)
+		return task->user; /* nobody's yet, or an earlier agent's task */
+	number[size] = '\0';
+	unsigned long user = strtoul(number, &end, 10);
+	return *end ? task->user : (uid_t)user;
+}
+
 void task_free(struct task *task)
 {
 	page_unmap(task->ctl, ALQ_KIND_CTL);

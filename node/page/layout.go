@@ -1,7 +1,8 @@
 // Package page is the Go side of native/abi.h: the shared-memory pages through which the agent, the arbiter and the tenants'
 // shims speak. In go paths of page files and policies to write; out come mapped pages and consistent readings of them. Every
 // shared field is an atomic, so that it cannot be touched otherwise, and all access goes through Map.View, which turns a page
-// cut short behind our back into an error instead of a crash. It decides nothing and knows no folder layout.
+// cut short behind our back into an error instead of a crash. It decides nothing, and of folders it knows which of a task's files are its
+// user's.
 package page
 
 import "sync/atomic"

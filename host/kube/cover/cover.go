@@ -1,6 +1,7 @@
-// Package cover lays the shim over a driver that an image brings itself. It is what a hook of the container runtime does after a container's file systems are
-// mounted and before its program begins: in come the container's state and configuration, by the runtime, and by the agent which libraries lie over which;
-// mounts in that container come out, and nothing else. It runs nothing of the image, writes nothing and leaves the node's mounts alone.
+// Package cover gives a container its share's pages, and lays the shim over a driver that its image brings itself. It is what a hook of the container runtime does after
+// a container's file systems are mounted and before its program begins: in come the container's state and configuration, by the runtime, and by the agent where the
+// share's pages are and which libraries lie over which. What comes out is that the pages are the user's whom the program runs as, also where only the image
+// says who that is, and mounts in that container; nothing else. It runs nothing of the image, writes nothing there and leaves the node's mounts alone.
 //
 // Everything in the image is its maker's: it is opened as the container would see it, never out of its root (openat2), each file by what was opened and not by
 // its name a second time, and no more of it is read than limits say. A container in which there is more than that does not start.
@@ -20,10 +21,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aliquot-dev/aliquot/node/page"
 )
 
-// Order is what is to be done in a container. All paths are the container's.
+// Order is what is to be done in a container. All paths but that of the pages are the container's.
 type Order struct {
+	Pages     string // the task's folder on the node, which is given to the container's user; empty: it has none
 	Libraries []Library
 	Behind    []string // files whose mounts are left alone: by them the shim finds the driver
 }
@@ -36,6 +40,7 @@ type Library struct {
 
 // The options by which an order is given to the program.
 const (
+	pagesOption   = "--pages="
 	libraryOption = "--library="
 	behindOption  = "--behind="
 )
@@ -43,6 +48,9 @@ const (
 // Arguments are the order as the program takes it.
 func (o Order) Arguments() []string {
 	var arguments []string
+	if o.Pages != "" {
+		arguments = append(arguments, pagesOption+o.Pages)
+	}
 	for _, one := range o.Libraries {
 		arguments = append(arguments, libraryOption+one.Name+"="+one.By)
 	}
@@ -58,6 +66,10 @@ func ParseOrder(arguments []string) (Order, error) {
 	for _, argument := range arguments {
 		if file, is := strings.CutPrefix(argument, behindOption); is {
 			order.Behind = append(order.Behind, file)
+			continue
+		}
+		if folder, is := strings.CutPrefix(argument, pagesOption); is && filepath.IsAbs(folder) {
+			order.Pages = folder
 			continue
 		}
 		library, is := strings.CutPrefix(argument, libraryOption)
@@ -91,15 +103,21 @@ type config struct {
 		Path string `json:"path"`
 	} `json:"root"`
 	Process struct {
-		Env []string `json:"env"`
-		Cwd string   `json:"cwd"`
+		Env  []string `json:"env"`
+		Cwd  string   `json:"cwd"`
+		User struct {
+			UID *uint32 `json:"uid"`
+		} `json:"user"`
 	} `json:"process"`
+	Linux struct {
+		Users []struct{} `json:"uidMappings"` // of its own
+	} `json:"linux"`
 }
 
 // configMax is how large the runtime's own words may be; the kernel takes no environment that is larger.
 const configMax = 16 << 20
 
-// Run covers in the container of which the runtime says the state.
+// Run does what is ordered in the container of which the runtime says the state.
 func Run(said io.Reader, order Order) error {
 	if err := apart("/proc/1/ns/mnt"); err != nil {
 		return err
@@ -117,16 +135,47 @@ func Run(said io.Reader, order Order) error {
 	if err := decode(file, &has); err != nil {
 		return fmt.Errorf("read the container's configuration: %w", err)
 	}
-	top := has.Root.Path
+	if order.Pages != "" {
+		if err := has.give(order.Pages); err != nil {
+			return fmt.Errorf("the container could not be given its share: %w", err)
+		}
+	}
+	if len(order.Libraries) > 0 {
+		if err := has.cover(is.Bundle, order); err != nil {
+			return fmt.Errorf("the driver that the image brings could not be replaced by the share's: %w", err)
+		}
+	}
+	return nil
+}
+
+// give gives a share's pages to the user that the container's program begins as.
+func (c config) give(folder string) error {
+	if len(c.Linux.Users) > 0 {
+		return errors.New("it has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out")
+	}
+	if c.Process.User.UID == nil {
+		return errors.New("its configuration does not say which user it runs as; this is for container runtimes that keep to OCI")
+	}
+	err := page.Give(folder, page.User(*c.Process.User.UID))
+	if other, is := errors.AsType[*page.UserError](err); is {
+		return fmt.Errorf("it runs as user %d, and the pages of its claim are user %d's, by the runAsUser of a pod or by a container that began before; give all containers that share the claim the same runAsUser, or make a claim for each",
+			other.Asked, other.Has)
+	}
+	return err
+}
+
+// cover lays libraries over those of the container.
+func (c config) cover(bundle string, order Order) error {
+	top := c.Root.Path
 	if !filepath.IsAbs(top) {
-		top = filepath.Join(is.Bundle, top)
+		top = filepath.Join(bundle, top)
 	}
 	r, err := openRoot(top)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	folders, err := r.folders(has.Process.Env, has.Process.Cwd)
+	folders, err := r.folders(c.Process.Env, c.Process.Cwd)
 	if err != nil {
 		return err
 	}

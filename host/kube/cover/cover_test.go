@@ -50,6 +50,8 @@ type image struct {
 	*testing.T
 	bundle, top string
 	order       Order
+	user        map[string]any // whom it runs as; nil: it is not said
+	mapped      []any          // users of its own
 }
 
 // What the agent mounts, and what stands in the files of these tests.
@@ -133,7 +135,8 @@ func (i *image) link(at, to string) {
 func (i *image) run(libraries string) error {
 	i.Helper()
 	config, err := json.Marshal(map[string]any{
-		"root": map[string]any{"path": "rootfs"}, "process": map[string]any{"cwd": "/work", "env": []string{"PATH=/bin", "LD_LIBRARY_PATH=" + libraries}},
+		"root": map[string]any{"path": "rootfs"}, "linux": map[string]any{"uidMappings": i.mapped},
+		"process": map[string]any{"cwd": "/work", "env": []string{"PATH=/bin", "LD_LIBRARY_PATH=" + libraries}, "user": i.user},
 	})
 	i.no(err)
 	i.no(os.WriteFile(filepath.Join(i.bundle, "config.json"), config, 0o600))
@@ -379,12 +382,12 @@ func TestNotInTheNode(t *testing.T) {
 
 // TestOrder: what the agent writes the program understands, and nothing else.
 func TestOrder(t *testing.T) {
-	order := Order{Libraries: []Library{{"libcuda.so", "/usr/lib/libcuda.so.1"}, {"libx.so", "/a=b"}}, Behind: []string{"/run/real"}}
+	order := Order{Pages: "/run/aliquot/tasks/a=b", Libraries: []Library{{"libcuda.so", "/usr/lib/libcuda.so.1"}, {"libx.so", "/a=b"}}, Behind: []string{"/run/real"}}
 	got, err := ParseOrder(order.Arguments())
-	if err != nil || !slices.Equal(got.Libraries, order.Libraries) || !slices.Equal(got.Behind, order.Behind) {
+	if err != nil || got.Pages != order.Pages || !slices.Equal(got.Libraries, order.Libraries) || !slices.Equal(got.Behind, order.Behind) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, wrong := range []string{"", "x", "--library=", "--library=libcuda.so", "--library==/x", "--library=libcuda.so=x"} {
+	for _, wrong := range []string{"", "x", "--library=", "--library=libcuda.so", "--library==/x", "--library=libcuda.so=x", "--pages=", "--pages=tasks/a"} {
 		if got, err := ParseOrder([]string{wrong}); err == nil {
 			t.Errorf("%q is understood as %+v", wrong, got)
 		}

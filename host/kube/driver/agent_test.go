@@ -64,7 +64,7 @@ func (a *agentOf) Container(uid string) (node.Container, error) {
 		Env:       []string{"ALIQUOT_TASK=/run/aliquot/tasks/" + uid},
 		Mounts:    []node.Mount{{Source: "/run/aliquot/lib", Target: "/lib", ReadOnly: true}, {Source: "/run/aliquot/tasks/" + uid + "/tel", Target: "/tel"}},
 		Devices:   []string{"/dev/nvidia0"},
-		Libraries: a.covered, Behind: []string{"/run/aliquot/driver/libcuda-real.so.1"},
+		Libraries: a.covered, Behind: []string{"/run/aliquot/driver/libcuda-real.so.1"}, Pages: "/run/aliquot/tasks/" + uid,
 	}, a.hides
 }
 

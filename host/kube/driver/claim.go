@@ -27,9 +27,9 @@ func ours(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocatio
 	return results
 }
 
-// taskOf is what an allocated claim asks of this node: one task, with a grant for each result. The user is who may open its pages.
-func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device, user uint32) (node.Task, error) {
-	task := node.Task{UID: string(claim.UID), UserID: user}
+// taskOf is what an allocated claim asks of this node: one task, with a grant for each result.
+func taskOf(claim *resourceapi.ResourceClaim, pool string, devices []node.Device) (node.Task, error) {
+	task := node.Task{UID: string(claim.UID)}
 	for _, result := range ours(claim) {
 		device, err := deviceOf(result, pool, devices)
 		if err != nil {

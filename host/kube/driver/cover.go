@@ -34,11 +34,11 @@ type coverer string
 func layCoverer(program string, folders ...string) (coverer, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {
-		return "", fmt.Errorf("lay the program that covers an image's driver onto the node: %w; it is built and installed beside aliquot-kube", err)
+		return "", fmt.Errorf("lay the program that begins containers with shares onto the node: %w; it is built and installed beside aliquot-kube", err)
 	}
 	for _, folder := range folders {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return "", fmt.Errorf("lay the program that covers an image's driver onto the node: %w", err)
+			return "", fmt.Errorf("lay the program that begins containers with shares onto the node: %w", err)
 		}
 		var is unix.Statfs_t
 		if err := unix.Statfs(folder, &is); err != nil {
@@ -56,7 +56,7 @@ func layCoverer(program string, folders ...string) (coverer, error) {
 			err = os.Chtimes(path, now, now) // as the last that was used
 		}
 		if err != nil {
-			return "", fmt.Errorf("lay the program that covers an image's driver onto the node: %w", err)
+			return "", fmt.Errorf("lay the program that begins containers with shares onto the node: %w", err)
 		}
 		return coverer(path), nil
 	}
@@ -103,13 +103,13 @@ func (c coverer) removeEarlier() error {
 	return nil
 }
 
-// hooks have the container runtime run the program after a container's mounts are made and before its program begins. A container with nothing to cover, as one
-// that has no share, has none.
+// hooks have the container runtime run the program after a container's mounts are made and before its program begins: it gives the container its pages, and covers
+// what there is to cover. A container without a share has none.
 func (c coverer) hooks(made node.Container) []*cdi.Hook {
-	if len(made.Libraries) == 0 {
+	if made.Pages == "" && len(made.Libraries) == 0 {
 		return nil
 	}
-	order, seconds := cover.Order{Behind: made.Behind}, coverSeconds
+	order, seconds := cover.Order{Pages: made.Pages, Behind: made.Behind}, coverSeconds
 	for _, one := range made.Libraries {
 		order.Libraries = append(order.Libraries, cover.Library{Name: one.Name, By: one.By})
 	}

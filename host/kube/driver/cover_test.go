@@ -41,14 +41,18 @@ func (s *site) coverers() []string {
 	return files
 }
 
-// TestCovers: a container for which there is something to cover has it covered by a program that lies on the node; a claim that an earlier agent prepared, too,
+// TestCovers: a container is given its pages, and has covered what there is to cover, by a program that lies on the node; a claim that an earlier agent prepared, too,
 // once this one has begun, and by its own program after another. That of the agent before stays, for who has read its CDI files; older ones do not.
 func TestCovers(t *testing.T) {
 	s := newSite(t, t.TempDir())
 	p := s.open()
 	s.prepare(p, claimOf("a", 250, 1<<30, ""))
-	if hooks := s.hooksOf(p, "a"); len(hooks) > 0 {
-		t.Errorf("a container in which there is nothing to cover has the hooks %+v", hooks)
+	hooks := func(path string, libraries ...cover.Library) []*cdi.Hook {
+		order, seconds := cover.Order{Pages: "/run/aliquot/tasks/a", Libraries: libraries, Behind: []string{"/run/aliquot/driver/libcuda-real.so.1"}}, coverSeconds
+		return []*cdi.Hook{{HookName: "createContainer", Path: path, Timeout: &seconds, Args: append([]string{path}, order.Arguments()...)}}
+	}
+	if got, want := s.hooksOf(p, "a"), hooks(string(p.covers)); !reflect.DeepEqual(got, want) {
+		t.Errorf("of a container in which there is nothing to cover the hooks are %+v, want %+v", got, want)
 	}
 	s.agent.covered = []device.Library{{Name: "libcuda.so", By: "/lib/libcuda.so.1"}}
 	ages(t, string(p.covers), 11)
@@ -59,11 +63,7 @@ func TestCovers(t *testing.T) {
 		}
 		p = s.open()
 		path := string(p.covers)
-		seconds := coverSeconds
-		want := []*cdi.Hook{{HookName: "createContainer", Path: path, Timeout: &seconds, Args: append([]string{path}, cover.Order{
-			Libraries: []cover.Library{{Name: "libcuda.so", By: "/lib/libcuda.so.1"}}, Behind: []string{"/run/aliquot/driver/libcuda-real.so.1"},
-		}.Arguments()...)}}
-		if got := s.hooksOf(p, "a"); !reflect.DeepEqual(got, want) {
+		if got, want := s.hooksOf(p, "a"), hooks(path, cover.Library{Name: "libcuda.so", By: "/lib/libcuda.so.1"}); !reflect.DeepEqual(got, want) {
 			t.Errorf("the hooks are %+v, want %+v", got, want)
 		}
 		info, err := os.Stat(path)

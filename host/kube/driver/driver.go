@@ -33,7 +33,7 @@ type Config struct {
 	State   string // keeps the checkpoints over a reboot; made if it is not there
 	CDI     string // where the container runtime looks for CDI files; made if it is not there
 	Kubelet string // kubelet's folder, usually /var/lib/kubelet
-	Cover   string // the program that covers an image's own driver, of which the node is given a copy
+	Cover   string // the program that gives containers their shares and covers an image's own driver, of which the node is given a copy
 	Log     *slog.Logger
 
 	LatencyClasses api.LatencyClasses // that are declared of devices
@@ -283,13 +283,14 @@ func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*
 	if len(one.Access) > 0 {
 		return one, accessible(claim, pods, others)
 	}
-	user, err := userOf(claim, pods, others)
+	user, known, err := userOf(claim, pods, others)
 	if err != nil {
 		return one, err
 	}
-	if one.Task, err = taskOf(claim, d.config.Node, devices, user); err != nil {
+	if one.Task, err = taskOf(claim, d.config.Node, devices); err != nil {
 		return one, err
 	}
+	one.Task.UserID, one.Task.UserUnknown = user, !known
 	for _, result := range ours(claim) {
 		if len(result.ConsumedCapacity) == 0 {
 			d.log.Warn("a request has a whole device, whatever its ceilings: the API server that it was allocated by knows of no shares", "claim", claim.Namespace+"/"+claim.Name, "request", result.Request)

@@ -80,7 +80,7 @@ func TestTaskOf(t *testing.T) {
 		"whole device":      {claim: unshared(claimOf("a", 0, 0, "")), want: node.Grant{Floor: 1000, Ceiling: 1000, Weight: 1000, MemFloor: h200.Memory, MemCeiling: h200.Memory}},
 		"twice on a device": {claim: twice(claimOf("a", 500, gi, "")), error: "at most one share of a device"},
 	} {
-		task, err := taskOf(test.claim, here, []node.Device{h200}, 7)
+		task, err := taskOf(test.claim, here, []node.Device{h200})
 		if test.error != "" {
 			if err == nil || !strings.Contains(err.Error(), test.error) {
 				t.Errorf("%s: got %v, want an error with %q", name, err, test.error)
@@ -88,7 +88,7 @@ func TestTaskOf(t *testing.T) {
 			continue
 		}
 		test.want.UID, test.want.Device = "share-a", h200.UUID
-		if err != nil || task.UID != "a" || task.UserID != 7 || len(task.Grants) != 1 || task.Grants[0] != test.want {
+		if err != nil || task.UID != "a" || len(task.Grants) != 1 || task.Grants[0] != test.want {
 			t.Errorf("%s: got %+v, %v; want the grant %+v", name, task, err, test.want)
 		}
 	}
@@ -200,6 +200,7 @@ func TestPrepare(t *testing.T) {
 			{HostPath: "/run/aliquot/tasks/a/tel", ContainerPath: "/tel", Options: append([]string{"rw"}, same...)},
 		},
 		DeviceNodes: []*cdi.DeviceNode{{Path: "/dev/nvidia0", Permissions: "rw"}},
+		Hooks:       s.hooksOf(p, "a"), // TestCovers
 	}}}}
 	if !reflect.DeepEqual(spec, want) {
 		t.Errorf("the CDI file is\n%s\nwant\n%+v", raw, want)

@@ -66,7 +66,7 @@ var errNotTheirs = errors.New("another floor")
 // held is a task as node has it now, where it has it: a ceiling may have been changed just before a driver was killed.
 func (d *Driver) held(task node.Task) node.Task {
 	for _, have := range d.config.Agent.Prepared() {
-		if have.UID == task.UID && have.UserID == task.UserID && have.Flags == task.Flags && sameFloors(have.Grants, task.Grants) {
+		if have.UID == task.UID && have.UserID == task.UserID && have.UserUnknown == task.UserUnknown && have.Flags == task.Flags && sameFloors(have.Grants, task.Grants) {
 			return have
 		}
 	}
@@ -114,7 +114,7 @@ func (l *live) firstShare(claim *resourceapi.ResourceClaim, one checkpoint) (*v1
 	if string(claim.UID) != one.Task.UID || len(results) == 0 || results[0].Pool != l.config.Node {
 		return nil, nil
 	}
-	task, err := taskOf(claim, l.config.Node, l.config.Agent.Devices(), one.Task.UserID)
+	task, err := taskOf(claim, l.config.Node, l.config.Agent.Devices())
 	if err != nil {
 		return nil, err
 	}

@@ -40,34 +40,35 @@ func (d *Driver) podsOf(ctx context.Context, claim *resourceapi.ResourceClaim) p
 	return podsOf{pods: found}
 }
 
-// userOf is the user that the claim's pages are made for: whom the containers that have the claim run as. Nobody can tell from here
-// whom an image runs as by itself, so where the pod does not say it is root. A container with another of the claims beside is refused:
+// userOf is the user that the claim's pages are made for: whom the containers that have the claim run as, as far as they say it; known: one of them does. Nobody can tell
+// from here whom an image runs as by itself: what gives a container its pages sees that, before its program begins (package cover), and refuses those that run as another
+// user than the one who has the pages. A container with another of the claims beside is refused:
 // its programs would find one share, and the other would lie idle. So is one with a part of the claim alone, which is one task, and
 // a pod whose users are others on the node than in it.
-func userOf(claim *resourceapi.ResourceClaim, of podsOf, beside []string) (uint32, error) {
+func userOf(claim *resourceapi.ResourceClaim, of podsOf, beside []string) (user uint32, known bool, err error) {
 	if of.err != nil {
-		return 0, of.err
+		return 0, false, of.err
 	}
-	var user *int64
 	for _, pod := range of.pods {
 		with := containersWith(pod, claim.Name)
 		if len(with) > 0 && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-			return 0, fmt.Errorf("pod %s has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out", pod.Name)
+			return 0, false, fmt.Errorf("pod %s has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out", pod.Name)
 		}
 		for _, c := range with {
 			if err := c.fits(claim, pod.Name, beside); err != nil {
-				return 0, err
+				return 0, false, err
 			}
-			if user != nil && *user != c.user {
-				return 0, fmt.Errorf("containers that share the claim run as users %d and %d, and its pages are one user's; give them the same runAsUser", *user, c.user)
+			if c.user == nil {
+				continue
 			}
-			user = &c.user
+			said := uint32(*c.user)
+			if known && user != said {
+				return 0, false, fmt.Errorf("containers that share the claim run as users %d and %d, and its pages are one user's; give them the same runAsUser", user, said)
+			}
+			user, known = said, true
 		}
 	}
-	if user == nil {
-		return 0, nil
-	}
-	return uint32(*user), nil
+	return user, known, nil
 }
 
 // accessible says why the containers of a claim's pods cannot have access as an administrator by it. Whom they run as does not matter: no page is theirs.
@@ -88,7 +89,7 @@ func accessible(claim *resourceapi.ResourceClaim, of podsOf, beside []string) er
 // holder is a container as far as its claims go.
 type holder struct {
 	name   string
-	user   int64
+	user   *int64              // nil: it says none
 	claims map[string][]string // by the names of their objects, the requests of each that it names; of one all: ""
 }
 
@@ -142,9 +143,9 @@ func containersWith(pod *corev1.Pod, claim string) []holder {
 		whole := pod.Spec.SecurityContext
 		switch {
 		case c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil:
-			one.user = *c.SecurityContext.RunAsUser
+			one.user = c.SecurityContext.RunAsUser
 		case whole != nil && whole.RunAsUser != nil:
-			one.user = *whole.RunAsUser
+			one.user = whole.RunAsUser
 		}
 		with = append(with, one)
 	}

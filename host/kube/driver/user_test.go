@@ -2,6 +2,8 @@ package driver
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,7 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/aliquot-dev/aliquot/node"
 )
+
+// unsaid is the user of a container that says none.
+const unsaid = -1
 
 // podWith is a pod with the claim in a container of each user, and one more container without it.
 func podWith(claim *resourceapi.ResourceClaim, name string, users ...int64) *corev1.Pod {
@@ -18,9 +25,11 @@ func podWith(claim *resourceapi.ResourceClaim, name string, users ...int64) *cor
 	one.Spec.NodeName = here
 	one.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "share", ResourceClaimName: &claim.Name}}
 	for _, user := range users {
-		one.Spec.Containers = append(one.Spec.Containers, corev1.Container{
-			SecurityContext: &corev1.SecurityContext{RunAsUser: &user}, Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}},
-		})
+		container := corev1.Container{Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "share"}}}}
+		if user != unsaid {
+			container.SecurityContext = &corev1.SecurityContext{RunAsUser: &user}
+		}
+		one.Spec.Containers = append(one.Spec.Containers, container)
 	}
 	one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "beside", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64)}})
 	return one
@@ -63,23 +72,29 @@ func TestUserOf(t *testing.T) {
 		all.Spec.Containers[i].Resources.Claims = append(all.Spec.Containers[i].Resources.Claims, corev1.ResourceClaim{Name: "share", Request: "more"})
 	}
 	for name, test := range map[string]struct {
-		pods  []*corev1.Pod
-		want  uint32
-		error string
+		pods    []*corev1.Pod
+		want    uint32
+		unknown bool
+		error   string
 	}{
-		"none":       {},
-		"one":        {pods: []*corev1.Pod{pod("one", 1000)}, want: 1000},
-		"the same":   {pods: []*corev1.Pod{pod("both", 1000, 1000), pod("too", 1000)}, want: 1000},
-		"others":     {pods: []*corev1.Pod{pod("mixed", 1000, 1001)}, error: "users 1000 and 1001"},
-		"over pods":  {pods: []*corev1.Pod{pod("left", 5), pod("right", 6)}, error: "users 5 and 6"},
-		"two claims": {pods: []*corev1.Pod{two}, error: "has the claim claim-b too"},
-		"apart":      {pods: []*corev1.Pod{apart}, want: 1000},
-		"own users":  {pods: []*corev1.Pod{hidden}, error: "hostUsers: false"},
-		"parts":      {pods: []*corev1.Pod{part}, error: "has the request gpu of the claim and not more"},
-		"all parts":  {pods: []*corev1.Pod{all}},
-		"whole":      {pods: []*corev1.Pod{podWithLimits(claim, "whole", [2]string{"c0", "gpu"}, [2]string{"c0", "more"})}, want: 1000},
-		"whole each": {pods: []*corev1.Pod{podWithLimits(claim, "each", [2]string{"c0", "gpu"}, [2]string{"c1", "more"})}, error: "make a claim for each container"},
-		"not theirs": {pods: []*corev1.Pod{pod("aside")}},
+		"none":        {unknown: true},
+		"root":        {pods: []*corev1.Pod{pod("root", 0)}},
+		"unsaid":      {pods: []*corev1.Pod{pod("silent", unsaid, unsaid), pod("mute", unsaid)}, unknown: true},
+		"some say":    {pods: []*corev1.Pod{pod("half", unsaid, 1000, unsaid), pod("other", unsaid)}, want: 1000},
+		"by the pod":  {pods: []*corev1.Pod{sayingFor(pod("sayer", unsaid, unsaid), 1000)}, want: 1000},
+		"some differ": {pods: []*corev1.Pod{pod("odd", unsaid, 1000, unsaid, 0)}, error: "users 1000 and 0"},
+		"one":         {pods: []*corev1.Pod{pod("one", 1000)}, want: 1000},
+		"the same":    {pods: []*corev1.Pod{pod("both", 1000, 1000), pod("too", 1000)}, want: 1000},
+		"others":      {pods: []*corev1.Pod{pod("mixed", 1000, 1001)}, error: "users 1000 and 1001"},
+		"over pods":   {pods: []*corev1.Pod{pod("left", 5), pod("right", 6)}, error: "users 5 and 6"},
+		"two claims":  {pods: []*corev1.Pod{two}, error: "has the claim claim-b too"},
+		"apart":       {pods: []*corev1.Pod{apart}, want: 1000},
+		"own users":   {pods: []*corev1.Pod{hidden}, error: "hostUsers: false"},
+		"parts":       {pods: []*corev1.Pod{part}, error: "has the request gpu of the claim and not more"},
+		"all parts":   {pods: []*corev1.Pod{all}},
+		"whole":       {pods: []*corev1.Pod{podWithLimits(claim, "whole", [2]string{"c0", "gpu"}, [2]string{"c0", "more"})}, want: 1000},
+		"whole each":  {pods: []*corev1.Pod{podWithLimits(claim, "each", [2]string{"c0", "gpu"}, [2]string{"c1", "more"})}, error: "make a claim for each container"},
+		"not theirs":  {pods: []*corev1.Pod{pod("aside")}, unknown: true},
 	} {
 		client := fake.NewClientset()
 		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "uid-gone"}}
@@ -91,9 +106,44 @@ func TestUserOf(t *testing.T) {
 		}
 		s.config.Client = client
 		d := &Driver{config: s.config}
-		got, err := userOf(claim, d.podsOf(t.Context(), claim), []string{other.Name})
-		if got != test.want || (err == nil) != (test.error == "") || err != nil && !strings.Contains(err.Error(), test.error) {
-			t.Errorf("%s: got %d, %v; want %d, %q", name, got, err, test.want, test.error)
+		got, known, err := userOf(claim, d.podsOf(t.Context(), claim), []string{other.Name})
+		if got != test.want || known != (!test.unknown && test.error == "") || (err == nil) != (test.error == "") || err != nil && !strings.Contains(err.Error(), test.error) {
+			t.Errorf("%s: got %d, known %v, %v; want %d, unknown %v, %q", name, got, known, err, test.want, test.unknown, test.error)
+		}
+	}
+}
+
+// sayingFor has a pod say whom its containers run as that do not say it.
+func sayingFor(pod *corev1.Pod, user int64) *corev1.Pod {
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &user}
+	return pod
+}
+
+// What is asked of node is a task of the user that the pod says, or one whose user is not known yet; the next driver asks the same.
+func TestTaskOfUser(t *testing.T) {
+	s := newSite(t, t.TempDir())
+	p := s.open()
+	for uid, want := range map[string]node.Task{"said": {UserID: 1000}, "root": {}, "unsaid": {UserUnknown: true}} {
+		claim := claimOf(uid, 100, 1<<30, "")
+		pod := podWith(claim, uid, map[string]int64{"said": 1000, "unsaid": unsaid}[uid])
+		if _, err := s.config.Client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
+		if got := s.prepare(p, claim)[types.UID(uid)]; got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		for range 2 {
+			if got := s.agent.tasks()[uid]; got.UserID != want.UserID || got.UserUnknown != want.UserUnknown {
+				t.Errorf("%s: node has %+v, want %+v", uid, got, want)
+			}
+			if one, _, err := p.checkpoints.read(uid); err != nil || one.Task.UserID != want.UserID || one.Task.UserUnknown != want.UserUnknown {
+				t.Errorf("%s: the checkpoint has %+v (%v), want %+v", uid, one.Task, err, want)
+			}
+			if err := os.RemoveAll(filepath.Join(s.agent.folder, uid)); err != nil { // as after a reboot
+				t.Fatal(err)
+			}
+			p = s.open()
 		}
 	}
 }

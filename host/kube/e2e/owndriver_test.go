@@ -65,6 +65,7 @@ func TestOwnDriver(t *testing.T) {
 	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.filesOfOwn()
 	w.brings()
+	w.imageUsers(w.onOwnPod, func() {})
 	w.no(unix.Unmount(installed, unix.MNT_DETACH))
 	w.installDriver(installed, "580.1")
 	w.restarted(ready) // it ended as the driver that it had found was not there any more

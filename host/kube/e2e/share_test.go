@@ -61,6 +61,10 @@ func TestShares(t *testing.T) {
 	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.resizes()
 	w.hog(w.submit)
+	w.imageUsers(w.sharing, func() {
+		w.agent.Kill()
+		w.startAgent()
+	})
 	w.around()
 	w.endless()
 	w.fails("quarter")

@@ -124,6 +124,57 @@ void test_spoiled_page(void)
 	}
 }
 
+/* Whether a process of this user is let in as one of the task. */
+static bool admits(const struct rig *rig, uid_t user)
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		struct alq_hello hello = {.type = ALQ_HELLO, .magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .shim_version = rig_shim_version, .slot = -1};
+		struct alq_welcome welcome = {0};
+		char path[256];
+		snprintf(path, sizeof path, "%s/tasks/t/arbiter.sock", rig->run);
+		if (setuid(user))
+			_exit(2);
+		int fd = rig_dial(path);
+		if (fd < 0 || send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
+			_exit(1);
+		_exit(recv(fd, &welcome, sizeof welcome, 0) != sizeof welcome || welcome.status != ALQ_OK);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) < 2, "a process of user %u", user);
+	return !WEXITSTATUS(status);
+}
+
+/* A task is given to a user while it is there: processes of that one come in and no others', now and by the next arbiter, whoever its page belongs to. */
+void test_given_user(void)
+{
+	if (geteuid() != 0)
+		return; /* others' processes are needed */
+	struct rig rig;
+	char path[4][256];
+	static const char *const names[] = {"arbiter.sock", "user", "tel", ".."};
+	struct stat st;
+	rig_open(&rig, program);
+	rig_device(&rig, D0[0], 10 * GIB);
+	rig_task(&rig, "t", 1, D0, 250, 1000, GIB, 2 * GIB);
+	for (int i = 0; i < 4; i++)
+		snprintf(path[i], sizeof path[i], "%s/tasks/t/%s", rig.run, names[i]);
+	CHECK(!chmod(rig.run, 0755) && !chmod(path[3], 0755), "chmod: %s", strerror(errno));
+	rig_start(&rig, NULL);
+	CHECK(!chmod(path[0], 0666), "chmod: %s", strerror(errno)); /* so that the arbiter is who refuses */
+	CHECK(!admits(&rig, 1000) && admits(&rig, 0), "it is anybody's before it is given");
+	CHECK(!symlink("1000", path[1]), "symlink: %s", strerror(errno));
+	CHECK(admits(&rig, 1000), "user 1000, whom it was given to, is turned away");
+	CHECK(!admits(&rig, 1001), "user 1001 comes in, and it is user 1000's");
+	CHECK(!chown(path[2], 1001, 1001), "chown: %s", strerror(errno)); /* as the root of a container may */
+	rig_kill(&rig);
+	rig_start(&rig, NULL);
+	CHECK(!stat(path[0], &st) && st.st_uid == 1000, "the socket is user %u's, not 1000's", st.st_uid);
+	CHECK(admits(&rig, 1000) && !admits(&rig, 1001), "the next arbiter lets others in");
+	rig_ask(&rig, "ok", "del t");
+	rig_close(&rig);
+}
+
 /* Random messages on both sockets, and random bytes in pages that are added. */
 void test_fuzz(void)
 {

@@ -408,6 +408,7 @@ int main(int argc, char **argv)
 	test_hostile_bell();
 	test_hostile_page();
 	test_spoiled_page();
+	test_given_user();
 	test_run_ahead();
 	test_crowd();
 	test_fuzz();

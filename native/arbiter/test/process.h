@@ -35,6 +35,7 @@ void test_lend_race(void);
 void test_hostile_bell(void);
 void test_hostile_page(void);
 void test_spoiled_page(void);
+void test_given_user(void);
 void test_fuzz(void);
 void test_crowd(void);
 

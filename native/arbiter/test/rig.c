@@ -116,7 +116,7 @@ void rig_kill(struct rig *rig)
 	rig_wait(rig);
 }
 
-static int dial(const char *path)
+int rig_dial(const char *path)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -132,7 +132,7 @@ bool rig_try(struct rig *rig, const char *line, char *answer, size_t size)
 {
 	char path[256];
 	snprintf(path, sizeof path, "%s/arbiter.ctl", rig->run);
-	int fd = dial(path);
+	int fd = rig_dial(path);
 	if (fd < 0)
 		return false;
 	ssize_t n = send(fd, line, strlen(line), MSG_NOSIGNAL) < 0 ? -1 : recv(fd, answer, size - 1, 0);
@@ -222,7 +222,7 @@ uint32_t rig_register(struct rig *rig, const char *uid, const struct pages *page
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	struct alq_hello hello = {.type = ALQ_HELLO, .magic = ALQ_ABI_MAGIC, .version = ALQ_ABI_VERSION, .shim_version = rig_shim_version, .slot = slot};
 	snprintf(path, sizeof path, "%s/tasks/%s/arbiter.sock", rig->run, uid);
-	*tenant = (struct tenant){.pages = *pages, .line = dial(path), .bell = -1};
+	*tenant = (struct tenant){.pages = *pages, .line = rig_dial(path), .bell = -1};
 	CHECK(tenant->line >= 0, "connect to %s: %s", path, strerror(errno));
 	CHECK(send(tenant->line, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello, "hello: %s", strerror(errno));
 	CHECK(recvmsg(tenant->line, &msg, MSG_CMSG_CLOEXEC) == sizeof welcome, "no welcome: %s", strerror(errno));

@@ -45,6 +45,7 @@ void rig_kill(struct rig *rig);
 int rig_wait(struct rig *rig); /* its wait status */
 void rig_ask(struct rig *rig, const char *want, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool rig_try(struct rig *rig, const char *line, char *answer, size_t size);
+int rig_dial(const char *path); /* a connection to a socket; −1: it is not let in */
 struct alq_device *rig_device(struct rig *rig, const char *uuid, uint64_t capacity);
 struct pages rig_task(struct rig *rig, const char *uid, int grants, const char *const *devices, uint32_t floor, uint32_t ceiling,
 	uint64_t mem_floor, uint64_t mem_ceiling);

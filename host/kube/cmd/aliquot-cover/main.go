@@ -1,5 +1,5 @@
-// Command aliquot-cover is what container runtimes run for each container with a share before its program begins: it lays the shim over a driver that the image
-// brings itself. It is small, since containers wait for it.
+// Command aliquot-cover is what container runtimes run for each container with a share before its program begins: it gives the share's pages to the user that the
+// container runs as, and lays the shim over a driver that the image brings itself. It is small, since containers wait for it.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 		err = cover.Run(os.Stdin, order)
 	}
 	if err != nil { // which kubelet shows as an event of the pod
-		fmt.Fprintln(os.Stderr, "aliquot: the driver that the image brings could not be replaced by the share's:", err)
+		fmt.Fprintln(os.Stderr, "aliquot:", err)
 		os.Exit(1)
 	}
 }
