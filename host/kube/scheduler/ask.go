@@ -23,6 +23,7 @@ import (
 type ask struct {
 	have      []*claim // of our devices, allocated already
 	open      []*claim // to be allocated
+	theirs    []*claim // of other drivers alone, to be allocated: the filters see to that
 	node      string   // where those are that it has; empty: it has none
 	devices   []wanted // of the open ones, in the order in which the engine's grants are handed out
 	share     api.Share
@@ -146,11 +147,15 @@ func (s *Scheduler) claimOf(pod *corev1.Pod, entry *corev1.PodResourceClaim) (*c
 func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 	ours, others := demand.Of(&c.object.Spec, s.deviceClass)
 	switch {
-	case !ours && !s.allocatedHere(c.object):
-		if class := s.classLacking(c.object); class != "" && c.object.Status.Allocation == nil {
+	case !ours && !s.allocatedHere(c.object): // another driver's: the filters see to it
+		if c.object.Status.Allocation != nil {
+			return nil
+		}
+		if class := s.classLacking(c.object); class != "" {
 			return fmt.Errorf("there is no device class %s; make it, or name another", class) // whose devices it gives is not known
 		}
-		return nil // another driver's: the filters see to it
+		a.theirs = append(a.theirs, c)
+		return nil
 	case c.object.DeletionTimestamp != nil:
 		return fmt.Errorf("it is being deleted; wait until it is gone")
 	case c.writing || c.asked != nil && c.asked.pod != p:

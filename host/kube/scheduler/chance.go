@@ -9,7 +9,7 @@ import (
 )
 
 // secondChance has devices looked for which the engine does not take into account, for a pod that waits in its line by itself: those that match its
-// selectors on a node where others do not, and those with a taint that its claims tolerate. It stays in line meanwhile.
+// selectors on a node where others do not, those with a taint that its claims tolerate, and one for several of its claims. It stays in line meanwhile.
 func (s *Scheduler) secondChance(p *pod) {
 	t := p.task
 	if t == nil || t.work.state != inLine || len(t.work.tasks) != 1 || p.searching {
@@ -41,7 +41,7 @@ func (s *Scheduler) secondChance(p *pod) {
 				s.withdraw(t.work, "devices were found for it beside the line")
 			}
 			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && found.node != "" && slices.Equal(now.open, t.ask.open) {
-				now.special = "it tolerates devices that take nothing new, or does with some of a node"
+				now.special = "it tolerates devices that take nothing new, does with some of a node, or has several claims that may have parts of one device"
 				if s.grant(&party{seats: []*seat{{pod: p, ask: now}}}, []finding{found}) == nil {
 					return
 				}
@@ -51,7 +51,8 @@ func (s *Scheduler) secondChance(p *pod) {
 	})
 }
 
-// passedOver are the nodes that take a task's pod and have devices which would do for it and which the engine does not count, by name.
+// passedOver are the nodes that take a task's pod and have devices which would do for it and which the engine does not count, by name: for it all devices
+// that a pod asks for are different ones, and for its claims those of each are.
 func (s *Scheduler) passedOver(t *task) (nodes []*node) {
 	tolerates := slices.ContainsFunc(t.ask.devices, func(w wanted) bool { return len(w.exactly.Tolerations) > 0 })
 	answer := t.work.roles[0].class.answer
@@ -60,7 +61,7 @@ func (s *Scheduler) passedOver(t *task) (nodes []*node) {
 		if n == nil || n.object == nil || answer[name] != "" && answer[name] != someMatch {
 			continue
 		}
-		if answer[name] == someMatch || tolerates && slices.ContainsFunc(n.offered, demand.Tainted) {
+		if answer[name] == someMatch || len(t.ask.open) > 1 || tolerates && slices.ContainsFunc(n.offered, demand.Tainted) {
 			nodes = append(nodes, n)
 		}
 	}

@@ -26,6 +26,7 @@ const searchWithin = 200 * time.Millisecond
 // search is one for devices for a pod's open claims: a copy of what the loop knows, which it is done on beside it.
 type search struct {
 	claims  []*resourceapi.ResourceClaim
+	theirs  []*resourceapi.ResourceClaim // that the filters allocate: what is found leaves devices for these
 	classes map[string]*resourceapi.DeviceClass
 	nodes   []offer                        // in the order in which they are tried
 	others  Filters                        // say what other drivers offer; nil: nothing of theirs is asked for
@@ -43,8 +44,9 @@ type heard struct {
 type finding struct {
 	node        string // empty: there is none
 	allocations []resourceapi.AllocationResult
-	taken       structured.AllocatedState // of other drivers' devices, when it was looked for
-	why         error                     // there is none
+	theirs      []resourceapi.AllocationResult // what could be had beside that by claims that the filters allocate
+	taken       structured.AllocatedState      // of other drivers' devices, when it was looked for
+	why         error                          // there is none
 }
 
 // offer is what a node offers.
@@ -91,8 +93,11 @@ func (s search) each(ctx context.Context) iter.Seq[finding] {
 			switch {
 			case here.why != nil:
 				here = finding{why: fmt.Errorf("node %s: %w", o.node.Name, here.why)}
-			case len(here.allocations) != len(s.claims) || slices.ContainsFunc(here.allocations, twice):
+			case len(here.allocations) != len(s.claims)+len(s.theirs) || slices.ContainsFunc(here.allocations, twice):
 				continue
+			}
+			if here.node != "" {
+				here.allocations, here.theirs = here.allocations[:len(s.claims)], here.allocations[len(s.claims):]
 			}
 			if !yield(here) {
 				return
@@ -149,7 +154,7 @@ func take(state *structured.AllocatedState, one resourceapi.AllocationResult) {
 	}
 }
 
-// allocate is what the claims would be given on one node; nothing: they cannot be had there.
+// allocate is what the claims would be given on one node, and then those that the filters allocate; nothing: they cannot be had there together.
 //
 // Those with access as an administrator are looked for by themselves, one by one, as if nobody had anything: of devices that are had in parts upstream's
 // allocator (0.36) counts what such a claim would take, though nothing is taken, and finds none that is in use.
@@ -164,9 +169,10 @@ func (s search) allocate(ctx context.Context, features structured.Features, o of
 		return allocator.Allocate(ctx, o.node, claims)
 	}
 	var hold []*resourceapi.ResourceClaim
-	all := make([]resourceapi.AllocationResult, 0, len(s.claims))
+	claims := slices.Concat(s.claims, s.theirs)
+	all := make([]resourceapi.AllocationResult, 0, len(claims))
 	given := map[*resourceapi.ResourceClaim]resourceapi.AllocationResult{}
-	for _, claim := range s.claims {
+	for _, claim := range claims {
 		if !demand.AdministersAll(&claim.Spec) {
 			hold = append(hold, claim)
 			continue
@@ -189,7 +195,7 @@ func (s search) allocate(ctx context.Context, features structured.Features, o of
 			given[claim] = found[i]
 		}
 	}
-	for _, claim := range s.claims {
+	for _, claim := range claims {
 		all = append(all, given[claim])
 	}
 	return all, nil
@@ -228,6 +234,9 @@ func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, o
 	}
 	if a.mixed {
 		looked.others = s.config.Filters
+		for _, c := range a.theirs {
+			looked.theirs = append(looked.theirs, c.object)
+		}
 	}
 	for _, n := range nodes {
 		if len(n.offered) > 0 || a.mixed { // what another driver's is an alternative to need not be there

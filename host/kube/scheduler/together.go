@@ -176,7 +176,7 @@ func (h hunt) within(ctx context.Context, place []topology, order []int) finds {
 				now.lacks = at
 				break
 			}
-			given = append(given, now.each[at].allocations...)
+			given = append(append(given, now.each[at].allocations...), now.each[at].theirs...)
 		}
 		if now.lacks <= 0 || tries == reorderMost {
 			return now

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -48,6 +49,9 @@ func sameNodesWithDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 		for {
 			p := c.run(one, had, len(running))
 			node := c.pod(p.Name).Spec.NodeName
+			for _, entry := range p.Spec.ResourceClaims {
+				c.sound(there, entry.Name)
+			}
 			c.leave(p)
 			if node == "" {
 				break
@@ -175,16 +179,42 @@ func mixedCluster(r *rand.Rand) (nodes []*v1.Node, all []runtime.Object) {
 	for i := range 4 + r.IntN(3) {
 		name := fmt.Sprint("n", i)
 		n := randomNode(r, name)
-		own := cards(name, r.IntN(3))
-		tainted(r, own)
 		nodes = append(nodes, n)
-		all = append(append(all, n, own), randomGPUs(r, name)...)
+		all = append(append(append(all, n), randomGPUs(r, name)...), randomCards(r, name)...)
 	}
 	all = append(all, reached(r))
 	for i := range 2 {
 		all = append(all, randomClaim(r, fmt.Sprint(common, i)))
 	}
 	return nodes, all
+}
+
+// randomCards are a node's network cards, some of which take nothing new but what tolerates that, some are handed out in parts, and some exclude each other.
+func randomCards(r *rand.Rand, name string) []runtime.Object {
+	own := cards(name, r.IntN(4))
+	all := []runtime.Object{own}
+	ports := r.IntN(3) == 0
+	if ports { // fewer than the cards would use
+		own.Spec.Pool.ResourceSliceCount = 2
+		set := cards(name, 0)
+		set.Name += "-ports"
+		set.Spec.Pool.ResourceSliceCount = 2
+		set.Spec.SharedCounters = []resourceapi.CounterSet{{Name: "ports", Counters: map[string]resourceapi.Counter{"port": {Value: resource.MustParse("2")}}}}
+		all = append(all, set)
+	}
+	for k := range own.Spec.Devices {
+		device := &own.Spec.Devices[k]
+		if ports {
+			uses := map[string]resourceapi.Counter{"port": {Value: resource.MustParse(one(r, "1", "2"))}}
+			device.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: "ports", Counters: uses}}
+		}
+		if yes, most := true, resource.MustParse("4"); !ports && r.IntN(4) == 0 {
+			device.AllowMultipleAllocations = &yes
+			device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"bandwidth": {Value: resource.MustParse("10"), RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &most}}}
+		}
+	}
+	tainted(r, own)
+	return all
 }
 
 // tainted has some of these devices take nothing new but what tolerates that.
@@ -227,10 +257,19 @@ func randomMixed(r *rand.Rand, number int) *mixed {
 	if r.IntN(4) > 0 {
 		m.claims = append(m.claims, randomClaim(r, ""))
 	}
+	if r.IntN(6) == 0 { // two, which may have parts of one device
+		m.claims = append(m.claims, randomClaim(r, ""))
+		if r.IntN(2) == 0 {
+			m.claims[0] = m.claims[len(m.claims)-1]
+		}
+	}
 	if r.IntN(6) == 0 {
 		m.claims = append(m.claims, deviceClaim("", network))
+		if r.IntN(3) == 0 {
+			m.claims[len(m.claims)-1].Spec.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: "down", Operator: resourceapi.DeviceTolerationOpExists}}
+		}
 	}
-	if r.IntN(5) == 0 {
+	if r.IntN(3) == 0 {
 		uses(fmt.Sprint(common, r.IntN(2)))(p)
 	}
 	return m

@@ -19,6 +19,7 @@ import (
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	agent "github.com/aliquot-dev/aliquot/node"
 )
 
@@ -138,6 +139,41 @@ func TestCardInstead(t *testing.T) {
 			until(t, "it is bound", func() bool { bound, _ := c.told(p.Name); return bound })
 		})
 	}
+}
+
+// A pod's claims, each for a part, may have parts of one device, where no node has one for each.
+func TestClaimsOfOneDevice(t *testing.T) {
+	c := newDeviceCluster(t, deviceClass(driver.Name, driver.Name, ""), machine("a"), gpus("a", 1))
+	p := pod("p", func(p *v1.Pod) { p.Spec.SchedulerName = scheduler.Name })
+	for _, name := range []string{"first", "second"} {
+		claim := deviceClaim(name, driver.Name)
+		claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
+			driver.Compute: *resource.NewQuantity(250, resource.DecimalSI), driver.Memory: resource.MustParse("1Gi"),
+		}}
+		c.create(claimsResource, claim)
+		uses(name)(p)
+	}
+	c.create(podsResource, p)
+	until(t, "it is bound", func() bool { bound, _ := c.told(p.Name); return bound })
+	if first, second := c.has("first"), c.has("second"); len(first) != 1 || len(second) != 1 || first[0].Device != second[0].Device {
+		t.Errorf("its claims have %+v and %+v, want a part of the one device each", first, second)
+	}
+}
+
+// A pod's claim for a card beside a share leaves the card that another claim of the pod needs, which the filters allocate.
+func TestCardLeftForAnotherClaim(t *testing.T) {
+	c := newDeviceCluster(t, deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), machine("a"), gpus("a", 1), cards("a", 2))
+	first := deviceClaim("first", driver.Name, network)
+	second := deviceClaim("second", network)
+	second.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+		Expression: `device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:00"`, // the card that comes first
+	}}}
+	p := pod("p", uses("first"), uses("second"), func(p *v1.Pod) { p.Spec.SchedulerName = scheduler.Name })
+	c.create(claimsResource, first)
+	c.create(claimsResource, second)
+	c.create(podsResource, p)
+	until(t, "it is bound", func() bool { bound, _ := c.told(p.Name); return bound })
+	c.sound(nil, "first")
 }
 
 // Many pods at once want network cards, alone and beside a share of ours in the same claim: no card is handed out twice, none is left while a pod waits for
