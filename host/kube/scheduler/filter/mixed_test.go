@@ -183,10 +183,11 @@ func mixedCluster(r *rand.Rand) (nodes []*v1.Node, all []runtime.Object) {
 		all = append(append(append(all, n), randomGPUs(r, name)...), randomCards(r, name)...)
 	}
 	all = append(all, reached(r))
-	for i := range 2 {
-		all = append(all, randomClaim(r, fmt.Sprint(common, i)))
-	}
-	return nodes, all
+	little := deviceClaim(common+"0", driver.Name)
+	little.Spec.Devices.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
+		driver.Compute: *resource.NewQuantity(10, resource.DecimalSI), driver.Memory: resource.MustParse("1Gi"),
+	}}
+	return nodes, append(all, little, randomClaim(r, common+"1"))
 }
 
 // randomCards are a node's network cards, some of which take nothing new but what tolerates that, some are handed out in parts, and some exclude each other.
