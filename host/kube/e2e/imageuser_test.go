@@ -36,11 +36,9 @@ func (w *world) imageUsers(share func(work) *corev1.Pod, happens func()) {
 		w.pagesOf(name, user)
 	}
 	happens()
-	for name, used := range w.used("of-root", "of-user") {
-		if used > 150+tolerated || used < 100-tolerated {
-			w.Errorf("with a floor of 100 and a ceiling of 150 the container %s, of an image that says its user itself, used %d thousandths of the device", name, used)
-		}
-		w.pagesOf(name, users[name])
+	w.shares("of images that say their users themselves", map[string]part{"of-root": {100, 150}, "of-user": {100, 150}})
+	for name, user := range users {
+		w.pagesOf(name, user)
 		if devices := w.claim(name).Status.Devices; len(devices) != 1 || len(devices[0].Conditions) != 1 || devices[0].Conditions[0].Status != metav1.ConditionTrue {
 			w.Errorf("the claim of %s says %+v", name, devices)
 		}
