@@ -49,15 +49,15 @@ test-sanitizers: setup
 	done
 
 test-go: native examples gpu
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/aliquot/engine' | grep -vxF "$$($(DRAWING))")
-	$(GO) test -race $$($(DRAWING) | grep -v '/aliquot/engine') -rapid.seed=$(DRAWN)
+	$(GO) test -race -timeout 40m $$($(GO) list ./... | grep -v '/aliquot/engine' | grep -vxF "$$($(DRAWING))")
+	$(GO) test -race -timeout 40m $$($(DRAWING) | grep -v '/aliquot/engine') -rapid.seed=$(DRAWN)
 	@echo '== the engine, which has no goroutine: without the detector of races, which would take minutes; `make explore` draws other cases'
-	$(GO) test ./engine/... -rapid.seed=$(DRAWN)
+	$(GO) test -timeout 40m ./engine/... -rapid.seed=$(DRAWN)
 	@echo '== the rule of leases in Go: its promises under virtual time, held to the rule in C, and both broken on purpose'
-	$(GO) test -timeout 20m -v ./divide/lease
+	$(GO) test -timeout 40m -v ./divide/lease
 	@divide/lease/mutants
 	@echo '== the parts for Kubernetes, as far as they need no cluster; `make e2e` runs them on one'
-	cd host/kube && $(GO) test -race ./driver ./cover ./api/... ./annotation ./queues ./webhook ./controller ./reference ./deploy/... ./images ./plugin ./scheduler/... ./cmd/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestStopKeepsItsNote|TestLastGivesBack' ./testcluster
+	cd host/kube && $(GO) test -race -timeout 40m ./driver ./cover ./api/... ./annotation ./queues ./webhook ./controller ./reference ./deploy/... ./images ./plugin ./scheduler/... ./cmd/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestStopKeepsItsNote|TestLastGivesBack' ./testcluster
 
 # What properties are tried on is drawn from this seed in `make test`, so that a change is not refused for what was wrong before it, and anew each
 # time in `make explore`. DRAWING lists the packages that have such tests.
