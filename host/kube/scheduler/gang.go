@@ -140,11 +140,11 @@ func (s *Scheduler) gather(p *pod, a *ask) bool {
 		members, asks = append(members, o), append(asks, other)
 	}
 	if len(members) < least {
-		s.unnominate(members) // they were, when there were enough
+		s.unnominate(members...) // they were, when there were enough
 		s.waitAll(members, fmt.Errorf("of its gang %d pods are there, and %d start together", len(members), least))
 		return true
 	}
-	s.unnominate(members[least:])
+	s.unnominate(members[least:]...)
 	s.waitAll(members[least:], fmt.Errorf("%d pods of its gang start together, and it follows them", least))
 	members, asks = members[:least], asks[:least]
 	if slices.ContainsFunc(asks, func(a *ask) bool { return a.special != "" }) {

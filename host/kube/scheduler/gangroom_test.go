@@ -34,6 +34,16 @@ func named(node string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
 	}
 }
 
+// big adds a pod, of which this is so, or a gang: both need that others go from where they are to run.
+func (c *cluster) big(size int, of ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	c.Helper()
+	if size == 1 {
+		c.pod("big-0", 300, append(of, needing("5", 9))...)
+	} else {
+		c.gang("big", size, 300, needing("5", 9))
+	}
+}
+
 // roomOnTwo has others go from nodes a and b for a gang of two, each of which is nominated for one.
 func (c *cluster) roomOnTwo(gang func()) {
 	c.Helper()
@@ -90,11 +100,7 @@ func TestKeepsRoomWhileItRests(t *testing.T) {
 				return none
 			}
 			c.mu.Unlock()
-			if size == 1 {
-				c.pod("big-0", 300, needing("5", 9))
-			} else {
-				c.gang("big", 2, 300, needing("5", 9))
-			}
+			c.big(size)
 			for _, low := range c.ending(size) {
 				c.eventually("it is nominated", func() bool { return c.nominated("big-0") != "" })
 				c.remove(low)
@@ -189,11 +195,7 @@ func TestGivesUpWhatABudgetKeepsFromIt(t *testing.T) {
 			s, _ := c.run()
 			c.budget("guarded", 0)
 			c.fill(1, "a", "b")
-			if size == 1 {
-				c.pod("big-0", 300, needing("5", 9), named("b"))
-			} else {
-				c.gang("big", 2, 300, needing("5", 9))
-			}
+			c.big(size, named("b"))
 			evicted := c.ending(size)
 			for _, pod := range append(c.called("big"), c.called("big-0")...) {
 				c.eventually("it is nominated", func() bool { return c.nominated(pod.Name) != "" })

@@ -203,7 +203,7 @@ func (s *Scheduler) sought(p *pod, room Room, err error) {
 	where := []nomination{{p, room.Node}}
 	switch {
 	case room.Node == "":
-		s.unnominate([]*pod{p}) // what it was nominated for does not help it any more
+		s.unnominate(p) // what it was nominated for does not help it any more
 	case len(room.Pods) == 0:
 	case room.Breaches > 0:
 		s.giveUp(where)
@@ -224,8 +224,11 @@ func (s *Scheduler) lookedForRoom(p *pod, err error) {
 }
 
 // unnominate has pods be nominated for no node any more.
-func (s *Scheduler) unnominate(pods []*pod) {
-	for _, p := range slices.DeleteFunc(slices.Clone(pods), func(p *pod) bool { return !nominated(p) }) {
+func (s *Scheduler) unnominate(pods ...*pod) {
+	for _, p := range pods {
+		if !nominated(p) {
+			continue
+		}
 		s.unkeep(p)
 		object := p.object
 		s.besideLoop(func(w writer) func() { w.nominate(s.ctx, object, ""); return func() {} })
@@ -254,7 +257,7 @@ func nodesOf(where []nomination) string {
 // giveUp has pods be nominated for no node any more: what they would need there beside what was made for them they do not get.
 func (s *Scheduler) giveUp(where []nomination) {
 	for _, one := range where {
-		s.unnominate([]*pod{one.pod})
+		s.unnominate(one.pod)
 	}
 }
 

@@ -285,7 +285,7 @@ func (s *Scheduler) soughtTogether(c *gangRoom, rooms Rooms, err error) {
 	}
 	switch {
 	case c.nodes == nil:
-		s.unnominate(c.work.pods())
+		s.unnominate(c.work.pods()...)
 		if c.breaches > 0 {
 			s.spared(c.spared, &notEvicted{cause: causeBudget, why: fmt.Sprintf("the disruption budgets of %d pods of lower priority that would have to go do not allow it", c.breaches)})
 		}

@@ -148,7 +148,7 @@ func (s *Scheduler) awaitDevices(f *party, lacks *seat, why error) {
 	switch {
 	case f.gang != nil:
 		for _, o := range f.seats {
-			s.unnominate([]*pod{o.pod}) // as it was while its gang was in line: nobody is evicted for one beside it
+			s.unnominate(o.pod) // as it was while its gang was in line: nobody is evicted for one beside it
 		}
 		s.awaitOthers(f, p, why)
 	case p.beside.answer != nil && s.mayGainRoom(p) && a.within == topology{}:
