@@ -117,13 +117,15 @@ func (w *world) held() {
 	change(`{"metadata":{"labels":{"disk":"fast"}}}`)
 	w.starts("affine")
 
-	change(`{"spec":{"taints":[{"key":"team","value":"a","effect":"NoSchedule"}]}}`)
-	w.create(w.waiting("repelled"))
-	w.unplaced("repelled", "untolerated taint")
+	// Nodes and pods come to the scheduler by two watches: it knows of the taint once a pod runs that asks for the label given with it.
+	change(`{"metadata":{"labels":{"team":"a"}},"spec":{"taints":[{"key":"team","value":"a","effect":"NoSchedule"}]}}`)
 	w.create(w.waiting("tolerant", func(pod *corev1.Pod) {
+		pod.Spec.NodeSelector = map[string]string{"team": "a"}
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
 	}))
 	w.starts("tolerant")
+	w.create(w.waiting("repelled"))
+	w.unplaced("repelled", "untolerated taint")
 	change(`{"spec":{"taints":null}}`)
 	w.starts("repelled")
 
