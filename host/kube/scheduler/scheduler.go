@@ -12,6 +12,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -91,6 +92,7 @@ func New(config Config) *Scheduler {
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
 		write: writer{
 			client: config.Client, log: config.Log, filters: config.Filters,
+			claims: config.Informers.Resource().V1().ResourceClaims().Lister(), pods: config.Informers.Core().V1().Pods().Lister(),
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},
@@ -98,6 +100,9 @@ func New(config Config) *Scheduler {
 		specials: map[*pod]bool{}, keeps: map[*pod]keep{}, wholes: map[*node]bool{}, metrics: newMetrics(), tenants: newTenants(), tick: time.NewTimer(time.Hour), stuck: map[types.UID]string{},
 	}
 	s.write.tell = s.toldStuck
+	s.write.says = func(pod *corev1.Pod, reason, text string) {
+		s.recorder.Event(pod, corev1.EventTypeNormal, reason, text)
+	}
 	return s
 }
 

@@ -82,7 +82,7 @@ func (s search) run(ctx context.Context) (last finding) {
 
 // each are the nodes on which the claims can be had together, with their allocations, and why others were not looked at.
 func (s search) each(ctx context.Context) iter.Seq[finding] {
-	features := structured.Features{AdminAccess: true, PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true}
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, DeviceTaints: true, ConsumableCapacity: true, PartitionableDevices: true, DeviceBindingAndStatus: true}
 	programs := cel.NewCache(16, cel.Features{EnableConsumableCapacity: true})
 	return func(yield func(finding) bool) {
 		for _, o := range s.nodes {

@@ -2,9 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -43,16 +44,20 @@ func enter(ctx context.Context, tokens chan struct{}) bool {
 	}
 }
 
-// prepare has done what an assumed pod needs before it is bound. If there is anything to do, others write meanwhile.
-func (w *writer) prepare(ctx context.Context, pod *corev1.Pod) error {
-	if !w.filters.Prepares(ctx, pod) {
-		return w.filters.PreBind(ctx, pod)
+// prepare has done what an assumed pod needs before it is bound, with its claims as they were written. If there is anything to do, others write meanwhile.
+func (w *writer) prepare(ctx context.Context, t jobTask, claims []*resourceapi.ResourceClaim) error {
+	waits := slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return conditioned(c.Status.Allocation) })
+	if !waits && !w.filters.Prepares(ctx, t.pod) {
+		return w.filters.PreBind(ctx, t.pod)
 	}
 	w.give()
 	if !enter(ctx, w.turns.preparing) {
 		return ctx.Err()
 	}
-	err := w.filters.PreBind(ctx, pod)
+	err := w.filters.PreBind(ctx, t.pod)
+	if err == nil {
+		err = w.usable(ctx, t, claims)
+	}
 	<-w.turns.preparing
 	if !w.take(ctx) {
 		return ctx.Err()

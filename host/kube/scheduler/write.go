@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
 )
@@ -26,8 +28,11 @@ type writer struct {
 	filters Filters
 	log     *slog.Logger
 	turns   turns
-	writes  bool                            // it is its turn: of a copy that one goroutine has
-	tell    func(pod types.UID, why string) // is told why a write that must be done for a pod is not done; empty: it is
+	writes  bool                                       // it is its turn: of a copy that one goroutine has
+	tell    func(pod types.UID, why string)            // is told why a write that must be done for a pod is not done; empty: it is
+	says    func(pod *corev1.Pod, reason, text string) // has an event told of a pod
+	claims  resourcelisters.ResourceClaimLister
+	pods    corelisters.PodLister
 }
 
 // job is what is to be written for a workload: all of it or none.
@@ -117,8 +122,8 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 			out.claims[i] = append(out.claims[i], now)
 		}
 	}
-	for _, t := range j {
-		err := w.prepare(ctx, t.pod)
+	for i, t := range j {
+		err := w.prepare(ctx, t, out.claims[i])
 		if err == nil {
 			err = w.allocated(ctx, t)
 		}
@@ -239,6 +244,11 @@ func (w *writer) putOnce(ctx context.Context, current *resourceapi.ResourceClaim
 	}
 	if had == nil {
 		current.Status.Allocation = allocation
+		if conditioned(allocation) {
+			at := metav1.Now()
+			current.Status.Allocation = allocation.DeepCopy()
+			current.Status.Allocation.AllocationTimestamp = &at
+		}
 	}
 	current.Status.ReservedFor = append(current.Status.ReservedFor, pod)
 	now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
@@ -282,7 +292,7 @@ func (w *writer) giveBackOnce(ctx context.Context, current *resourceapi.Resource
 		}
 		current.Status.ReservedFor = slices.DeleteFunc(current.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
 		if len(current.Status.ReservedFor) == 0 {
-			current.Status.Allocation = nil
+			current.Status.Allocation, current.Status.Devices = nil, nil
 		}
 		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 			return claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})

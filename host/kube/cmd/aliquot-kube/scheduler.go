@@ -97,7 +97,7 @@ func schedule(ctx context.Context, args []string) error {
 		return err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagers))
-	filters, err := filter.New(ctx, client, factory)
+	filters, err := filter.New(ctx, client, factory, *name)
 	if err != nil {
 		return err
 	}

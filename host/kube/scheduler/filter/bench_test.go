@@ -18,7 +18,7 @@ func fleet(b *testing.B) *Filters {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(factory.Shutdown)
 	b.Cleanup(cancel)
-	f, err := New(ctx, client, factory)
+	f, err := New(ctx, client, factory, "aliquot-scheduler")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -49,6 +50,7 @@ type parts struct {
 	manager   fwk.SharedDRAManager
 	nominated *nominated
 	volumes   fwk.Plugin // VolumeBinding of the first chain: it alone keeps in itself what is reserved
+	recorder  events.EventRecorderLogger
 }
 
 // newChain makes the plugins of upstream's default profile that may refuse a node, say which is preferred, reserve, or act before a binding.
@@ -75,6 +77,7 @@ func newChain(ctx context.Context, p *parts) (*chain, error) {
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(p.factory.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithSnapshotSharedLister(c.snapshot),
 		frameworkruntime.WithPodNominator(c.nominated),
+		frameworkruntime.WithEventRecorder(p.recorder),
 		frameworkruntime.WithParallelism(goruntime.GOMAXPROCS(0)),
 	)
 	if err != nil {
@@ -104,7 +107,7 @@ func pluginProfile() (*config.KubeSchedulerProfile, error) {
 	others := []config.Plugin{{Name: names.NodeResourcesFit}, {Name: names.VolumeBinding}, {Name: names.DynamicResources}}
 	profile.Plugins.PreScore.Disabled = others
 	profile.Plugins.Score.Disabled = others
-	profile.Plugins.PostFilter.Disabled = []config.Plugin{{Name: "*"}}
+	profile.Plugins.PostFilter = config.PluginSet{Enabled: []config.Plugin{{Name: names.DynamicResources}}, Disabled: []config.Plugin{{Name: "*"}}}
 	for _, p := range profile.PluginConfig {
 		if args, is := p.Args.(*config.PodTopologySpreadArgs); is {
 			args.DefaultingType, args.DefaultConstraints = config.ListDefaulting, nil

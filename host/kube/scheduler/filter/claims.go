@@ -2,10 +2,13 @@ package filter
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -16,6 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 
@@ -112,6 +116,30 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	}
 	f.synced = append(f.synced, registration.HasSynced)
 	return manager, nil
+}
+
+// freeWithin is for how long a claim is being given back at most, for nobody is judged meanwhile.
+const freeWithin = 4 * time.Second
+
+// freeClaim gives back, for a pod that no node takes, one of its claims of other drivers that keeps it from nodes, as the stock scheduler does (the DRA plugin's PostFilter): it is
+// allocated elsewhere, or the conditions that its devices wait for failed or took too long. Others must have nothing of it. It can be allocated anew then.
+func (f *Filters) freeClaim(ctx context.Context, of cycle) error {
+	if of.refused != nil {
+		return nil // whatever its claims are
+	}
+	f.judge.mu.Lock() // the pod is not assumed meanwhile
+	defer f.judge.mu.Unlock()
+	now, err := f.pods.Pods(of.pod.Namespace).Get(of.pod.Name)
+	if _, assumed := f.assumed[of.pod.UID]; assumed || err != nil || now.UID != of.pod.UID || now.Spec.NodeName != "" {
+		return nil //nolint:nilerr // it runs, or will, or is not there any more
+	}
+	ctx, cancel := context.WithTimeout(ctx, freeWithin)
+	defer cancel()
+	_, status := f.survey.framework.RunPostFilterPlugins(ctx, of.state, of.pod, framework.NewDefaultNodeToStatus())
+	if err := failure(status); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("give a claim back: %w", err)
+	}
+	return nil
 }
 
 // withoutOurs shows upstream's plugins all devices but ours, so that whatever they allocate (a class by which any driver's would do) none of ours is

@@ -30,7 +30,7 @@ func over(t *testing.T, objects ...runtime.Object) (*Filters, *fake.Clientset) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
-	f, err := New(ctx, client, factory)
+	f, err := New(ctx, client, factory, "aliquot-scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}

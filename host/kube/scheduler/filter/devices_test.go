@@ -36,6 +36,7 @@ type deviceCluster struct {
 	filters *Filters // of ours
 	mu      sync.Mutex
 	version int
+	late    bool // devices that need something before they can be used are not usable until the test says so
 }
 
 // ours are the filters as our scheduler asks them.
@@ -64,6 +65,9 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 		defer c.mu.Unlock()
 		switch action := action.(type) {
 		case core.UpdateActionImpl: // objects have versions, and whoever writes one is told the next
+			if claim, is := action.GetObject().(*resourceapi.ResourceClaim); is && !c.late {
+				report(claim, attached)
+			}
 			c.next(action.GetObject())
 		case core.CreateActionImpl:
 			if binding, is := action.GetObject().(*v1.Binding); is {
@@ -75,7 +79,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := informers.NewSharedInformerFactory(c.client, 0)
-	filters, err := New(ctx, c.client, factory)
+	filters, err := New(ctx, c.client, factory, "aliquot-scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -66,11 +70,11 @@ type Feasible struct {
 }
 
 // New makes filters that see what the factory's informers see. The caller then starts the factory and calls WaitForSync; before that
-// there are no nodes. Client serves PreBind alone. What New starts ends with ctx.
+// there are no nodes. Client serves PreBind, claims that Nodes gives back, and events of pods, by a scheduler of that name. What New starts ends with ctx.
 //
 // The informers used are those of pods, nodes, namespaces, persistent volumes and their claims, storage classes, CSI nodes, drivers,
 // capacities and volume attachments, resource claims and slices, device classes and disruption budgets: the account needs get, list and watch on them.
-func New(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (*Filters, error) {
+func New(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, name string) (*Filters, error) {
 	metrics.Register()
 	logger := klog.FromContext(ctx)
 	f := &Filters{
@@ -85,7 +89,7 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 	if err != nil {
 		return nil, fmt.Errorf("watch resource claims: %w", err)
 	}
-	shared := &parts{client: client, factory: factory, manager: manager, nominated: f.nominated}
+	shared := &parts{client: client, factory: factory, manager: manager, nominated: f.nominated, recorder: recorder(ctx, client, name)}
 	for _, c := range []**chain{&f.survey, &f.judge} {
 		if *c, err = newChain(ctx, shared); err != nil {
 			return nil, fmt.Errorf("make upstream's filter plugins: %w", err)
@@ -98,6 +102,13 @@ func New(ctx context.Context, client kubernetes.Interface, factory informers.Sha
 		return nil, fmt.Errorf("watch nodes and pods: %w", err)
 	}
 	return f, nil
+}
+
+// recorder records events of pods until the context ends.
+func recorder(ctx context.Context, client kubernetes.Interface, name string) events.EventRecorderLogger {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return record.NewEventRecorderAdapter(broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: name}))
 }
 
 // WaitForSync waits until everything that was there when the factory was started is counted. Its error is that ctx ended before.
@@ -118,7 +129,7 @@ func allSynced[K comparable](synced map[K]bool) bool {
 }
 
 // Nodes judges a pod on every node. It takes long (it is for off the decision path) and holds up no Check. An error is one of a plugin, not
-// a refusal: the pod should be asked for again.
+// a refusal: the pod should be asked for again. Where no node takes the pod, one of its claims that keeps it from nodes may be given back: see freeClaim.
 func (f *Filters) Nodes(ctx context.Context, pod *v1.Pod) (Feasible, error) {
 	bare := f.claims.strip(pod)
 	f.survey.mu.Lock()
@@ -132,6 +143,9 @@ func (f *Filters) Nodes(ctx context.Context, pod *v1.Pod) (Feasible, error) {
 		return Feasible{}, asked(pod, "all nodes", err)
 	}
 	found, err := f.survey.all(ctx, cycle, infos)
+	if err == nil && len(found.Nodes) == 0 {
+		err = f.freeClaim(ctx, cycle)
+	}
 	if err == nil {
 		err = f.survey.score(ctx, cycle, &found)
 	}

@@ -218,9 +218,12 @@ func randomCards(r *rand.Rand, name string) []runtime.Object {
 	return all
 }
 
-// tainted has some of these devices take nothing new but what tolerates that.
+// tainted has some of these devices take nothing new but what tolerates that, and some be usable only when their driver says so.
 func tainted(r *rand.Rand, slice *resourceapi.ResourceSlice) {
 	for k := range slice.Spec.Devices {
+		if r.IntN(5) == 0 {
+			slice.Spec.Devices[k].BindingConditions, slice.Spec.Devices[k].BindingFailureConditions = []string{attached}, []string{failed}
+		}
 		if r.IntN(5) == 0 {
 			slice.Spec.Devices[k].Taints = []resourceapi.DeviceTaint{{Key: "down", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
