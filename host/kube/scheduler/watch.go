@@ -11,6 +11,7 @@ import (
 // watch has changes of the cluster put into the inbox. It returns what says that all there was has been.
 func (s *Scheduler) watch() ([]cache.InformerSynced, error) {
 	core, resource, storage := s.config.Informers.Core().V1(), s.config.Informers.Resource().V1(), s.config.Informers.Storage().V1()
+	s.write.claims, s.write.pods = resource.ResourceClaims().Lister(), core.Pods().Lister()
 	volumes := handler(s, func(any) { s.outdateVolumes("") }, func(any) { s.outdateVolumes("") })
 	var seen []cache.InformerSynced
 	for _, one := range []struct {
