@@ -54,6 +54,7 @@ type cluster struct {
 	now        func() time.Time                                // by which schedulers go; nil: the machine's clock
 	askEvery   time.Duration                                   // how often schedulers ask for nodes though nothing has changed; 0: as they do
 	spare      time.Duration                                   // how long schedulers leave alone what they could not evict
+	scheduler  *Scheduler                                      // that runs; nil: none does
 
 	evicted chan string       // pods that are to end, in this order
 	recipes map[string]func() // what makes a pod again, by its name

@@ -136,18 +136,7 @@ func (c *cluster) remove(name string) {
 // scheduler and waits for that.
 func (c *cluster) run() (s *Scheduler, end func()) {
 	c.Helper()
-	watches := func() (pods, claims int) {
-		for _, action := range c.client.Actions() {
-			if action.Matches("watch", "pods") {
-				pods++
-			}
-			if action.Matches("watch", "resourceclaims") {
-				claims++
-			}
-		}
-		return pods, claims
-	}
-	pods, claims := watches()
+	before := c.watches()
 	factory := informers.NewSharedInformerFactory(c.client, 0)
 	filters := newPlain(factory)
 	filters.failing.Store(c.unprepared)
@@ -166,7 +155,11 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 	end = func() {
 		once.Do(func() {
 			cancel()
-			if err := <-ended; err == nil {
+			err := <-ended
+			if c.scheduler == s {
+				c.scheduler = nil
+			}
+			if err == nil {
 				c.replays(record)
 			} else if !strings.Contains(err.Error(), "before it had seen") {
 				c.Error(err)
@@ -175,9 +168,10 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 	}
 	c.Cleanup(end)
 	c.eventually("the scheduler watches", func() bool {
-		morePods, moreClaims := watches()
-		return morePods > pods && moreClaims > claims
+		now := c.watches()
+		return !slices.ContainsFunc(c.watched(), func(resource string) bool { return now[resource] <= before[resource] })
 	})
+	c.scheduler = s
 	return s, end
 }
 
@@ -190,21 +184,6 @@ func (c *cluster) on(name string) string {
 		return ""
 	}
 	return stored.(*corev1.Pod).Spec.NodeName
-}
-
-// eventually waits until something is so.
-func (c *cluster) eventually(what string, is func() bool) {
-	c.Helper()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	within := time.After(time.Minute)
-	for c.endEvicted(); !is(); c.endEvicted() {
-		select {
-		case <-within:
-			c.Fatalf("waited a minute until %s", what)
-		case <-look.C:
-		}
-	}
 }
 
 // runs waits until pods are bound.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -61,6 +62,7 @@ func TestRestartWhileGangIsEvicted(t *testing.T) {
 // What was announced for a gang that runs on is taken back.
 func TestAnnouncedAndSpared(t *testing.T) {
 	c := newLentCluster(t)
+	c.spare = time.Hour // so that it is not announced anew meanwhile
 	first, _ := c.run()
 	c.gang("three", 3, 300, guest)
 	c.runs("three-0", "three-1", "three-2")

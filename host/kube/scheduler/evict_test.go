@@ -52,8 +52,10 @@ func TestGivesBack(t *testing.T) {
 	grace := int64(3600)
 	c.pod("first", 500, guest)
 	c.runs("first")
+	c.idle(s, func() {}) // it knows that the one runs before the other does
 	c.pod("second", 500, guest, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Spec.TerminationGracePeriodSeconds = &grace })
 	c.runs("second")
+	c.idle(s, func() {})
 	c.pod("own", 400, owner)
 	if names := c.ending(1); names[0] != "second" {
 		t.Fatalf("%s was evicted, and the other has run for less", names)
@@ -101,6 +103,7 @@ func TestBudget(t *testing.T) {
 			c.budget("web", 0)
 			c.pod("first", 500, guest)
 			c.runs("first")
+			c.idle(s, func() {})
 			c.pod("second", 500, guest, labelled("web", healthy))
 			c.runs("second")
 			c.idle(s, func() {})
@@ -219,6 +222,7 @@ func TestGangIsEvictedWhole(t *testing.T) {
 	c.runs("three-0", "three-1", "three-2")
 	c.member("three", 3, 3, 100, guest) // beyond those that it needs: alone
 	c.runs("three-3")
+	c.idle(s, func() {})
 	c.pod("own", 900, owner)
 	if names := c.ending(4); !slices.Equal(names, []string{"three-0", "three-1", "three-2", "three-3"}) {
 		t.Fatalf("%v were evicted", names)
@@ -245,6 +249,7 @@ func TestFollowerGoesAlone(t *testing.T) {
 	c.runs("two-0", "two-1")
 	c.member("two", 2, 2, 400, guest)
 	c.runs("two-2")
+	c.idle(s, func() {})
 	c.pod("own", 400, owner)
 	if names := c.ending(1); names[0] != "two-2" {
 		t.Fatalf("%v was evicted", names)

@@ -94,13 +94,18 @@ func (c *cluster) budget(app string, allows int32) {
 	}
 	if _, err := c.client.Tracker().Get(budgetsResource, "default", app); err != nil {
 		c.add(budgetsResource, budget)
-		return
+	} else {
+		c.mu.Lock()
+		err = c.store(budgetsResource, budget)
+		c.mu.Unlock()
+		if err != nil {
+			c.Fatal(err)
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.store(budgetsResource, budget); err != nil {
-		c.Fatal(err)
-	}
+	c.told("the budget "+app, func(s *Scheduler) bool {
+		known, err := s.newAllowance().lister.PodDisruptionBudgets("default").Get(app)
+		return err == nil && known.ResourceVersion == budget.ResourceVersion
+	})
 }
 
 // patch is a change of a pod's status, which fails as a test wants.

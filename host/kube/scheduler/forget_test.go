@@ -25,6 +25,7 @@ func (c *cluster) shuts(name string, closed bool) {
 	if _, err := c.client.CoreV1().Nodes().Update(c.Context(), node, metav1.UpdateOptions{}); err != nil {
 		c.Fatal(err)
 	}
+	c.toldNode(name, func(known *corev1.Node) bool { return known.Spec.Unschedulable == closed })
 }
 
 // knows is which class of those that a scheduler keeps has a word in its key; nil: none. It looks when the scheduler is idle.

@@ -125,8 +125,6 @@ func TestNobodyGoesForAGangThatHasGone(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 1, called("a"))
 	c.node("b", 1, called("b"))
-	s, _ := c.run()
-	c.fill(1, "a", "b")
 	var gone atomic.Bool
 	c.client.PrependReactor("patch", "pods", func(action core.Action) (bool, runtime.Object, error) {
 		patch := action.(core.PatchAction)
@@ -135,6 +133,8 @@ func TestNobodyGoesForAGangThatHasGone(t *testing.T) {
 		}
 		return false, nil, nil
 	})
+	s, _ := c.run()
+	c.fill(1, "a", "b")
 	c.gang("big", 2, 300, needing("5", 9))
 	c.eventually("room was looked for", gone.Load)
 	c.says("big-0", "of its gang 1 pods are there, and 2 start together")

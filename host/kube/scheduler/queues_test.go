@@ -146,6 +146,7 @@ func TestPolicy(t *testing.T) {
 	if err := c.objects.Resource(v1alpha1.Policies).Delete(c.Context(), "default", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	c.told("that there is no policy", func(s *Scheduler) bool { return s.tenants.policy == nil && !s.tenants.changed })
 	c.remove("second")
 	c.pod("third", 1000, firm)
 	c.says("third", "team", "quota")

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
@@ -79,21 +80,29 @@ func TestDearSelector(t *testing.T) {
 		})
 		return <-heard
 	}
+	bound := make(chan int, 1) // on how many nodes the dear one was judged when the light one was bound
+	c.refusing(func(write string, of metav1.Object) bool {
+		if write == "bind pods" && of.GetName() == "light" {
+			s.inbox.put(func() { bound <- len(s.selections[never].said) })
+		}
+		return false
+	})
 	c.pod("dear", 100, selecting(never))
 	c.eventually("the dear one is being judged", func() bool { return judged() >= 0 })
 	c.pod("light", 100)
 	c.runs("light")
-	if n := judged(); n == 3 {
+	if n := <-bound; n == 3 {
 		t.Error("nobody was placed before it was judged on all nodes")
 	}
 	c.eventually("it is judged on all nodes", func() bool { return judged() == 3 })
 	c.says("dear", "3 nodes: no device matches the selectors")
 	c.sound(s)
-	before := s.selections[never].said["node-0"]
+	var before, after judgement
+	c.idle(s, func() { before = s.selections[never].said["node-0"] })
 	c.pod("dear-too", 100, selecting(never))
 	c.says("dear-too", "3 nodes: no device matches the selectors")
 	c.sound(s)
-	if after := s.selections[never].said["node-0"]; !sameDevices(before.devices, after.devices) || after.why != before.why {
+	if c.idle(s, func() { after = s.selections[never].said["node-0"] }); !sameDevices(before.devices, after.devices) || after.why != before.why {
 		t.Errorf("it was %v and is %v", before, after)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	core "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
@@ -322,7 +324,7 @@ func TestHalfGangBeside(t *testing.T) {
 func TestGangBesideNotWritten(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 2)
-	refused, bindings := true, 0
+	refused, bindings, told := true, 0, 0
 	c.fails = func(write string) fault {
 		if write == "bind pods" && refused {
 			bindings++
@@ -330,13 +332,21 @@ func TestGangBesideNotWritten(t *testing.T) {
 		}
 		return none
 	}
+	c.client.PrependReactor("patch", "pods", func(action core.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if told == 0 && strings.Contains(string(action.(core.PatchAction).GetPatch()), "could not be bound to node a") {
+			told = bindings
+		}
+		return false, nil, nil
+	})
 	s, _ := c.run()
 	c.gang("two", 2, 1, choosing(500))
 	c.says("two-1", "could not be bound to node a")
 	c.says("two-0", "could not be bound to node a")
 	c.mu.Lock()
-	if bindings != tries+1 {
-		t.Errorf("a pod of it was to be bound %d times until it was told, want %d", bindings, tries+1)
+	if told != tries+1 {
+		t.Errorf("a pod of it was to be bound %d times until it was told, want %d", told, tries+1)
 	}
 	refused = false
 	c.mu.Unlock()

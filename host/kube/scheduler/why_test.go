@@ -97,6 +97,10 @@ func (c *cluster) says(name string, words ...string) {
 
 // Of two schedulers one leads; the other does when that one has ended and writes nothing any more, and one that cannot renew the Lease ends.
 func TestLead(t *testing.T) {
+	synctest.Test(t, oneLeads) // by the machine's clock one that is not let run for as long as its Lease holds loses it, rightly
+}
+
+func oneLeads(t *testing.T) {
 	c := newCluster(t)
 	var cut atomic.Bool // the server cannot be reached any more
 	c.client.PrependReactor("*", "leases", func(core.Action) (bool, runtime.Object, error) { return cut.Load(), nil, errUnreachable })
