@@ -148,7 +148,16 @@ func (m *making) create(pods ...*corev1.Pod) {
 // A template is made for the pods that ask for the same, made again when somebody removes it, and removed once nobody has named it for long.
 func TestTemplates(t *testing.T) {
 	first, second, other := asking("first", "0.25"), asking("second", "25%"), asking("other", "0.50")
-	m := makes(t, nil, first)
+	var m *making
+	removed := make(chan time.Time, 10)
+	m = makes(t, func(client *fake.Clientset) { // before anybody calls it: its reactors are read without a lock
+		client.PrependReactor("delete", "resourceclaimtemplates", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if action.(clienttesting.DeleteAction).GetName() == templateNamed(other) {
+				removed <- m.clock.Now()
+			}
+			return false, nil, nil
+		})
+	}, first)
 	m.there(first)
 	m.create(second, other, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "asks-for-nothing"}})
 	m.there(first, other)
@@ -166,16 +175,12 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.unnamed(other)
-	since, after := m.clock.Now(), make(chan time.Duration, 10)
-	m.client.PrependReactor("delete", "resourceclaimtemplates", func(clienttesting.Action) (bool, runtime.Object, error) {
-		after <- m.clock.Since(since)
-		return false, nil, nil
-	})
+	since := m.clock.Now()
 	m.eventually("it is removed", func() (bool, string) {
 		m.clock.Step(m.keep / 20)
-		return len(after) > 0, "nobody has removed it"
+		return len(removed) > 0, "nobody has removed it"
 	})
-	if waited := <-after; waited < m.keep {
+	if waited := (<-removed).Sub(since); waited < m.keep {
 		t.Errorf("it was removed %v after the last pod that names it, want %v at least", waited, m.keep)
 	}
 	m.counts("aliquot_controller_templates_total/removed", 1)
@@ -199,11 +204,12 @@ func (m *making) unnamed(pod *corev1.Pod) {
 // One that was unnamed for a while and is named again stays as long as any other.
 func TestNamedAgain(t *testing.T) {
 	first := asking("first", "0.25")
-	m := makes(t, nil, first)
-	m.client.PrependReactor("delete", "resourceclaimtemplates", func(clienttesting.Action) (bool, runtime.Object, error) {
-		t.Error("it was removed, and never unnamed for so long")
-		return false, nil, nil
-	})
+	m := makes(t, func(client *fake.Clientset) {
+		client.PrependReactor("delete", "resourceclaimtemplates", func(clienttesting.Action) (bool, runtime.Object, error) {
+			t.Error("it was removed, and never unnamed for so long")
+			return false, nil, nil
+		})
+	}, first)
 	m.there(first)
 	pods := m.client.CoreV1().Pods("space")
 	for range 3 {

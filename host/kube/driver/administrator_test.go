@@ -84,6 +84,7 @@ func TestAdministrator(t *testing.T) {
 	if got := s.prepare(s.plugin, claim)["a"]; got.Err != nil || !slices.Equal(got.Devices[0].CDIDeviceIDs, []string{"gpu.aliquot.dev/claim=a"}) {
 		t.Errorf("asked again it says %+v", got)
 	}
+	s.telling.Wait()
 	s.agent.sets(api.Down, "it burns")
 	if err := s.report(t.Context(), "a"); err != nil {
 		t.Error(err)

@@ -41,6 +41,8 @@ type Config struct {
 	PodUID string // of the pod that it is; with it AwaitTurn has it follow another on the node without a gap. Empty: it is no pod
 	Turn   *Turn  // to serve kubelet; nil: Open takes it
 	Waits  func() // called by AwaitTurn when there is another to wait for; nil: it is not
+
+	leaves, arrives time.Duration // 0: leaveWithin and arriveWithin
 }
 
 // Driver serves kubelet.

@@ -36,8 +36,14 @@ func TestHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, soon := time.Now(), false
 	var told *drahealth.DeviceHealth
+	next := func() (got *drahealth.NodeWatchResourcesResponse, err error) { // but for what is told again as it was
+		for got, err = stream.Recv(); err == nil && len(got.Devices) == 1 && told != nil && got.Devices[0].Health == told.Health && got.Devices[0].Message == told.Message; {
+			got, err = stream.Recv()
+		}
+		return got, err
+	}
+	begun, soon := time.Now(), false
 	for _, step := range []struct {
 		health api.DeviceHealth
 		reason string
@@ -54,10 +60,7 @@ func TestHealth(t *testing.T) {
 			d.Notice(t.Context(), node.Notice{Kind: step.kind, Device: h200.UUID})
 		}
 		changed := time.Now()
-		got, err := stream.Recv()
-		for err == nil && len(got.Devices) == 1 && told != nil && got.Devices[0].Health == told.Health && got.Devices[0].Message == told.Message {
-			got, err = stream.Recv() // as it was, told again
-		}
+		got, err := next()
 		if err != nil || len(got.Devices) != 1 {
 			t.Fatalf("got %v, %v", got, err)
 		}
@@ -72,7 +75,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("no change was told before the time, %s later, at which all is told again", healthEvery)
 	}
 	d.Close()
-	if got, err := stream.Recv(); err == nil {
+	if got, err := next(); err == nil {
 		t.Errorf("after its end the driver says %v", got)
 	}
 }

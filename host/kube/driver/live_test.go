@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type shared struct {
 	plugin
 	shares  dynamic.ResourceInterface
 	watches atomic.Int32 // of them, that were begun
+	end     func()       // ends the driver; nil: there was none yet
 }
 
 func newShared(t *testing.T) *shared {
@@ -65,20 +67,24 @@ func newShared(t *testing.T) *shared {
 	return with
 }
 
-// start is a driver that kubelet does not know, after which the last one's has ended. It watches: client-go's fake server tells nobody what is deleted
+// start is a driver that kubelet does not know, after the last one has ended. It watches: client-go's fake server tells nobody what is deleted
 // before that.
 func (s *shared) start() {
 	s.Helper()
+	if s.end != nil {
+		s.end()
+	}
 	s.plugin = s.open()
 	ctx, end := context.WithCancel(s.Context())
 	d := s.plugin.Driver
 	before := s.watches.Load()
 	d.working.Go(func() { d.live.run(ctx) })
-	s.Cleanup(func() {
+	s.end = sync.OnceFunc(func() {
 		end()
 		d.working.Wait()
 		d.telling.Wait()
 	})
+	s.Cleanup(s.end)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	within := time.After(time.Minute)
@@ -100,6 +106,7 @@ func (s *shared) add(claim *resourceapi.ResourceClaim) {
 	if got := s.prepare(s.plugin, claim)[claim.UID]; got.Err != nil {
 		s.Fatal(got.Err)
 	}
+	s.telling.Wait() // the fake server lets what was read before a change be written after it
 }
 
 // patch changes a Share as a user does.

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (t *Turn) succeed(ctx context.Context) (err error) {
 	select {
 	case <-t.door.registered:
 		return nil
-	case <-time.After(leaveWithin): // as long as the other waits
+	case <-time.After(t.leaves()): // as long as the other waits
 		t.door.log.Warn("kubelet has not registered this agent yet; it takes over all the same")
 		return nil
 	case err := <-t.door.failed:
@@ -135,7 +136,7 @@ func (t *Turn) pass() {
 		return
 	}
 	comes := t.config.PodUID != "" && t.nextComes()
-	within, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	within, cancel := context.WithTimeout(context.Background(), t.leaves())
 	defer cancel()
 	defer t.door.calls.idle(within)
 	if !comes {
@@ -157,7 +158,7 @@ func (t *Turn) pass() {
 
 // nextComes waits until a next agent waits, and says whether one does.
 func (t *Turn) nextComes() bool {
-	within, cancel := context.WithTimeout(context.Background(), arriveWithin)
+	within, cancel := context.WithTimeout(context.Background(), cmp.Or(t.config.arrives, arriveWithin))
 	defer cancel()
 	return untilSo(within, func() (bool, error) {
 		free, err := lock(t.path("next.lock"))
@@ -171,6 +172,8 @@ func (t *Turn) stop() {
 	t.helper.Stop()
 	t.next = unlock(t.next)
 }
+
+func (t *Turn) leaves() time.Duration { return cmp.Or(t.config.leaves, leaveWithin) }
 
 func (t *Turn) folder() string { return t.config.plugin() }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -119,7 +122,9 @@ func TestTurns(t *testing.T) {
 // first moment, since probes reach the port of the one that serves.
 func TestTurnOfOneThatComesLate(t *testing.T) {
 	n := newHandover(t)
-	d, err := Open(t.Context(), n.agent("first"))
+	first := n.agent("first")
+	first.arrives = time.Minute // longer than a slow machine takes to what follows
+	d, err := Open(t.Context(), first)
 	n.no(err)
 	n.registers("first")
 	left := make(chan struct{})
@@ -200,19 +205,22 @@ func TestOffersAnew(t *testing.T) {
 	d, err := Open(t.Context(), n.agent("first"))
 	n.no(err)
 	defer d.Close()
-	slices := n.config.Client.ResourceV1().ResourceSlices()
+	client := n.config.Client.ResourceV1().ResourceSlices()
 	offered := func() bool {
-		list, err := slices.List(t.Context(), metav1.ListOptions{})
+		list, err := client.List(t.Context(), metav1.ListOptions{})
 		n.no(err)
 		return len(list.Items) == 1
 	}
 	n.registers("first")
 	n.eventually("the devices are offered", offered)
-	list, err := slices.List(t.Context(), metav1.ListOptions{})
+	n.eventually("what is offered is watched", func() bool { // client-go's fake server tells nobody what is deleted before that
+		return slices.ContainsFunc(n.config.Client.(*fake.Clientset).Actions(), func(a ktesting.Action) bool { return a.Matches("watch", "resourceslices") })
+	})
+	list, err := client.List(t.Context(), metav1.ListOptions{})
 	n.no(err)
 	n.registers("first") // another kubelet, which
 	gone := time.Now()
-	n.no(slices.Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
+	n.no(client.Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
 	within, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n.no(untilSo(within, func() (bool, error) { return offered(), nil }))
@@ -255,10 +263,11 @@ func (n *handover) no(err error) {
 	}
 }
 
-// agent is the config of a pod's agent; the first one has the run folder.
+// agent is the config of a pod's agent; the first one has the run folder. What the test has kubelet and others do takes less than it waits for, on a slow
+// machine, too.
 func (n *handover) agent(pod string) Config {
 	config := n.config
-	config.PodUID = pod
+	config.PodUID, config.leaves = pod, time.Minute
 	if pod == "second" {
 		n.no(unix.Flock(int(n.run.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	}
@@ -274,7 +283,7 @@ func (n *handover) registers(pod string) {
 	n.Helper()
 	conn := n.dial(n.socket(pod))
 	client := registration.NewRegistrationClient(conn)
-	_, err := client.GetInfo(n.Context(), &registration.InfoRequest{})
+	_, err := client.GetInfo(n.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true)) // its file is there before it is listened on
 	n.no(err)
 	_, err = client.NotifyRegistrationStatus(n.Context(), &registration.RegistrationStatus{PluginRegistered: true})
 	n.no(err)
@@ -324,9 +333,9 @@ func (n *handover) answers(said <-chan string) {
 
 func (n *handover) eventually(what string, is func() bool) {
 	n.Helper()
-	within, cancel := context.WithTimeout(n.Context(), 10*time.Second)
+	within, cancel := context.WithTimeout(n.Context(), time.Minute)
 	defer cancel()
 	if untilSo(within, func() (bool, error) { return is(), nil }) != nil {
-		n.Fatalf("waited 10 s until %s", what)
+		n.Fatalf("waited a minute until %s", what)
 	}
 }
