@@ -2,6 +2,8 @@ package filter
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func over(t *testing.T, objects ...runtime.Object) (*Filters, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
 	f, err := New(ctx, client, factory, "aliquot-scheduler")
@@ -38,21 +40,39 @@ func over(t *testing.T, objects ...runtime.Object) (*Filters, *fake.Clientset) {
 	if err := f.WaitForSync(ctx); err != nil {
 		t.Fatal(err)
 	}
+	allWatched(t, client)
 	return f, client
 }
 
-// until waits for a condition that informers bring about.
+// allWatched waits until everything is watched that was listed: client-go's fake server tells nobody what is deleted before that.
+func allWatched(t *testing.T, client *fake.Clientset) {
+	t.Helper()
+	until(t, "everything is watched", func() bool {
+		unwatched := map[string]int{}
+		for _, action := range client.Actions() {
+			switch action.GetVerb() {
+			case "list":
+				unwatched[action.GetResource().Resource]++
+			case "watch":
+				unwatched[action.GetResource().Resource]--
+			}
+		}
+		return !slices.ContainsFunc(slices.Collect(maps.Values(unwatched)), func(lists int) bool { return lists > 0 })
+	})
+}
+
+// until waits for a condition that informers bring about. It gives up after so many looks, which are a minute at least, and not by the clock: for as long as
+// the machine does not let this process run nobody looks, and nothing can become so.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	look := time.NewTicker(time.Millisecond)
+	const lookEvery = time.Millisecond
+	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	within := time.After(time.Minute)
-	for !is() {
-		select {
-		case <-within:
+	for looks := 0; !is(); looks++ {
+		if looks > int(time.Minute/lookEvery) {
 			t.Fatalf("waited a minute for: %s", what)
-		case <-look.C:
 		}
+		<-look.C
 	}
 }
 

@@ -95,7 +95,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 		}
 	})
 	c.stock = stockOf(t, c.client)
-	until(t, "our scheduler watches", func() bool { // client-go's fake server tells nobody what comes before that
+	until(t, "our scheduler watches", func() bool {
 		watched := 0
 		for _, action := range c.client.Actions() {
 			if action.Matches("watch", "resourceclaims") || action.Matches("watch", "pods") {
@@ -104,6 +104,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 		}
 		return watched >= 4
 	})
+	allWatched(t, c.client)
 	return c
 }
 

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,7 +66,7 @@ func newStock(t *testing.T, objects ...runtime.Object) *stock {
 func stockOf(t *testing.T, client *fake.Clientset) *stock {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
