@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,19 +108,24 @@ func (w *world) annotated(one work, pairs ...string) *corev1.Pod {
 	return pod
 }
 
-// admitted makes a pod, once the API server trusts the webhook, and returns what became of it. Until then it is refused, for nobody can say what it is to be.
+// admitted makes a pod, once the API server trusts the webhook, and returns what became of it.
 func (w *world) admitted(pod *corev1.Pod) *corev1.Pod {
 	w.Helper()
-	var made *corev1.Pod
-	w.eventually("pods are admitted", func() (bool, string) {
-		var err error
-		made, err = w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
-			w.Fatal(err)
-		}
-		return err == nil, fmt.Sprint(err)
-	})
+	made, err := w.makes(pod, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	w.no(err)
 	return made
+}
+
+// makes makes a pod, or tries that, and returns what the API server says. As long as that cannot ask the webhook, or the webhook not find out what it has to know in
+// its time, the pod is refused, for nobody can say what it is to be; then it is made again.
+func (w *world) makes(pod *corev1.Pod, options metav1.CreateOptions) (made *corev1.Pod, err error) {
+	w.Helper()
+	w.eventually("the webhook answers", func() (bool, string) {
+		made, err = w.client.CoreV1().Pods("default").Create(w.ctx, pod, options)
+		unanswered := err != nil && (strings.Contains(err.Error(), "failed calling webhook") || apierrors.IsServiceUnavailable(err))
+		return !unanswered, fmt.Sprint(err)
+	})
+	return made, err
 }
 
 // refusals tries what cannot be. A dry run of what can be leaves nothing.
@@ -144,7 +150,7 @@ func (w *world) refusals() {
 		{placed, "leave nodeName out"},
 		{labelled, "write it as an annotation"},
 	} {
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, test.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := w.makes(test.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {
 			w.Errorf("a pod with %v: got %v, want it refused with %q", test.pod.Annotations, err, test.want)
 		}

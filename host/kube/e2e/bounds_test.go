@@ -50,7 +50,7 @@ func TestQueueBounds(t *testing.T) {
 		"a time limit of 2h0m1s was asked for": w.claiming("long", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = &long }),
 		"priority 100 was asked for (PriorityClass urgent), and in queue default pods may have at most 50": w.claiming("high", func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "urgent" }),
 	} {
-		if _, err := w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := w.makes(pod, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want it refused: %s", err, name)
 		}
 	}

@@ -33,7 +33,7 @@ func (w *world) queues() {
 	w.no(err)
 	for named, want := range map[string]string{"team": "", "org": "org is not under that; name team", "nobody": `there is no queue "nobody"`} {
 		pod := w.annotated(work{name: "tried"}, "gpu", "0.25", "memory", "1Gi", "queue", named)
-		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := w.makes(pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			w.Errorf("a pod of queue %s: got %v, want it refused with %q", named, err, want)
 		}
