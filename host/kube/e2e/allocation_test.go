@@ -1,11 +1,15 @@
 package e2e
 
 import (
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
@@ -35,6 +39,7 @@ func (w *world) allocations(pod string) {
 	}, metav1.CreateOptions{})
 	w.no(err)
 	ours, stock := w.as("system:serviceaccount:aliquot:aliquot-scheduler"), w.as("system:kube-scheduler")
+	w.may(ours, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "update", Group: resourceapi.GroupName, Resource: "resourceclaims", Subresource: "status"})
 	collector := w.as("system:serviceaccount:kube-system:resource-claim-controller")
 
 	ask, err := annotation.Parse(map[string]string{annotation.GPU: "0.10", annotation.Memory: "1Gi"})
@@ -42,38 +47,61 @@ func (w *world) allocations(pod string) {
 	spec, err := ask.Spec()
 	w.no(err)
 	claims := w.client.ResourceV1().ResourceClaims("default")
-	fresh, err := claims.Create(w.ctx, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: spec}, metav1.CreateOptions{})
+	_, err = claims.Create(w.ctx, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "tried"}, Spec: spec}, metav1.CreateOptions{})
 	w.no(err)
 	held := w.claim(pod)
-	given := fresh.DeepCopy()
-	given.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-		{Request: "gpu", Driver: driver.Name, Pool: testcluster.NodeName, Device: held.Status.Allocation.Devices.Results[0].Device},
-	}}}
-	const only = "handed out and taken back by the scheduler aliquot-scheduler"
-	w.refused("handing out by the cluster's own scheduler", only, try(w, stock, given))
-	w.refused("handing out by ours", "", try(w, ours, given))
-	w.refused("handing out by the controller of claims", only, try(w, collector, given))
-	taken := func() *resourceapi.ResourceClaim {
-		taken := w.claim(pod) // its node agent writes into it, too
-		taken.Status.Allocation, taken.Status.ReservedFor, taken.Status.Devices = nil, nil, nil
-		return taken
+	give := func(claim *resourceapi.ResourceClaim) {
+		claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+			{Request: "gpu", Driver: driver.Name, Pool: testcluster.NodeName, Device: held.Status.Allocation.Devices.Results[0].Device},
+		}}}
 	}
-	w.refused("taking back by the cluster's own scheduler", only, try(w, stock, taken()))
-	w.refused("taking back by the controller of claims", "", try(w, collector, taken()))
-	w.refused("taking back by ours", "", try(w, ours, taken()))
-	shared := w.claim(pod)
-	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "another", UID: "another"})
-	w.refused("another pod for a claim, by the cluster's own scheduler", "", try(w, stock, shared))
+	const only = "handed out and taken back by the scheduler aliquot-scheduler"
+	w.refused("handing out by the cluster's own scheduler", only, w.try(stock, "tried", give))
+	w.refused("handing out by ours", "", w.try(ours, "tried", give))
+	w.refused("handing out by the controller of claims", only, w.try(collector, "tried", give))
+	take := func(claim *resourceapi.ResourceClaim) {
+		claim.Status.Allocation, claim.Status.ReservedFor, claim.Status.Devices = nil, nil, nil
+	}
+	w.refused("taking back by the cluster's own scheduler", only, w.try(stock, held.Name, take))
+	w.refused("taking back by the controller of claims", "", w.try(collector, held.Name, take))
+	w.refused("taking back by ours", "", w.try(ours, held.Name, take))
+	w.refused("another pod for a claim, by the cluster's own scheduler", "", w.try(stock, held.Name, func(claim *resourceapi.ResourceClaim) {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "another", UID: "another"})
+	}))
 	w.no(claims.Delete(w.ctx, "tried", metav1.DeleteOptions{}))
 	w.withoutDoubts("aliquot-allocation")
 }
 
-// try is an attempt to write a claim's status.
-func try(w *world, client kubernetes.Interface, claim *resourceapi.ResourceClaim) func() error {
+// try is an attempt to change a claim's status.
+func (w *world) try(client kubernetes.Interface, name string, change func(*resourceapi.ResourceClaim)) func() error {
 	return func() error {
-		_, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(w.ctx, claim, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
+		return w.edit(name, func(claim *resourceapi.ResourceClaim) error {
+			change(claim)
+			_, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(w.ctx, claim, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		})
 	}
+}
+
+// edit has a claim written as it is then, and again where its node agent wrote into it meanwhile: that the API server says first.
+func (w *world) edit(name string, write func(*resourceapi.ResourceClaim) error) error {
+	w.Helper()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		claim, err := w.client.ResourceV1().ResourceClaims("default").Get(w.ctx, name, metav1.GetOptions{})
+		w.no(err)
+		return write(claim)
+	})
+}
+
+// may waits until the API server lets an account do something: of a binding it hears a moment after that was made.
+func (w *world) may(client kubernetes.Interface, what authorizationv1.ResourceAttributes) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("the account may %+v", what), func() (bool, string) {
+		said, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(w.ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}, metav1.CreateOptions{})
+		w.no(err)
+		return said.Status.Allowed, fmt.Sprintf("%+v", said.Status)
+	})
 }
 
 // as is the API server as an account sees it.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes/scheme"
+	resourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
@@ -28,9 +29,7 @@ func (w *world) edits() {
 	w.Helper()
 	w.editor()
 	held := w.claim("victim").Status.Allocation.Devices.Results[0]
-	offered, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
-	w.no(err)
-	all := offered.Items[0].Spec.Devices[0].Capacity[driver.Memory].Value
+	all := w.device().Capacity[driver.Memory].Value
 	for name, c := range map[string]struct {
 		result resourceapi.DeviceRequestAllocationResult
 		config string // a ShareConfig's other fields
@@ -133,17 +132,25 @@ func (w *world) editor() {
 		_, err := editor.Patch(w.ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"tried":"yes"}}}`), metav1.PatchOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
-	larger := w.claim("victim")
-	larger.Spec.Devices.Requests[0].Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("900")
-	if _, err := editor.Update(w.ctx, larger, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
+	err = w.edit(name, func(larger *resourceapi.ResourceClaim) error {
+		larger.Spec.Devices.Requests[0].Exactly.Capacity.Requests[driver.Compute] = resource.MustParse("900")
+		_, err := editor.Update(w.ctx, larger, metav1.UpdateOptions{})
+		return err
+	})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
 		w.Errorf("a larger request in a claim that is there: %v", err)
 	}
-	given := w.claim("victim")
-	given.Status.Allocation.Devices.Results[0].ConsumedCapacity[driver.Compute] = resource.MustParse("900")
-	if _, err := editor.UpdateStatus(w.ctx, given, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+	give := func(by resourcev1.ResourceClaimInterface) error {
+		return w.edit(name, func(given *resourceapi.ResourceClaim) error {
+			given.Status.Allocation.Devices.Results[0].ConsumedCapacity[driver.Compute] = resource.MustParse("900")
+			_, err := by.UpdateStatus(w.ctx, given, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	if err := give(editor); !apierrors.IsForbidden(err) {
 		w.Errorf("a larger allocation, by who may edit the namespace: %v", err)
 	}
-	if _, err := w.client.ResourceV1().ResourceClaims("default").UpdateStatus(w.ctx, given, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
+	if err := give(w.client.ResourceV1().ResourceClaims("default")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
 		w.Errorf("a larger allocation, by an administrator: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -160,31 +161,33 @@ func (w *world) podSecurity(link string) {
 	}
 }
 
-// debug puts an ephemeral container into the victim's pod, as `kubectl debug` does.
+// debug puts an ephemeral container into the victim's pod, as `kubectl debug` does. Kubelet may write into the pod meanwhile.
 func (w *world) debug(one corev1.EphemeralContainer) error {
 	w.Helper()
 	pods := w.client.CoreV1().Pods("default")
-	pod, err := pods.Get(w.ctx, "victim", metav1.GetOptions{})
-	w.no(err)
-	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, one)
-	_, err = pods.UpdateEphemeralContainers(w.ctx, "victim", pod, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
-	return err
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pod, err := pods.Get(w.ctx, "victim", metav1.GetOptions{})
+		w.no(err)
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, one)
+		_, err = pods.UpdateEphemeralContainers(w.ctx, "victim", pod, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+		return err
+	})
 }
 
 // reached tries to open the victim's pages for writing where nobody refuses the pod: by a folder of the node that is reached by a link, and by the
 // victim's process. Other users may not; its own user may write what the tenant itself may; root may write everything.
 func (w *world) reached(link, task string) {
 	w.Helper()
-	victim := slices.Sorted(func(yield func(int) bool) {
+	var victim []int
+	w.eventually("the victim's program is found", func() (bool, string) {
+		victim = nil
 		for pid := range w.pids("victim") {
-			if said, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(said)) == "trainer" && !yield(pid) {
-				return
+			if said, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(said)) == "trainer" {
+				victim = append(victim, pid)
 			}
 		}
+		return len(victim) == 1, fmt.Sprint(victim)
 	})
-	if len(victim) != 1 {
-		w.Fatalf("the victim's programs are %v, want one", victim)
-	}
 	process := fmt.Sprintf("/proc/%d/root/run/aliquot/task", victim[0])
 	const opened, denied = "opened", "permission denied"
 	attempts := []struct {
