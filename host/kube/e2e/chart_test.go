@@ -13,13 +13,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/aliquot-dev/aliquot/host/kube/images"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
@@ -59,28 +62,33 @@ func TestChart(t *testing.T) {
 		}), fmt.Sprintf("%+v", large.Status)
 	})
 	w.asksPlugin()
-	w.no(w.client.CoreV1().Pods("default").Delete(w.ctx, "large", metav1.DeleteOptions{}))
-	stay := w.outliving()
-	if len(stay) != 2 {
-		t.Errorf("in the control group are the processes %v, want the arbiter and the simulated devices", stay)
+	w.remove("large")
+	var stay []int
+	w.eventually("the arbiter and the simulated devices are alone in their control group", func() (bool, string) {
+		stay = w.outliving()
+		return len(stay) == 2, fmt.Sprint(stay)
+	})
+	stayed := func(when string) {
+		t.Helper()
+		w.eventually(when+" the arbiter and the simulated devices are those of before", func() (bool, string) {
+			now := w.outliving()
+			return slices.Equal(now, stay), fmt.Sprintf("%v, they were %v", now, stay)
+		})
 	}
 	before := w.agentReady("")
 	w.no(w.client.CoreV1().Pods("aliquot").Delete(w.ctx, before.Name, metav1.DeleteOptions{}))
 	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Pods("aliquot"), before.Name))
 	w.shares("while no agent runs, and the next one starts", quarterAndHalf)
 	after := w.agentReady(string(before.UID))
-	if now := w.outliving(); !slices.Equal(now, stay) {
-		t.Errorf("after the agent was replaced the processes are %v, they were %v", now, stay)
-	}
+	stayed("after the agent was replaced")
 	w.remove("half")
 	w.killed(after)
-	if now := w.outliving(); !slices.Equal(now, stay) {
-		t.Errorf("after the agent was killed the processes are %v, they were %v", now, stay)
-	}
+	stayed("after the agent was killed")
 	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.remove("quarter", "tenth")
 	w.empty()
 	for _, name := range []string{"scheduler", "controller", "webhook"} {
+		w.replaced("aliquot-" + name) // a scheduler was, by the Deployment
 		pods, err := w.client.CoreV1().Pods("aliquot").List(w.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aliquot-" + name})
 		w.no(err)
 		for _, pod := range pods.Items {
@@ -134,6 +142,11 @@ func (w *world) asksPlugin() {
 	w.no(err)
 	kubeconfig, err := w.KubeconfigOf(w.ctx, "default", "user")
 	w.no(err)
+	config, err := w.RESTOf(kubeconfig)
+	w.no(err)
+	user, err := kubernetes.NewForConfig(config)
+	w.no(err)
+	w.may(user, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Group: "aliquot.dev", Resource: "shares"})
 	program := w.built("kubectl-aliquot")
 	for _, c := range []struct {
 		args  []string
@@ -143,9 +156,9 @@ func (w *world) asksPlugin() {
 		{[]string{"top"}, []string{"3 shares", "0.85 of 1.00", "0.25..0.80", "4Gi..8Gi", "Ready", "0.50..1.00", "What is used is not known: pods is forbidden", "takes the role aliquot-use", "default/large", "0.30, 1Gi"}, false},
 		{[]string{"why", "half"}, []string{"half runs on node " + testcluster.NodeName, "0.50..1.00 of compute and 8Gi of memory"}, false},
 		{[]string{"why", "large"}, []string{"large waits: "}, false},
-		{[]string{"resize", "quarter", "--gpu", "0.25..0.30"}, []string{"quarter has 0.25..0.30 of compute and 4Gi..8Gi of memory"}, false},
+		{[]string{"resize", "quarter", "--gpu", "0.25..0.30", "--wait", patience.String()}, []string{"quarter has 0.25..0.30 of compute and 4Gi..8Gi of memory"}, false},
 		{[]string{"resize", "quarter", "--gpu", "0.30..0.80"}, []string{"its compute floor is 0.25 and fixed"}, true},
-		{[]string{"resize", "quarter", "--gpu", "0.25..0.80"}, []string{"quarter has 0.25..0.80 of compute"}, false},
+		{[]string{"resize", "quarter", "--gpu", "0.25..0.80", "--wait", patience.String()}, []string{"quarter has 0.25..0.80 of compute"}, false},
 		{[]string{"top", "-A"}, []string{"forbidden"}, true},
 	} {
 		said, err := exec.CommandContext(w.ctx, program, append(c.args, "--kubeconfig", kubeconfig)...).CombinedOutput()
@@ -186,6 +199,7 @@ func (w *world) leaderEnds() {
 		return holder != nil && *holder != "" && *holder != *was.Spec.HolderIdentity, nil
 	})
 	w.no(err)
+	w.no(testcluster.AwaitGone(w.ctx, w.client.CoreV1().Pods(ours), pods.Items[at].Name))
 }
 
 // agentReady waits until the agent's pod is ready, and it is another than the one of this UID.
@@ -213,15 +227,18 @@ func (w *world) agentReady(other string) (pod corev1.Pod) {
 // killed kills the process of an agent's pod and waits until kubelet has started it anew.
 func (w *world) killed(pod corev1.Pod) {
 	w.Helper()
-	for pid := range w.processesOf(string(pod.UID)) {
-		name, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "comm"))
-		if err != nil || strings.TrimSpace(string(name)) != "aliquot-kube" {
-			continue
+	w.eventually("the agent's process is there to be killed", func() (found bool, instead string) {
+		all := w.processesOf(string(pod.UID))
+		for pid := range all {
+			name, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "comm"))
+			if err != nil || strings.TrimSpace(string(name)) != "aliquot-kube" {
+				continue
+			}
+			w.no(syscall.Kill(pid, syscall.SIGKILL))
+			found = true
 		}
-		process, err := os.FindProcess(pid)
-		w.no(err)
-		w.no(process.Kill())
-	}
+		return found, fmt.Sprint(all)
+	})
 	w.restarted(pod)
 }
 

@@ -153,21 +153,25 @@ func made(ctx context.Context, folder, name string, args ...string) error {
 	return nil
 }
 
-// runsOnly checks that of two programs the first is run by one process of a control group, and the second by none.
+// runsOnly waits until of two programs the first is run by one process of a control group, and the second by none: who is replaced ends a moment after the next one serves.
 func (w *world) runsOnly(group, program, other string) {
 	w.Helper()
-	for file, want := range map[string]int{program: 1, other: 0} {
-		content, err := os.ReadFile(file)
+	var contents [2][]byte
+	for i, file := range []string{program, other} {
+		var err error
+		contents[i], err = os.ReadFile(file)
 		w.no(err)
-		count := 0
+	}
+	w.eventually(fmt.Sprintf("in the control group %s one process runs %s, and none %s", group, program, other), func() (bool, string) {
+		var count [2]int
 		for pid := range w.processesIn(group) {
 			runs, err := os.ReadFile(fmt.Sprintf("/proc/%d/exe", pid))
-			if err == nil && bytes.Equal(runs, content) { // else it has ended
-				count++
+			for i, content := range contents {
+				if err == nil && bytes.Equal(runs, content) { // else it has ended
+					count[i]++
+				}
 			}
 		}
-		if count != want {
-			w.Errorf("in the control group %s are %d processes of %s, want %d", group, count, file, want)
-		}
-	}
+		return count == [2]int{1, 0}, fmt.Sprintf("%d and %d do", count[0], count[1])
+	})
 }

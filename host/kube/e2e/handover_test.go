@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -28,7 +29,10 @@ func (w *world) handsOver() {
 		started = append(started, name)
 		w.submit(work{name: name, compute: 1, memory: "64Mi", scheduler: "aliquot-scheduler", command: []string{"/bin/smi"}})
 		_, err := w.client.CoreV1().Pods(ours).Get(w.ctx, before.Name, metav1.GetOptions{})
-		if gone = err != nil; len(started) > 300 {
+		if gone = apierrors.IsNotFound(err); !gone {
+			w.no(err)
+		}
+		if len(started) > 300 {
 			w.Fatalf("the agent was not replaced while %d pods started", len(started))
 		}
 	}
