@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -39,9 +40,10 @@ func (w *world) imageUsers(share func(work) *corev1.Pod, happens func()) {
 	w.shares("of images that say their users themselves", map[string]part{"of-root": {100, 150}, "of-user": {100, 150}})
 	for name, user := range users {
 		w.pagesOf(name, user)
-		if devices := w.claim(name).Status.Devices; len(devices) != 1 || len(devices[0].Conditions) != 1 || devices[0].Conditions[0].Status != metav1.ConditionTrue {
-			w.Errorf("the claim of %s says %+v", name, devices)
-		}
+		w.eventually("the claim of "+name+" says that it is held to", func() (bool, string) {
+			devices := w.claim(name).Status.Devices
+			return len(devices) == 1 && len(devices[0].Conditions) == 1 && devices[0].Conditions[0].Status == metav1.ConditionTrue, fmt.Sprintf("%+v", devices)
+		})
 	}
 	w.remove("of-root", "of-user")
 

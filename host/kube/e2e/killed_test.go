@@ -129,7 +129,9 @@ func (r *rounds) in(t *testing.T) {
 	})
 	k := &killer{world: w, reached: t.TempDir(), scheduler: w.startScheduler(), hits: map[string]int{}, left: map[string][]string{}}
 	defer r.count(k)
-	k.webhook, k.asked = w.startWebhookAt("127.0.0.1:0", scheduler.Name)
+	port, err := testcluster.FreePorts(1) // which is taken again by the next webhook
+	w.no(err)
+	k.webhook, k.asked = w.startWebhookAt(fmt.Sprint("127.0.0.1:", port[0]), scheduler.Name)
 	k.startController()
 	w.lends()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
@@ -195,7 +197,7 @@ func (k *killer) life(command []string) {
 	for i, point := range changing { // the last of them is passed soon after the agent serves
 		k.agent.Kill()
 		k.launchAgent(k.once(point))
-		k.no(change(k.ctx, k.sharesAs(k.Kubeconfig()), k.claim(name).Name, fmt.Sprintf(`{"ceiling":{"compute":"0.9%d"}}`, i)))
+		k.changes(name, fmt.Sprintf("0.9%d", i))
 		k.agentDies(name, point)
 		k.launchAgent(nil)
 		k.untilCeiling(string(k.claim(name).UID), uint32(900+10*i))
@@ -243,7 +245,7 @@ func (k *killer) lifeWithout(command []string) {
 	claim := string(k.claim(name).UID)
 	k.left["agent"] = []string{"kube.ceiling.held"}
 	k.agentStands() // there it looks at every Share as soon as it serves
-	k.no(change(k.ctx, k.sharesAs(k.Kubeconfig()), k.claim(name).Name, `{"ceiling":{"compute":"0.90"}}`))
+	k.changes(name, "0.90")
 	k.without(name, "it is held to its ceiling", func() bool { return len(k.left["agent"]) == 0 && k.ceiling(claim) == 900 })
 
 	pods := k.client.CoreV1().Pods("default")

@@ -165,6 +165,19 @@ func (k *killer) nudge(pod string) {
 	}
 }
 
+// changes changes a pod's ceiling of compute. The agent may have yet to make its Share: it does so beside the container's start.
+func (k *killer) changes(name, compute string) {
+	k.Helper()
+	shares, claim := k.sharesAs(k.Kubeconfig()), k.claim(name).Name
+	k.eventually("the Share of "+name+" is changed", func() (bool, string) {
+		err := change(k.ctx, shares, claim, fmt.Sprintf(`{"ceiling":{"compute":%q}}`, compute))
+		if !apierrors.IsNotFound(err) {
+			k.no(err)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
 // runs waits until a pod runs.
 func (k *killer) runs(name string) {
 	k.Helper()

@@ -24,9 +24,8 @@ func (k *killer) staysBegins(command []string) {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	k.admitted(pod)
 	k.trains("stays")
-	shares, claim := k.sharesAs(k.Kubeconfig()), k.claim("stays").Name
-	k.no(change(k.ctx, shares, claim, `{"ceiling":{"compute":"0.80"}}`))
-	k.applied(shares, claim, "0.50..0.80")
+	k.changes("stays", "0.80")
+	k.applied(k.sharesAs(k.Kubeconfig()), k.claim("stays").Name, "0.50..0.80")
 }
 
 // reboots has everything of the pod that runs on and of ours end, and the run folder and CDI files go, as they do when a node reboots, and the agent killed at each

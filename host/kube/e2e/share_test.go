@@ -71,10 +71,9 @@ func TestShares(t *testing.T) {
 	w.said(testcluster.NodeName, "DeviceDown")
 }
 
-// offers checks what the cluster was told of the device.
-func (w *world) offers() {
+// device is the only one, once the cluster was told of it.
+func (w *world) device() (device resourceapi.Device) {
 	w.Helper()
-	var device resourceapi.Device
 	w.eventually("one slice with one device is there", func() (bool, string) { // it is told a moment after the agent serves
 		slices, err := w.client.ResourceV1().ResourceSlices().List(w.ctx, metav1.ListOptions{})
 		w.no(err)
@@ -84,6 +83,13 @@ func (w *world) offers() {
 		device = slices.Items[0].Spec.Devices[0]
 		return true, ""
 	})
+	return device
+}
+
+// offers checks what the cluster was told of the device.
+func (w *world) offers() {
+	w.Helper()
+	device := w.device()
 	compute, memory := device.Capacity[driver.Compute], device.Capacity[driver.Memory]
 	if device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations || compute.Value.Value() != 1000 ||
 		compute.RequestPolicy == nil || memory.RequestPolicy == nil || memory.Value.Value() < 100<<30 {
@@ -95,13 +101,14 @@ func (w *world) offers() {
 	}
 }
 
-// told checks what the claim of a pod says in its status of the share that its containers are held to.
+// told waits until the claim of a pod says in its status of the share that its containers are held to: the agent writes it beside their start.
 func (w *world) told(name, want string) {
 	w.Helper()
-	devices := w.claim(name).Status.Devices
-	if len(devices) != 1 || devices[0].Data == nil || !strings.Contains(string(devices[0].Data.Raw), want) || len(devices[0].Conditions) != 1 {
-		w.Errorf("%s has the status %+v, want %s", name, devices, want)
-	}
+	w.eventually("the claim of "+name+" says "+want, func() (bool, string) {
+		devices := w.claim(name).Status.Devices
+		is := len(devices) == 1 && devices[0].Data != nil && strings.Contains(string(devices[0].Data.Raw), want) && len(devices[0].Conditions) == 1
+		return is, fmt.Sprintf("%+v", devices)
+	})
 }
 
 var hogged = regexp.MustCompile(`shown (\d+) MiB free of (\d+); got (\d+) MiB in \d+ blocks, then CUDA_ERROR_OUT_OF_MEMORY`)
