@@ -49,6 +49,8 @@ func TestChart(t *testing.T) {
 	w.trains("half")
 	w.serves("scheduler", "aliquot_scheduler_bound_total 3\n")
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
+	w.told("half", `"compute":"0.50..1.00","memory":"8Gi"`)
+	w.told("tenth", `"compute":"0.10","memory":"1Gi"`)
 	w.shares("beside each other", quarterAndHalf)
 	w.serves("agent", fmt.Sprintf(`aliquot_share_compute_ceiling_ratio{claim=%q,`, w.claim("quarter").Name), "} 0.8\n", "aliquot_agent_up 1\n")
 
