@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -31,14 +30,11 @@ func (f *fleet) startOurs(ctx context.Context, program string, more ...string) (
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := testcluster.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
+	address := fmt.Sprint("127.0.0.1:", free[0])
 	args := append([]string{"scheduler", "--kubeconfig", kubeconfig, "--namespace", "aliquot", "--identity", "bench", "--metrics", address, "--profiles"}, more...)
 	p, err := f.Start("aliquot-scheduler", nil, program, args...)
 	return &ours{Process: p, metrics: address}, err

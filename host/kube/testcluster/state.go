@@ -3,6 +3,7 @@ package testcluster
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -89,11 +90,26 @@ func findPorts() (p ports, err error) {
 // given are the ports that FreePorts found.
 var given sync.Map
 
-// FreePorts finds ports of loopback that are free, none of which it found before. Another process may take one before it is used: then what wanted it
-// ends, and says so.
+// lowestPort is the lowest that FreePorts finds, but where the kernel chooses.
+const lowestPort = 10_000
+
+// FreePorts finds TCP ports that are free, none of which it found before. They are below those that the kernel gives to whoever asks for any, which would take one of these
+// before it is used; where there are few below, they are the kernel's choice. What wants one that another process has taken all the same ends, and says so.
 func FreePorts(n int) (found []int, err error) {
+	const few = 1000
+	chosen, err := kernelsPorts()
+	if err != nil {
+		return nil, fmt.Errorf("find free ports: %w", err)
+	}
 	for len(found) < n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		wanted := 0
+		if chosen-lowestPort >= few {
+			wanted = lowestPort + rand.IntN(chosen-lowestPort)
+		}
+		listener, err := net.Listen("tcp4", fmt.Sprint(":", wanted))
+		if wanted > 0 && errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("find free ports: %w", err)
 		}
@@ -104,6 +120,15 @@ func FreePorts(n int) (found []int, err error) {
 		}
 	}
 	return found, nil
+}
+
+// kernelsPorts is the lowest port that the kernel gives to whoever listens at any or connects.
+func kernelsPorts() (lowest int, err error) {
+	said, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(said), &lowest)
+	}
+	return lowest, err
 }
 
 func (c *Cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.ports.apiserver) }
