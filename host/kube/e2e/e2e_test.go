@@ -115,8 +115,12 @@ func beginEmpty(t *testing.T, devices string) *world {
 func beginCluster(t *testing.T, devices string) *world {
 	t.Helper()
 	shared := lent.take(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute*time.Duration(*killEach))
-	t.Cleanup(cancel)
+	ctx := t.Context()
+	if deadline, is := t.Deadline(); is { // what is waited for then says so, and the clusters are ended
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-2*time.Minute))
+		t.Cleanup(cancel)
+	}
 	still.begins(t, shared)
 	still.gate(ctx, shared)
 	shared.ready(ctx, t)

@@ -47,9 +47,10 @@ func (w *world) endless() {
 	w.submit(work{name: "endless", compute: 100, memory: "1Gi", command: append(trainer, "--kernel-us", "1000000000")})
 	pod, err := w.AwaitPod(w.ctx, "default", "endless", corev1.PodRunning)
 	w.no(err)
+	// What is over when the agent has ended the program, some 10 s after it has told of it, is looked for before what stays.
+	w.health("owner", corev1.ResourceHealthStatusUnhealthy, "it is sick: work of task ")
 	w.notReady(*pod.Status.ResourceClaimStatuses[0].ResourceClaimName, "Stalled")
 	w.said("endless", "Stalled")
-	w.health("owner", corev1.ResourceHealthStatusUnhealthy, "it is sick: work of task ")
 	_, err = w.AwaitPod(w.ctx, "default", "endless", corev1.PodFailed) // it does not hear that it is to end
 	w.no(err)
 	w.health("owner", corev1.ResourceHealthStatusHealthy, "")

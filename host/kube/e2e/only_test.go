@@ -139,8 +139,7 @@ func (w *world) held() {
 	if gated.Spec.NodeName != "" {
 		w.Errorf("it runs on %s, and has a gate", gated.Spec.NodeName)
 	}
-	gated.Spec.SchedulingGates = nil
-	_, err = w.client.CoreV1().Pods("default").Update(w.ctx, gated, metav1.UpdateOptions{})
+	_, err = w.client.CoreV1().Pods("default").Patch(w.ctx, "gated", types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
 	w.no(err)
 	w.starts("gated")
 	w.remove("affine", "repelled", "tolerant", "gated", "after")
@@ -168,7 +167,7 @@ func (w *world) ports() {
 func (w *world) volume() {
 	w.Helper()
 	folder := filepath.Join(w.Folder(), "volume")
-	w.no(os.Mkdir(folder, 0o755))
+	w.no(os.MkdirAll(folder, 0o755)) // it is there where this cluster had this test before
 	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "late"
 	_, err := w.client.StorageV1().StorageClasses().Create(w.ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late,

@@ -77,7 +77,7 @@ func (k *killer) reboots(command []string) {
 // cdiFile is what the only CDI file of a claim holds.
 func (w *world) cdiFile(uid string) []byte {
 	w.Helper()
-	files, err := filepath.Glob(filepath.Join(w.CDI(), "*"+uid+"*"))
+	files, err := filepath.Glob(filepath.Join(w.CDI(), "*"+uid+".json")) // what is just written has another end
 	w.no(err)
 	if len(files) != 1 {
 		w.Fatalf("the claim %s has the CDI files %v, want one", uid, files)

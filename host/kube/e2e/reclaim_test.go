@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
@@ -38,20 +41,10 @@ func TestGivesBack(t *testing.T) {
 	before, err := w.client.CoreV1().Pods("default").Get(w.ctx, "kept", metav1.GetOptions{})
 	w.no(err)
 
-	w.submit(work{name: "own", compute: 400, memory: "1Gi", command: trainer, scheduler: scheduler.Name, queue: "owner"})
-	pods := w.client.CoreV1().Pods("default")
-	_, err = testcluster.AwaitObject(w.ctx, pods, evicted, "a pod that is evicted", func(pod *corev1.Pod) (bool, error) {
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-				return pod.DeletionTimestamp != nil, nil
-			}
-		}
-		return false, nil
+	w.givesWay(evicted, "own", func() {
+		w.submit(work{name: "own", compute: 400, memory: "1Gi", command: trainer, scheduler: scheduler.Name, queue: "owner"})
 	})
-	w.no(err)
-	if own, err := pods.Get(w.ctx, "own", metav1.GetOptions{}); err != nil || own.Spec.NodeName != "" {
-		t.Errorf("it runs on %s while the pod that was evicted for it ends: %v", own.Spec.NodeName, err)
-	}
+	pods := w.client.CoreV1().Pods("default")
 	w.tellsOf(evicted, "Evicted", "queue owner wants back what it is guaranteed", "(plan ", "for pod default/own")
 	w.tellsOf("own", "NotEvicted", "pod default/kept was to be evicted", "disruption budget default/kept allows 0 disruptions now")
 	w.tellsOf("own", "Evicting", "pod default/"+evicted+" is evicted for it")
@@ -73,6 +66,40 @@ func TestGivesBack(t *testing.T) {
 	if said := w.Log("scheduler"); strings.Contains(said, "forbidden") || strings.Contains(said, "panic") {
 		t.Errorf("the scheduler said:\n%s", said)
 	}
+}
+
+// givesWay does something, waits until a pod that comes by that has a node, and checks that another was evicted and had ended before. It sees each change of both, in
+// the order in which they were written.
+func (w *world) givesWay(evicted, to string, by func()) {
+	w.Helper()
+	pods := w.client.CoreV1().Pods("default")
+	before, err := pods.List(w.ctx, metav1.ListOptions{})
+	w.no(err)
+	within, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	changes, err := pods.Watch(within, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	w.no(err)
+	defer changes.Stop()
+	by()
+	told, ended := false, false
+	for change := range changes.ResultChan() {
+		pod, is := change.Object.(*corev1.Pod)
+		switch {
+		case !is:
+			w.Fatalf("pods are not watched any more: %+v", change.Object)
+		case pod.Name == evicted:
+			told = told || pod.DeletionTimestamp != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+			})
+			ended = ended || change.Type == watch.Deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		case pod.Name == to && pod.Spec.NodeName != "":
+			if !told || !ended {
+				w.Errorf("%s has a node, and %s was evicted: %v, and has ended: %v", to, evicted, told, ended)
+			}
+			return
+		}
+	}
+	w.Fatalf("waited %v until %s has a node; %s was evicted: %v, and has ended: %v", patience, to, evicted, told, ended)
 }
 
 // lends makes two queues under that of the namespace: one owns the device, the other nothing.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,8 @@ func (w *world) nextLeads(command []string) {
 	first := start("first", "ALIQUOT_KILL_AT=kube.schedule.allocated", "ALIQUOT_KILL_LOG="+reached)
 	w.eventually("the first schedules", func() (bool, string) { return strings.Contains(first.Log(), "msg=scheduling"), first.Log() })
 	second := start("second")
+	w.eventually("the second waits for the Lease", func() (bool, string) { return strings.Contains(second.Log(), "leader lease"), second.Log() })
+	w.no(syscall.Kill(second.PID(), syscall.SIGSTOP)) // until what the first leaves was looked at
 	w.submit(work{name: "between", compute: 500, memory: "1Gi", command: command, scheduler: scheduler.Name})
 	w.eventually("the first is killed", func() (bool, string) {
 		point, err := os.ReadFile(reached)
@@ -76,6 +79,7 @@ func (w *world) nextLeads(command []string) {
 	if before.Status.Allocation == nil || pod.Spec.NodeName != "" || strings.Contains(second.Log(), "msg=leading") {
 		w.Fatalf("its claim is allocated %+v, it is bound to %q, and the second said\n%s\nwant an allocation alone", before.Status.Allocation, pod.Spec.NodeName, second.Log())
 	}
+	w.no(syscall.Kill(second.PID(), syscall.SIGCONT))
 	w.trains("between")
 	if after := w.claim("between"); !reflect.DeepEqual(after.Status.Allocation, before.Status.Allocation) || !strings.Contains(second.Log(), "identity=second") {
 		w.Errorf("its claim had %+v and has %+v; the second said\n%s", before.Status.Allocation, after.Status.Allocation, second.Log())

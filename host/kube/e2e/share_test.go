@@ -147,11 +147,11 @@ func (w *world) empty() {
 		}
 		return len(left) == 0, strings.Join(left, "\n")
 	})
-	claims, err := w.client.ResourceV1().ResourceClaims("default").List(w.ctx, metav1.ListOptions{})
-	w.no(err)
-	if len(claims.Items) > 0 {
-		w.Errorf("claims are left: %+v", claims.Items)
-	}
+	w.eventually("the claims are gone with their pods", func() (bool, string) {
+		left, err := w.client.ResourceV1().ResourceClaims("default").List(w.ctx, metav1.ListOptions{})
+		w.no(err)
+		return len(left.Items) == 0, fmt.Sprintf("%+v", left.Items)
+	})
 	w.eventually("the claims' Shares are gone with them", func() (bool, string) {
 		left, err := w.sharesAs(w.Kubeconfig()).List(w.ctx, metav1.ListOptions{})
 		w.no(err)

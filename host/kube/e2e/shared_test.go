@@ -199,13 +199,16 @@ func definition(one deploy.Object) object {
 
 // relabel gives namespace and node the labels that they had, and takes the node's taints away.
 func (s *shared) relabel(ctx context.Context) error {
-	namespace, err := s.Client().CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if !maps.Equal(namespace.Labels, s.labels) {
+	for {
+		namespace, err := s.Client().CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if maps.Equal(namespace.Labels, s.labels) {
+			break
+		}
 		namespace.Labels = s.labels
-		if _, err := s.Client().CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{}); err != nil {
+		if _, err := s.Client().CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -261,7 +264,7 @@ func (s *shared) without(ctx context.Context, meant func(object) bool) error {
 		}
 		select {
 		case <-within.Done():
-			return fmt.Errorf("waited a minute until these are gone: %v", left)
+			return fmt.Errorf("waited %v until these are gone: %v", patience, left)
 		case <-look.C:
 		}
 	}
@@ -325,26 +328,32 @@ func (w *world) ended() error {
 	return errors.Join(w.endOutliving(), os.RemoveAll(w.run), os.RemoveAll(w.state), os.RemoveAll(filepath.Join(w.Kubelet(), "plugins", "gpu.aliquot.dev")))
 }
 
-// endOutliving ends what outlives this world's agents, the arbiter and the simulated devices.
-func (w *world) endOutliving() error {
-	programs, err := filepath.Glob("/proc/[0-9]*/exe")
-	if err != nil {
-		return err
+// endOutliving ends what outlives this world's agents, the arbiter and the simulated devices, and waits until it has ended.
+func (w *world) endOutliving() (wrong error) {
+	ended, left := within(patience, func() (bool, string) {
+		programs, err := filepath.Glob("/proc/[0-9]*/exe")
+		var left []string
+		for _, link := range programs {
+			program, gone := os.Readlink(link)
+			if gone != nil || !strings.HasPrefix(program, w.run+"/") {
+				continue // it has ended, or is another's
+			}
+			left = append(left, program)
+			pid, failed := strconv.Atoi(strings.Split(link, "/")[2])
+			if failed == nil {
+				failed = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if !errors.Is(failed, syscall.ESRCH) {
+				err = errors.Join(err, failed)
+			}
+		}
+		wrong = err
+		return err != nil || len(left) == 0, strings.Join(left, "\n")
+	})
+	if !ended {
+		return fmt.Errorf("these were killed and have not ended:\n%s", left)
 	}
-	for _, link := range programs {
-		program, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(program, w.run+"/") {
-			continue // it has ended, or is another's
-		}
-		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
-		if err != nil {
-			return err
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-	}
-	return nil
+	return wrong
 }
 
 // load gives the node an image, unless it has it.

@@ -21,8 +21,6 @@ func TestTenants(t *testing.T) {
 		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
 		"scheduler": map[string]any{"enabled": true, "replicas": 0},
 	})
-	w.startWebhook(scheduler.Name)
-	w.startScheduler()
 	client, err := dynamic.NewForConfig(w.REST())
 	w.no(err)
 	queues := client.Resource(v1alpha1.Queues)
@@ -32,6 +30,8 @@ func TestTenants(t *testing.T) {
 	w.no(err)
 	_, err = w.client.CoreV1().Namespaces().Patch(w.ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"aliquot.dev/queue":"team"}}}`), metav1.PatchOptions{})
 	w.no(err)
+	w.startWebhook(scheduler.Name)
+	w.startScheduler() // which hears of queues, namespaces and pods by a watch each: it knows of the first two before there are any of the last
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	first := w.admitted(w.annotated(work{name: "first", command: trainer}, "gpu", "0.40..1.00", "memory", "4Gi", "preemptible", "false"))
