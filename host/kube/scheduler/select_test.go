@@ -94,7 +94,9 @@ func TestDearSelector(t *testing.T) {
 	if n := <-bound; n == 3 {
 		t.Error("nobody was placed before it was judged on all nodes")
 	}
-	c.eventually("it is judged on all nodes", func() bool { return judged() == 3 })
+	for nodes := range 3 { // each takes seconds of a processor, with the detector of races
+		c.eventually("it is judged on one more node", func() bool { return judged() > nodes })
+	}
 	c.says("dear", "3 nodes: no device matches the selectors")
 	c.sound(s)
 	var before, after judgement
