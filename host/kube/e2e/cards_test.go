@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,8 @@ const (
 	cardDriver = "nic.example.com"
 	farCards   = "far." + cardDriver
 	isAttached = cardDriver + "/attached"
+
+	cannotAttach = cardDriver + "/failed"
 )
 
 type cards struct{}
@@ -64,29 +67,58 @@ func (w *world) besideCard(command []string) {
 	w.attaches(with)
 }
 
-// attaches has a pod wait for its card to be attached, and start then.
+// attaches has a pod wait for its card to be attached, with a share in one claim and by a claim for the card alone: it starts then. One that could not be attached is
+// given back, and had anew.
 func (w *world) attaches(with work) {
 	w.Helper()
 	with.name, with.beside = "attached", farCards
 	w.submit(with)
-	w.tellsOf("attached", "BindingConditionsPending", isAttached)
-	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, "attached", metav1.GetOptions{})
+	w.tellsOf("attached", "BindingConditionsPending")
+	w.reports("attached", w.claim("attached").Name, cannotAttach)
+	w.reports("attached", w.claim("attached").Name, isAttached)
+	w.trains("attached")
+	w.remove("attached")
+
+	claims, name := w.client.ResourceV1().ResourceClaims("default"), "far"
+	_, err := claims.Create(w.ctx, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Requests: []resourceapi.DeviceRequest{{Name: "card", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: farCards}}},
+	}}}, metav1.CreateOptions{})
 	w.no(err)
-	claim := w.claim("attached")
-	if pod.Spec.NodeName != "" || claim.Status.Allocation == nil {
-		w.Fatalf("it is on node %q with %+v, and its card is not attached", pod.Spec.NodeName, claim.Status.Allocation)
+	w.create(w.waiting("alone", func(pod *corev1.Pod) {
+		pod.Spec.SchedulerName = scheduler.Name
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "card", ResourceClaimName: &name}}
+		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "card"}}
+	}))
+	w.tellsOf("alone", "BindingConditionsPending")
+	w.reports("alone", name, cannotAttach)
+	w.reports("alone", name, isAttached)
+	w.starts("alone")
+	w.remove("alone")
+	w.no(claims.Delete(w.ctx, name, metav1.DeleteOptions{}))
+}
+
+// reports has the cards' driver say how it goes with the card that a claim of a pod was given, which it waits for and has said nothing of yet.
+func (w *world) reports(name, claim, condition string) {
+	w.Helper()
+	claims := w.client.ResourceV1().ResourceClaims("default")
+	given, err := testcluster.AwaitObject(w.ctx, claims, claim, "a claim that is allocated, and of which nothing is said", func(claim *resourceapi.ResourceClaim) (bool, error) {
+		return claim.Status.Allocation != nil && len(claim.Status.Devices) == 0, nil
+	})
+	w.no(err)
+	pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+	w.no(err)
+	if pod.Spec.NodeName != "" {
+		w.Fatalf("%s is on node %s, and its card is not attached", name, pod.Spec.NodeName)
 	}
-	for _, r := range claim.Status.Allocation.Devices.Results {
+	for _, r := range given.Status.Allocation.Devices.Results {
 		if r.Driver == cardDriver {
-			claim.Status.Devices = append(claim.Status.Devices, resourceapi.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{
-				{Type: isAttached, Status: metav1.ConditionTrue, Reason: "Attached", LastTransitionTime: metav1.Now()},
+			given.Status.Devices = append(given.Status.Devices, resourceapi.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{
+				{Type: condition, Status: metav1.ConditionTrue, Reason: "Tried", Message: "as the test has it", LastTransitionTime: metav1.Now()},
 			}})
 		}
 	}
-	_, err = w.client.ResourceV1().ResourceClaims("default").UpdateStatus(w.ctx, claim, metav1.UpdateOptions{})
+	_, err = claims.UpdateStatus(w.ctx, given, metav1.UpdateOptions{})
 	w.no(err)
-	w.trains("attached")
-	w.remove("attached")
 }
 
 // gangBeside has gangs whose claims the engine has no words for: of two that both need the only card none is placed, and of two of which one has a choice
@@ -147,7 +179,7 @@ func (w *world) startCards() (end func()) {
 	w.no(helper.PublishResources(w.ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
 		testcluster.NodeName: {Slices: []resourceslice.Slice{{Devices: []resourceapi.Device{
 			{Name: "card-0", Attributes: isFar(false)},
-			{Name: "card-1", Attributes: isFar(true), BindingConditions: []string{isAttached}, BindingFailureConditions: []string{cardDriver + "/failed"}},
+			{Name: "card-1", Attributes: isFar(true), BindingConditions: []string{isAttached}, BindingFailureConditions: []string{cannotAttach}},
 		}}}},
 	}}))
 	return func() {

@@ -12,7 +12,11 @@ import (
 // takes it.
 func (s *Scheduler) runBeside(p *pod, a *ask) {
 	if a.node != "" {
-		switch node, err := s.admit(p, a.node); {
+		node, err := a.node, unusable(a.have)
+		if err == nil {
+			node, err = s.admit(p, a.node)
+		}
+		switch {
 		case err == nil:
 			s.bindBeside(p, a, a.node)
 		case node != "" && s.aloneIn(p, a.have):

@@ -53,9 +53,21 @@ func unmet(claim *resourceapi.ResourceClaim) (waits []string, failed error) {
 	return waits, nil
 }
 
-// usable waits until the conditions hold of all devices of a pod's claims, which are as they were written. An error is that they will not, or that the pod ends.
-func (w *writer) usable(ctx context.Context, t jobTask, claims []*resourceapi.ResourceClaim) error {
-	since := time.Now()
+// unusable is why a device that claims were given cannot be used; nil: it can, or may be yet.
+func unusable(claims []*claim) error {
+	for _, c := range claims {
+		if conditioned(c.object.Status.Allocation) {
+			if _, failed := unmet(c.object); failed != nil {
+				return failed
+			}
+		}
+	}
+	return nil
+}
+
+// usable waits until the conditions hold of all devices of a pod's claims, which are as they were written. An error is that they will not, or that a pod of the job ends.
+func (w *writer) usable(ctx context.Context, j job, t jobTask, claims []*resourceapi.ResourceClaim) error {
+	begun := time.Now()
 	for told := false; ; told = true {
 		var waits []string
 		for _, claim := range claims {
@@ -71,27 +83,29 @@ func (w *writer) usable(ctx context.Context, t jobTask, claims []*resourceapi.Re
 					return lost("claim %s/%s is allocated otherwise", claim.Namespace, claim.Name)
 				}
 			}
-			if at := now.Status.Allocation.AllocationTimestamp; at != nil && at.Time.Before(since) {
-				since = at.Time
-			}
 			more, failed := unmet(now)
 			if failed != nil {
 				return failed
+			}
+			since := begun
+			if at := now.Status.Allocation.AllocationTimestamp; at != nil {
+				since = at.Time
+			}
+			if len(more) > 0 && time.Since(since) >= conditionsWithin {
+				return fmt.Errorf("what its devices need before they can be used did not come within %s: %s", conditionsWithin, strings.Join(more, ", "))
 			}
 			waits = append(waits, more...)
 		}
 		if len(waits) == 0 {
 			return nil
 		}
-		text := strings.Join(waits, ", ")
-		if time.Since(since) >= conditionsWithin {
-			return fmt.Errorf("what its devices need before they can be used did not come within %s: %s", conditionsWithin, text)
-		}
 		if !told {
-			w.says(t.pod, "BindingConditionsPending", "It is bound to node "+t.node+" once its devices can be used there: "+text)
+			w.says(t.pod, "BindingConditionsPending", "It is bound to node "+t.node+" once its devices can be used there: "+strings.Join(waits, ", "))
 		}
-		if now, err := w.pods.Pods(t.pod.Namespace).Get(t.pod.Name); err != nil || now.UID != t.pod.UID || now.DeletionTimestamp != nil {
-			return lost("the pod is gone, or is being deleted")
+		for _, one := range j {
+			if now, err := w.pods.Pods(one.pod.Namespace).Get(one.pod.Name); err != nil || now.UID != one.pod.UID || now.DeletionTimestamp != nil {
+				return lost("pod %s/%s is gone, or is being deleted", one.pod.Namespace, one.pod.Name)
+			}
 		}
 		if !pause(ctx, conditionsPace) {
 			return ctx.Err()

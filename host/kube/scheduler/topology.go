@@ -52,11 +52,8 @@ func (s *Scheduler) domains(n *node) (all []fleet.Domain) {
 	return all
 }
 
-// follow has a pod that comes to a gang that has begun go where that runs, if it is to be together; false: where that is, is not known yet.
+// follow has a pod that comes to a gang that has begun go where that runs, if it is to be together; false: the gang is only about to run, or where is not known yet.
 func (s *Scheduler) follow(p *pod, a *ask) bool {
-	if a.same == "" {
-		return true
-	}
 	starting := false
 	for _, o := range p.gang.sorted() {
 		n := s.nodes[o.node()]
@@ -64,13 +61,15 @@ func (s *Scheduler) follow(p *pod, a *ask) bool {
 		case o.leaves():
 		case o.node() == "":
 			starting = starting || o.binding || o.task != nil && o.task.work.state != inLine
+		case a.same == "":
+			return true
 		case n != nil && n.object != nil && n.object.Labels[a.same] != "":
 			a.within, a.same = topology{a.same, n.object.Labels[a.same]}, ""
 			return true
 		}
 	}
 	if starting {
-		s.wait(p, errors.New("its gang is being started, and it follows to where that runs"))
+		s.wait(p, errors.New("its gang is being started, and it follows when that runs"))
 	}
 	return !starting // else the nodes are not there any more on which the others ran
 }

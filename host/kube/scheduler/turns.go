@@ -45,18 +45,21 @@ func enter(ctx context.Context, tokens chan struct{}) bool {
 }
 
 // prepare has done what an assumed pod needs before it is bound, with its claims as they were written. If there is anything to do, others write meanwhile.
-func (w *writer) prepare(ctx context.Context, t jobTask, claims []*resourceapi.ResourceClaim) error {
+func (w *writer) prepare(ctx context.Context, j job, t jobTask, claims []*resourceapi.ResourceClaim) error {
 	waits := slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return conditioned(c.Status.Allocation) })
 	if !waits && !w.filters.Prepares(ctx, t.pod) {
 		return w.filters.PreBind(ctx, t.pod)
 	}
 	w.give()
+	if waits {
+		w.filters.Settle(claims, true) // it is told again when all is done, and until then what is held would count twice
+	}
 	if !enter(ctx, w.turns.preparing) {
 		return ctx.Err()
 	}
 	err := w.filters.PreBind(ctx, t.pod)
 	if err == nil {
-		err = w.usable(ctx, t, claims)
+		err = w.usable(ctx, j, t, claims)
 	}
 	<-w.turns.preparing
 	if !w.take(ctx) {

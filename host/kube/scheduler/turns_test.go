@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,5 +114,29 @@ func TestHalfBound(t *testing.T) {
 		c.runs(fmt.Sprintf("half%d-1", i))
 	}
 	c.counts(s, "aliquot_scheduler_stuck 0")
+	c.sound(s)
+}
+
+// Who comes to a gang that is about to run, and waits for its volumes yet, does not run before it: if those fail it waits with the others.
+func TestFollowerWaitsForItsGang(t *testing.T) {
+	c := newCluster(t)
+	c.mounted = make(chan struct{})
+	c.node("a", 1)
+	s, _ := c.run()
+	mounting := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { mounts(pod) }
+	for i := range 2 {
+		c.member("two", i, 2, 200, mounting)
+	}
+	c.eventually("the gang waits for its volumes", func() bool {
+		starting := make(chan bool, 1)
+		s.inbox.put(func() {
+			starting <- slices.ContainsFunc(slices.Collect(maps.Values(s.gangs)), func(g *gang) bool { return g.begun() })
+		})
+		return <-starting
+	})
+	c.member("two", 2, 2, 200)
+	c.says("two-2", "its gang is being started, and it follows when that runs")
+	close(c.mounted)
+	c.runs("two-0", "two-1", "two-2")
 	c.sound(s)
 }

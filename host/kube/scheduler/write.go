@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -123,7 +124,7 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 		}
 	}
 	for i, t := range j {
-		err := w.prepare(ctx, t, out.claims[i])
+		err := w.prepare(ctx, j, t, out.claims[i])
 		if err == nil {
 			err = w.allocated(ctx, t)
 		}
@@ -159,38 +160,35 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 // allocated says which claim of a pod nobody has allocated, of those that are not the job's: the filters were to see to them. A pod that is bound without
 // one never starts.
 func (w *writer) allocated(ctx context.Context, t jobTask) error {
-	for _, key := range claimKeys(t.pod) {
-		if slices.ContainsFunc(t.claims, func(c jobClaim) bool { return c.object.Namespace+"/"+c.object.Name == key }) {
-			continue
-		}
-		_, name, _ := strings.Cut(key, "/")
-		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
-			return w.client.ResourceV1().ResourceClaims(t.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
-		})
+	for key := range w.others(t) {
+		now, err := w.named(ctx, key)
 		if err != nil {
 			return err
 		}
 		if now.Status.Allocation == nil {
-			return fmt.Errorf("its claim %s is not allocated; it is looked at anew", name)
+			return fmt.Errorf("its claim %s is not allocated; it is looked at anew", now.Name)
 		}
 	}
 	return nil
 }
 
-// undo gives back what may have been written of these, the last first.
-func (w *writer) undo(ctx context.Context, j job, out *outcome) error {
-	for _, t := range slices.Backward(j) {
-		for _, c := range slices.Backward(t.claims) {
-			now, err := w.giveBack(ctx, c, reference(t.pod))
-			if err != nil {
-				return err
-			}
-			if now != nil {
-				out.left = append(out.left, now)
+// others are the keys of a pod's claims that are not the job's: the filters see to them.
+func (w *writer) others(t jobTask) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, key := range claimKeys(t.pod) {
+			if !slices.ContainsFunc(t.claims, func(c jobClaim) bool { return c.object.Namespace+"/"+c.object.Name == key }) && !yield(key) {
+				return
 			}
 		}
 	}
-	return ctx.Err()
+}
+
+// named is a claim as it is now, by its key.
+func (w *writer) named(ctx context.Context, key string) (*resourceapi.ResourceClaim, error) {
+	namespace, name, _ := strings.Cut(key, "/")
+	return within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return w.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
 }
 
 // reference is how a claim names a pod that it is reserved for.
@@ -259,61 +257,6 @@ func (w *writer) putOnce(ctx context.Context, current *resourceapi.ResourceClaim
 	}
 	point.Here("kube.schedule.allocated")
 	return now, nil
-}
-
-// giveBack takes a pod out of a claim, and with the last pod the allocation and the finalizer; another's allocation stays. It returns the
-// claim as it is then, nil: it is gone. It tries until that is so: an error is that the context has ended. A write of the allocation that is
-// still under way fails after it, for the claim has another version then.
-func (w *writer) giveBack(ctx context.Context, c jobClaim, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	for try := 0; ; try++ {
-		current, err := w.claim(ctx, c.object)
-		if errors.Is(err, errLost) {
-			w.insisted(try, pod.UID)
-			return nil, nil
-		}
-		if err == nil {
-			if current, err = w.giveBackOnce(ctx, current, c.allocation, pod); err == nil {
-				w.insisted(try, pod.UID)
-				return current, nil
-			}
-		}
-		if !w.insist(ctx, try, pod.UID, fmt.Sprintf("claim %s/%s cannot be taken back", c.object.Namespace, c.object.Name), err) {
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (w *writer) giveBackOnce(ctx context.Context, current *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	claims := w.client.ResourceV1().ResourceClaims(current.Namespace)
-	current = current.DeepCopy()
-	if had := current.Status.Allocation; had != nil {
-		if allocation != nil && !sameAllocation(had, allocation) {
-			return current, nil
-		}
-		current.Status.ReservedFor = slices.DeleteFunc(current.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
-		if len(current.Status.ReservedFor) == 0 {
-			current.Status.Allocation, current.Status.Devices = nil, nil
-		}
-		now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
-			return claims.UpdateStatus(ctx, current, metav1.UpdateOptions{})
-		})
-		if err != nil {
-			return nil, err
-		}
-		current = now.DeepCopy()
-	}
-	at := slices.Index(current.Finalizers, resourceapi.Finalizer)
-	if at < 0 || current.Status.Allocation != nil {
-		return current, nil
-	}
-	current.Finalizers = slices.Delete(current.Finalizers, at, at+1)
-	now, err := within(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
-		return claims.Update(ctx, current, metav1.UpdateOptions{})
-	})
-	if apierrors.IsNotFound(err) { // it waited to be deleted
-		return nil, nil
-	}
-	return now, err
 }
 
 // claim is how a claim is now: errLost where it is gone, or another has its name.

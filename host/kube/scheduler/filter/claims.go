@@ -2,7 +2,6 @@ package filter
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -118,28 +118,42 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	return manager, nil
 }
 
-// freeWithin is for how long a claim is being given back at most, for nobody is judged meanwhile.
+// freeWithin is for how long a claim is being given back at most, for no other pod is judged on all nodes meanwhile.
 const freeWithin = 4 * time.Second
 
 // freeClaim gives back, for a pod that no node takes, one of its claims of other drivers that keeps it from nodes, as the stock scheduler does (the DRA plugin's PostFilter): it is
-// allocated elsewhere, or the conditions that its devices wait for failed or took too long. Others must have nothing of it. It can be allocated anew then.
-func (f *Filters) freeClaim(ctx context.Context, of cycle) error {
-	if of.refused != nil {
-		return nil // whatever its claims are
+// allocated elsewhere, or the conditions that its devices wait for failed or took too long. Others must have nothing of it. It can be allocated anew then. What fails
+// is tried again when the pod is judged again.
+func (f *Filters) freeClaim(ctx context.Context, of cycle) {
+	if of.refused != nil || !f.free(of.pod) {
+		return
 	}
-	f.judge.mu.Lock() // the pod is not assumed meanwhile
-	defer f.judge.mu.Unlock()
-	now, err := f.pods.Pods(of.pod.Namespace).Get(of.pod.Name)
-	if _, assumed := f.assumed[of.pod.UID]; assumed || err != nil || now.UID != of.pod.UID || now.Spec.NodeName != "" {
-		return nil //nolint:nilerr // it runs, or will, or is not there any more
-	}
+	defer f.freed()
 	ctx, cancel := context.WithTimeout(ctx, freeWithin)
 	defer cancel()
 	_, status := f.survey.framework.RunPostFilterPlugins(ctx, of.state, of.pod, framework.NewDefaultNodeToStatus())
 	if err := failure(status); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("give a claim back: %w", err)
+		f.logger.Error(err, "Give a claim back that keeps a pod from nodes", "pod", klog.KObj(of.pod))
 	}
-	return nil
+}
+
+// free says whether a pod has no node and will not be assumed on one until freed is called.
+func (f *Filters) free(pod *v1.Pod) bool {
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	now, err := f.pods.Pods(pod.Namespace).Get(pod.Name)
+	if _, assumed := f.assumed[pod.UID]; assumed || err != nil || now.UID != pod.UID || now.Spec.NodeName != "" {
+		return false
+	}
+	f.freeing = pod.UID
+	return true
+}
+
+// freed ends what free began. What was found out of the pod before does not count any more.
+func (f *Filters) freed() {
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	f.freeing, f.last = "", nil
 }
 
 // withoutOurs shows upstream's plugins all devices but ours, so that whatever they allocate (a class by which any driver's would do) none of ours is

@@ -8,6 +8,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	core "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
@@ -41,11 +43,11 @@ func shareAndCard(name string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// onFabric is a cluster of a node with a device of ours, and the cards.
-func onFabric(t *testing.T) *deviceCluster {
+// onFabric is a cluster of a node with a device of ours, the cards, and more.
+func onFabric(t *testing.T, more ...runtime.Object) *deviceCluster {
 	gpus := slice("a", driver.Name)
 	gpus.Spec.Devices[0] = driver.Published(agent.Device{UUID: "GPU-a-0", Model: "H200", Memory: 80 << 30, Health: api.Healthy})
-	c := newDeviceCluster(t, machine("a"), deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), gpus, fabric())
+	c := newDeviceCluster(t, append(more, machine("a"), deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""), gpus, fabric())...)
 	c.mu.Lock()
 	c.late = true
 	c.mu.Unlock()
@@ -147,6 +149,49 @@ func TestDeletedWhilePending(t *testing.T) {
 	c.pending("two")
 	c.reports("two", attached)
 	until(t, "another has what it held", func() bool { return c.pod("two").Spec.NodeName == "a" })
+}
+
+// A pod that is deleted while its card is waited for, which it has by a claim of its own beside one for a share, leaves both at once to the next that names them.
+func TestDeletedWhilePendingBeside(t *testing.T) {
+	c := onFabric(t)
+	share := deviceClaim(common+"share", driver.Name)
+	share.Spec.Devices.Requests = shareAndCard("").Spec.Devices.Requests[:1]
+	card := deviceClaim(common+"card", network)
+	c.create(claimsResource, share)
+	c.create(claimsResource, card)
+	both := func(name string) *v1.Pod {
+		return pod(name, uses(share.Name), uses(card.Name), func(p *v1.Pod) { p.Spec.SchedulerName = scheduler.Name })
+	}
+	one := both("one")
+	c.create(podsResource, one)
+	c.pending("one")
+	c.leave(one)
+	c.create(podsResource, both("two"))
+	c.pending("two")
+	c.reports(card.Name, attached)
+	until(t, "the next runs", func() bool { return c.pod("two").Spec.NodeName == "a" })
+}
+
+// Where what a pod waits for fails, its other claims do not keep it to the node where it was to run: they are given back, too.
+func TestAllIsGivenBack(t *testing.T) {
+	c := onFabric(t, deviceClass("near.example", "near.example", ""), slice("a", "near.example"))
+	c.create(claimsResource, deviceClaim("near", "near.example"))
+	c.create(claimsResource, shareAndCard("one"))
+	c.create(podsResource, pod("one", uses("one"), uses("near"), func(p *v1.Pod) { p.Spec.SchedulerName = scheduler.Name }))
+	c.pending("one")
+	c.reports("one", failed)
+	until(t, "the claim of the third driver is given back", func() bool {
+		return slices.ContainsFunc(c.client.Actions(), func(a core.Action) bool {
+			update, is := a.(core.UpdateActionImpl)
+			if !is || a.GetSubresource() != "status" {
+				return false
+			}
+			claim, is := update.GetObject().(*resourceapi.ResourceClaim)
+			return is && claim.Name == "near" && claim.Status.Allocation == nil
+		})
+	})
+	c.reports("one", attached)
+	until(t, "it runs", func() bool { return c.pod("one").Spec.NodeName == "a" })
 }
 
 // A claim of another driver that is left allocated for a node which does not take its pod is given back, and allocated for another.

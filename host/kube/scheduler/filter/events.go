@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"context"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/informers"
@@ -163,7 +161,7 @@ func (f *Filters) bound(pod *v1.Pod) {
 	delete(f.assumed, pod.UID)
 	f.judge.mu.Unlock()
 	if is && a.node != pod.Spec.NodeName {
-		f.judge.framework.RunReservePluginsUnreserve(klog.NewContext(context.Background(), f.logger), a.state, a.bare, a.node)
+		f.unreserve(a)
 	}
 }
 

@@ -38,7 +38,8 @@ type Filters struct {
 
 	// Guarded by judge.mu.
 	assumed map[types.UID]*assumption
-	last    *judged // what Check found last
+	last    *judged   // what Check found last
+	freeing types.UID // the pod of which a claim is being given back; empty: none is
 
 	changed changes
 }
@@ -49,6 +50,10 @@ type assumption struct {
 	bare  *v1.Pod // as the plugins see it: without the claims that are the engine's
 	state *framework.CycleState
 	node  string
+
+	// Guarded by judge.mu.
+	preBinding context.CancelFunc // ends PreBind, which is under way; nil: it is not
+	gone       bool               // what is reserved is to be given back when that has ended
 }
 
 // judged is a pod that passed on a node, and the state of the world in which it did.
@@ -144,7 +149,7 @@ func (f *Filters) Nodes(ctx context.Context, pod *v1.Pod) (Feasible, error) {
 	}
 	found, err := f.survey.all(ctx, cycle, infos)
 	if err == nil && len(found.Nodes) == 0 {
-		err = f.freeClaim(ctx, cycle)
+		f.freeClaim(ctx, cycle)
 	}
 	if err == nil {
 		err = f.survey.score(ctx, cycle, &found)
@@ -195,6 +200,9 @@ func (f *Filters) Assume(pod *v1.Pod, node string) error {
 	ctx := klog.NewContext(context.Background(), f.logger)
 	if _, is := f.assumed[pod.UID]; is {
 		return asked(pod, "node "+node, fmt.Errorf("it is assumed on a node already: forget it first"))
+	}
+	if f.freeing == pod.UID {
+		return asked(pod, "node "+node, fmt.Errorf("one of its claims is being given back"))
 	}
 	cycle, err := f.recall(ctx, pod, node)
 	if err != nil {
@@ -247,7 +255,7 @@ func (f *Filters) Prepares(ctx context.Context, pod *v1.Pod) bool {
 
 // PreBind does for an assumed pod what upstream does before it writes a binding: it binds volumes that waited for a node, and writes the
 // allocation of claims of other drivers. It may take minutes (a volume is made) and is called without a lock; at once back where there
-// is nothing to do. After an error the caller forgets the pod.
+// is nothing to do, or the pod is forgotten or deleted. After an error the caller forgets the pod.
 func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 	f.judge.mu.Lock()
 	a, is := f.assumed[pod.UID]
@@ -259,6 +267,8 @@ func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 	if status.IsSkip() {
 		return nil
 	}
+	ctx, end := f.beginPreBind(ctx, a)
+	defer end()
 	if status.IsSuccess() {
 		status = f.judge.framework.RunPreBindPlugins(ctx, a.state, a.bare, a.node)
 	}
@@ -266,6 +276,40 @@ func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 		return asked(pod, "node "+a.node, fmt.Errorf("before it is bound: %w", status.AsError()))
 	}
 	return nil
+}
+
+// beginPreBind is the context of PreBind of an assumption, and what is to be called when that has ended.
+func (f *Filters) beginPreBind(ctx context.Context, a *assumption) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	if a.preBinding = cancel; a.gone {
+		cancel()
+	}
+	return ctx, func() {
+		cancel()
+		f.judge.mu.Lock()
+		a.preBinding = nil
+		gone := a.gone
+		f.judge.mu.Unlock()
+		if gone {
+			f.unreserve(a)
+		}
+	}
+}
+
+// unreserve gives back what the plugins reserved for an assumption, once PreBind of it has ended: both go by the same state. It is called without a
+// lock: DynamicResources may ask the API server to take a reservation back.
+func (f *Filters) unreserve(a *assumption) {
+	f.judge.mu.Lock()
+	a.gone = true
+	running := a.preBinding
+	f.judge.mu.Unlock()
+	if running != nil {
+		running()
+		return
+	}
+	f.judge.framework.RunReservePluginsUnreserve(klog.NewContext(context.Background(), f.logger), a.state, a.bare, a.node)
 }
 
 // Forget takes an assumed pod back, with what was reserved for it. A pod that is not assumed, or was seen bound, stays as it is.
@@ -288,8 +332,8 @@ func (f *Filters) forget(uid types.UID) bool {
 		f.changed.note()
 	}
 	f.judge.mu.Unlock()
-	if is { // outside the lock: DynamicResources may ask the API server to take a reservation back
-		f.judge.framework.RunReservePluginsUnreserve(klog.NewContext(context.Background(), f.logger), a.state, a.bare, a.node)
+	if is {
+		f.unreserve(a)
 	}
 	return is
 }
