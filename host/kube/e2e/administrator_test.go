@@ -47,7 +47,7 @@ func (w *world) administers(shares ...string) {
 		pod := w.pod(work{name: name, command: command, scheduler: scheduler.Name})
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "access", ResourceClaimTemplateName: &template.Name}}
 		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "access"}}
-		w.create(pod)
+		w.admitted(pod)
 	}
 	submit("monitor", "/bin/smi", "--every", "1")
 	running := map[int]bool{}

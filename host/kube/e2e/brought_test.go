@@ -55,7 +55,7 @@ func (w *world) brings() {
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	of := map[string]string{"configured": "", "path": "/opt/driver"}
 	for name, libraries := range of {
-		w.create(w.brought(work{name: name, compute: 200, memory: "2Gi", ceiling: `{"compute":"0.30"}`, libraries: libraries, user: 1000, command: trainer}))
+		w.admitted(w.brought(work{name: name, compute: 200, memory: "2Gi", ceiling: `{"compute":"0.30"}`, libraries: libraries, user: 1000, command: trainer}))
 	}
 	for name := range of {
 		w.trains(name)
@@ -67,7 +67,7 @@ func (w *world) brings() {
 	for n := range 2001 {
 		many = append(many, fmt.Sprintf("/opt/%d", n))
 	}
-	w.create(w.brought(work{name: "many", compute: 200, memory: "2Gi", libraries: strings.Join(many, ":"), command: trainer}))
+	w.admitted(w.brought(work{name: "many", compute: 200, memory: "2Gi", libraries: strings.Join(many, ":"), command: trainer}))
 	w.eventually("events say why the container does not start", func() (bool, string) {
 		events, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=many"})
 		w.no(err)

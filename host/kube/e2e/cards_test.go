@@ -84,7 +84,7 @@ func (w *world) attaches(with work) {
 		Requests: []resourceapi.DeviceRequest{{Name: "card", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: farCards}}},
 	}}}, metav1.CreateOptions{})
 	w.no(err)
-	w.create(w.waiting("alone", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("alone", func(pod *corev1.Pod) {
 		pod.Spec.SchedulerName = scheduler.Name
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "card", ResourceClaimName: &name}}
 		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "card"}}

@@ -31,7 +31,7 @@ func TestDroppedFields(t *testing.T) {
 	w.startScheduler()
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
-	w.create(w.claiming("before", func(pod *corev1.Pod) {
+	w.admitted(w.claiming("before", func(pod *corev1.Pod) {
 		pod.Spec.SchedulerName, pod.Spec.Containers[0].Command = scheduler.Name, trainer
 	}))
 	w.unplaced("before", "enable DRAConsumableCapacity")

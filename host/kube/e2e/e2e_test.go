@@ -318,7 +318,7 @@ type work struct {
 // submit makes a claim's template and a pod that uses it.
 func (w *world) submit(one work) {
 	w.Helper()
-	w.create(w.sharing(one))
+	w.admitted(w.sharing(one))
 }
 
 // sharing is a pod with a share, and makes its claim's template.
@@ -368,7 +368,7 @@ func (w *world) submitWhole(one work) {
 	w.Helper()
 	pod := w.pod(one)
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wholes: resource.MustParse("1")}
-	w.create(pod)
+	w.admitted(pod)
 }
 
 // pod is one with a single container and no device. It asks for some of the processors, as programs that use devices do: one that asks for none has what
@@ -392,11 +392,6 @@ func (w *world) pod(one work) *corev1.Pod {
 			}},
 		},
 	}
-}
-
-func (w *world) create(pod *corev1.Pod) {
-	w.Helper()
-	w.admitted(pod)
 }
 
 // claim is the only one of a pod.

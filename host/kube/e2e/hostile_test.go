@@ -25,7 +25,7 @@ func TestHostile(t *testing.T) {
 	w.secure("restricted")
 	victim := w.sharing(work{name: "victim", compute: 250, memory: "4Gi", user: 1000, command: []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}})
 	confine(victim)
-	w.create(victim) // what has a share needs no more than this level gives
+	w.admitted(victim) // what has a share needs no more than this level gives
 	w.trains("victim")
 	task := filepath.Join("tasks", string(w.claim("victim").UID))
 
@@ -211,7 +211,7 @@ func (w *world) reached(link, task string) {
 		} else {
 			pod = w.withFolder(work{name: c.name, user: c.user, command: command}, link)
 		}
-		w.create(pod)
+		w.admitted(pod)
 		names = append(names, c.name)
 	}
 	for _, c := range attempts {
@@ -241,7 +241,7 @@ func (w *world) forged(claim string) {
 	smi := *pod.Spec.Containers[0].DeepCopy()
 	smi.Name, smi.Command = "smi", []string{"/bin/smi"}
 	pod.Spec.Containers = append(pod.Spec.Containers, smi)
-	w.create(pod)
+	w.admitted(pod)
 	_, err := w.AwaitPod(w.ctx, "default", "forged", corev1.PodFailed) // for there is no driver
 	w.no(err)
 	for container, wants := range map[string][]string{

@@ -30,8 +30,8 @@ func (w *world) imageUsers(share func(work) *corev1.Pod, happens func()) {
 		return pod
 	}
 	users := map[string]uint32{"of-root": 0, "of-user": 1000}
-	w.create(unsaid("of-root", examples))
-	w.create(unsaid("of-user", ofUserName))
+	w.admitted(unsaid("of-root", examples))
+	w.admitted(unsaid("of-user", ofUserName))
 	for name, user := range users {
 		w.trains(name)
 		w.pagesOf(name, user)
@@ -51,7 +51,7 @@ func (w *world) imageUsers(share func(work) *corev1.Pod, happens func()) {
 	second := *both.Spec.Containers[0].DeepCopy()
 	second.Name, second.Image = "second", examples
 	both.Spec.Containers = append(both.Spec.Containers, second)
-	w.create(both)
+	w.admitted(both)
 	w.tellsOf("of-both", "Failed", "aliquot: the container could not be given its share: it runs as user 0, and the pages of its claim are user 1000's", "the same runAsUser")
 	w.remove("of-both")
 }

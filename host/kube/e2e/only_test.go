@@ -108,7 +108,7 @@ func (w *world) held() {
 		_, err := nodes.Patch(w.ctx, testcluster.NodeName, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		w.no(err)
 	}
-	w.create(w.waiting("affine", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("affine", func(pod *corev1.Pod) {
 		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}}}}},
 		}}}
@@ -119,20 +119,20 @@ func (w *world) held() {
 
 	// Nodes and pods come to the scheduler by two watches: it knows of the taint once a pod runs that asks for the label given with it.
 	change(`{"metadata":{"labels":{"team":"a"}},"spec":{"taints":[{"key":"team","value":"a","effect":"NoSchedule"}]}}`)
-	w.create(w.waiting("tolerant", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("tolerant", func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{"team": "a"}
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
 	}))
 	w.starts("tolerant")
-	w.create(w.waiting("repelled"))
+	w.admitted(w.waiting("repelled"))
 	w.unplaced("repelled", "untolerated taint")
 	change(`{"spec":{"taints":null}}`)
 	w.starts("repelled")
 
-	w.create(w.waiting("gated", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("gated", func(pod *corev1.Pod) {
 		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
 	}))
-	w.create(w.waiting("after")) // and runs, while the other does not
+	w.admitted(w.waiting("after")) // and runs, while the other does not
 	w.starts("after")
 	gated, err := w.client.CoreV1().Pods("default").Get(w.ctx, "gated", metav1.GetOptions{})
 	w.no(err)
@@ -151,12 +151,12 @@ func (w *world) ports() {
 	port := func(pod *corev1.Pod) {
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 18080, HostIP: "127.0.0.1"}}
 	}
-	w.create(w.waiting("first", port))
+	w.admitted(w.waiting("first", port))
 	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), "first", "a pod that has a node", func(pod *corev1.Pod) (bool, error) {
 		return pod.Spec.NodeName != "", nil
 	})
 	w.no(err)
-	w.create(w.waiting("second", port))
+	w.admitted(w.waiting("second", port))
 	w.unplaced("second", "free ports")
 	w.remove("first")
 	w.starts("second")
@@ -180,7 +180,7 @@ func (w *world) volume() {
 		},
 	}, metav1.CreateOptions{})
 	w.no(err)
-	w.create(w.waiting("stores", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("stores", func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	}))
@@ -231,7 +231,7 @@ func (w *world) evicts() {
 		w.no(err)
 	}
 	available(2)
-	w.create(w.waiting("urgent", func(pod *corev1.Pod) {
+	w.admitted(w.waiting("urgent", func(pod *corev1.Pod) {
 		pod.Spec.PriorityClassName, pod.Spec.Containers[0].Resources = "urgent", asks
 	}))
 	w.starts("urgent")

@@ -161,7 +161,7 @@ func (w *world) installDriver(at, version string) {
 // driver looks for it, as a real one would reach its device by files.
 func (w *world) onOwn(one work) {
 	w.Helper()
-	w.create(w.onOwnPod(one))
+	w.admitted(w.onOwnPod(one))
 }
 
 func (w *world) onOwnPod(one work) *corev1.Pod {
@@ -181,7 +181,7 @@ func (w *world) filesOfOwn() {
 	names := []string{"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
 	command := append([]string{"/bin/pod", "opens"}, names...)
 	w.onOwn(work{name: "with", compute: 100, memory: "1Gi", user: 1000, command: command})
-	w.create(w.pod(work{name: "without", user: 1000, command: command}))
+	w.admitted(w.pod(work{name: "without", user: 1000, command: command}))
 	for pod, wants := range map[string][]string{
 		"with":    {"no such device or address", "no such device or address", "opened", "opened"}, // no kernel module stands behind the first two
 		"without": {"no such file or directory", "no such file or directory", "no such file or directory", "no such file or directory"},

@@ -91,14 +91,14 @@ func (w *world) nextLeads(command []string) {
 func (w *world) filtered() {
 	w.Helper()
 	plain := w.pod(work{name: "plain", command: []string{"/bin/pod"}, scheduler: scheduler.Name})
-	w.create(plain)
+	w.admitted(plain)
 	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), "plain", "a pod that has a node", func(pod *corev1.Pod) (bool, error) {
 		return pod.Spec.NodeName == testcluster.NodeName, nil
 	})
 	w.no(err)
 	elsewhere := w.pod(work{name: "elsewhere", command: []string{"/bin/pod"}, scheduler: scheduler.Name})
 	elsewhere.Spec.NodeSelector = map[string]string{"disk": "fast"}
-	w.create(elsewhere)
+	w.admitted(elsewhere)
 	w.unplaced("elsewhere", "didn't match Pod's node affinity/selector")
 	w.remove("plain", "elsewhere")
 }

@@ -7,7 +7,8 @@
 // and whatever became of its pod; so a scheduler that starts adopts what is allocated, completes what one before it left half written
 // (a claim without its binding) or gives it back, and a finalizer without an allocation is used by the next try.
 //
-// Claims of other drivers alone are the filters', and are allocated before the binding as the stock scheduler would.
+// Claims of other drivers alone are the filters', and are allocated before the binding as the stock scheduler would. A pod whose device can be used only some
+// time after it is allocated is bound then (see conditions.go, and PreBind of the filters); where that fails all is undone.
 //
 // Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
 // the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
@@ -46,7 +47,7 @@ const Grace = 2 * time.Minute
 type Filters interface {
 	// Class is the same for pods that may run on the same nodes; empty: no other pod is known to be like it.
 	Class(pod *corev1.Pod) string
-	// Nodes are those that would take the pod now.
+	// Nodes are those that would take the pod now. Where there are none, a claim of another driver that keeps it from nodes may be given back.
 	Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error)
 	// Check is why a node does not take the pod now; empty: it does. What was assumed counts.
 	Check(ctx context.Context, pod *corev1.Pod, node string) (why string, err error)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// undo gives back what may have been written of these, the last first, and what the filters had allocated for them, which else would keep their pods to its node.
+// undo gives back what may have been written of these, the last first, and what the filters had allocated for them, which would keep their pods to the node.
 func (w *writer) undo(ctx context.Context, j job, out *outcome) error {
 	for _, t := range slices.Backward(j) {
 		for _, c := range slices.Backward(t.claims) {
@@ -31,12 +31,16 @@ func (w *writer) undo(ctx context.Context, j job, out *outcome) error {
 // undoOthers gives back a pod's claims that are not the job's, as far as the API server lets it: the filters do so, too, once no node takes the pod.
 func (w *writer) undoOthers(ctx context.Context, t jobTask) {
 	for key := range w.others(t) {
-		for try := 0; try == 0 || try < tries && again(ctx, try); try++ {
+		for try := 0; ; try++ {
 			now, err := w.named(ctx, key)
 			if err == nil && now.Status.Allocation != nil {
 				_, err = w.giveBackOnce(ctx, now, nil, reference(t.pod))
 			}
 			if err == nil || apierrors.IsNotFound(err) {
+				break
+			}
+			if try == tries || !again(ctx, try) {
+				w.log.Warn("a claim of another driver is not given back, and may keep its pod to a node", "claim", key, "pod", t.pod.Namespace+"/"+t.pod.Name, "error", err)
 				break
 			}
 		}

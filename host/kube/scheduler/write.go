@@ -32,7 +32,7 @@ type writer struct {
 	writes  bool                                       // it is its turn: of a copy that one goroutine has
 	tell    func(pod types.UID, why string)            // is told why a write that must be done for a pod is not done; empty: it is
 	says    func(pod *corev1.Pod, reason, text string) // has an event told of a pod
-	claims  resourcelisters.ResourceClaimLister
+	claims  resourcelisters.ResourceClaimLister        // as they were last heard of; so pods
 	pods    corelisters.PodLister
 }
 

@@ -90,20 +90,22 @@ func findPorts() (p ports, err error) {
 // given are the ports that FreePorts found.
 var given sync.Map
 
-// lowestPort is the lowest that FreePorts finds, but where the kernel chooses.
-const lowestPort = 10_000
+// FreePorts finds none below lowestPort, and chooses where it can choose from fewPorts at least.
+const (
+	lowestPort = 10_000
+	fewPorts   = 1000
+)
 
 // FreePorts finds TCP ports that are free, none of which it found before. They are below those that the kernel gives to whoever asks for any, which would take one of these
 // before it is used; where there are few below, they are the kernel's choice. What wants one that another process has taken all the same ends, and says so.
 func FreePorts(n int) (found []int, err error) {
-	const few = 1000
 	chosen, err := kernelsPorts()
 	if err != nil {
 		return nil, fmt.Errorf("find free ports: %w", err)
 	}
 	for len(found) < n {
 		wanted := 0
-		if chosen-lowestPort >= few {
+		if chosen-lowestPort >= fewPorts {
 			wanted = lowestPort + rand.IntN(chosen-lowestPort)
 		}
 		listener, err := net.Listen("tcp4", fmt.Sprint(":", wanted))

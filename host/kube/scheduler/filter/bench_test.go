@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 )
 
 // fleet is filters over 5,000 nodes of 8 zones with 2 pods each, some of them tainted, cordoned or full.
@@ -18,7 +20,7 @@ func fleet(b *testing.B) *Filters {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(factory.Shutdown)
 	b.Cleanup(cancel)
-	f, err := New(ctx, client, factory, "aliquot-scheduler")
+	f, err := New(ctx, client, factory, scheduler.Name)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -125,10 +125,10 @@ const freeWithin = 4 * time.Second
 // allocated elsewhere, or the conditions that its devices wait for failed or took too long. Others must have nothing of it. It can be allocated anew then. What fails
 // is tried again when the pod is judged again.
 func (f *Filters) freeClaim(ctx context.Context, of cycle) {
-	if of.refused != nil || !f.free(of.pod) {
+	if of.refused != nil || !f.keepUnassumed(of.pod) {
 		return
 	}
-	defer f.freed()
+	defer f.mayAssume()
 	ctx, cancel := context.WithTimeout(ctx, freeWithin)
 	defer cancel()
 	_, status := f.survey.framework.RunPostFilterPlugins(ctx, of.state, of.pod, framework.NewDefaultNodeToStatus())
@@ -137,8 +137,8 @@ func (f *Filters) freeClaim(ctx context.Context, of cycle) {
 	}
 }
 
-// free says whether a pod has no node and will not be assumed on one until freed is called.
-func (f *Filters) free(pod *v1.Pod) bool {
+// keepUnassumed says whether a pod has no node, and is then not assumed on one until mayAssume is called.
+func (f *Filters) keepUnassumed(pod *v1.Pod) bool {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
 	now, err := f.pods.Pods(pod.Namespace).Get(pod.Name)
@@ -149,8 +149,8 @@ func (f *Filters) free(pod *v1.Pod) bool {
 	return true
 }
 
-// freed ends what free began. What was found out of the pod before does not count any more.
-func (f *Filters) freed() {
+// mayAssume ends what keepUnassumed began. What was found out of the pod before does not count any more.
+func (f *Filters) mayAssume() {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
 	f.freeing, f.last = "", nil

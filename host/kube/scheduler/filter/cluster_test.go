@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
+
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 )
 
 const (
@@ -32,7 +34,7 @@ func over(t *testing.T, objects ...runtime.Object) (*Filters, *fake.Clientset) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
-	f, err := New(ctx, client, factory, "aliquot-scheduler")
+	f, err := New(ctx, client, factory, scheduler.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,14 @@ package filter
 import (
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	core "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -135,6 +137,57 @@ func TestBindingConditions(t *testing.T) {
 			until(t, "it is bound", func() bool { return c.pod("one").Spec.NodeName == "a" })
 		})
 	}
+}
+
+// A pod that a scheduler before this one left with a claim of which a device could not be used within its ten minutes gives it back, and has another.
+func TestTooLate(t *testing.T) {
+	for name, claim := range map[string]*resourceapi.ResourceClaim{"alone": deviceClaim("one", network), "beside": shareAndCard("one")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := onFabric(t)
+			long := metav1.NewTime(time.Now().Add(-11 * time.Minute))
+			share := types.UID("share")
+			given := &resourceapi.AllocationResult{AllocationTimestamp: &long, NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}},
+			}}}}
+			for _, request := range claim.Spec.Devices.Requests {
+				result := resourceapi.DeviceRequestAllocationResult{
+					Request: request.Name, Driver: network, Pool: "far", Device: "card-far-0", BindingConditions: []string{attached}, BindingFailureConditions: []string{failed},
+				}
+				if request.Exactly.DeviceClassName == driver.Name {
+					result = resourceapi.DeviceRequestAllocationResult{
+						Request: request.Name, Driver: driver.Name, Pool: "a", Device: c.offered().Name, ShareID: &share, ConsumedCapacity: request.Exactly.Capacity.Requests,
+					}
+				}
+				given.Devices.Results = append(given.Devices.Results, result)
+			}
+			claim.Status.Allocation, claim.Finalizers = given, []string{resourceapi.Finalizer}
+			claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "one", UID: "one"}}
+			c.add(claim)
+			until(t, "it is allocated anew", func() bool {
+				now := c.allocated("one").Status.Allocation.AllocationTimestamp
+				return now != nil && now.After(long.Time)
+			})
+			c.reports("one", attached)
+			until(t, "it is bound", func() bool { return c.pod("one").Spec.NodeName == "a" })
+		})
+	}
+}
+
+// offered is the device of ours that onFabric has.
+func (c *deviceCluster) offered() resourceapi.Device {
+	c.Helper()
+	slices, err := c.client.ResourceV1().ResourceSlices().List(background, metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, slice := range slices.Items {
+		if slice.Spec.Driver == driver.Name {
+			return slice.Spec.Devices[0]
+		}
+	}
+	c.Fatal("no device of ours is offered")
+	return resourceapi.Device{}
 }
 
 // A pod that is deleted while its devices are waited for gives them back.

@@ -79,7 +79,7 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := informers.NewSharedInformerFactory(c.client, 0)
-	filters, err := New(ctx, c.client, factory, "aliquot-scheduler")
+	filters, err := New(ctx, c.client, factory, scheduler.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

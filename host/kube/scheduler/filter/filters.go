@@ -202,7 +202,7 @@ func (f *Filters) Assume(pod *v1.Pod, node string) error {
 		return asked(pod, "node "+node, fmt.Errorf("it is assumed on a node already: forget it first"))
 	}
 	if f.freeing == pod.UID {
-		return asked(pod, "node "+node, fmt.Errorf("one of its claims is being given back"))
+		return asked(pod, "node "+node, fmt.Errorf("one of its claims is being given back: try again when that is done"))
 	}
 	cycle, err := f.recall(ctx, pod, node)
 	if err != nil {
