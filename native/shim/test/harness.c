@@ -133,8 +133,8 @@ static void peer_end(struct arbiter *a, struct peer *p, bool dead)
 		close(p->bell);
 		if (dead) {
 			struct alq_slot *s = &a->tel->slot[p->slot];
+			memset((char *)s + sizeof(s->state), 0, sizeof(*s) - sizeof(s->state));
 			put_release(&s->state, ALQ_SLOT_FREE);
-			memset((void *)s, 0, sizeof(*s));
 		}
 	}
 	*p = server.peer[--server.peers];

@@ -183,10 +183,14 @@ struct other other_start(const char *role)
 
 void other_end(struct other *o)
 {
-	int status;
+	int status, slot = 0;
+	while (slot < ALQ_MAX_PROCS && get(&arbiter.tel->slot[slot].pid) != o->pid)
+		slot++;
 	close(o->to);
 	CHECK(waitpid(o->pid, &status, 0) == o->pid);
 	CHECK_EQ(status, 0);
+	/* What it held is nobody's once the arbiter has seen that it ended. */
+	WAIT(slot == ALQ_MAX_PROCS || get_acquire(&arbiter.tel->slot[slot].state) == ALQ_SLOT_FREE);
 	close(o->from);
 }
 
