@@ -76,9 +76,11 @@ func (w *world) startWebhookAt(listen, scheduler string, environment ...string) 
 		}
 		return at != "", webhook.Log()
 	})
-	patch := fmt.Appendf(nil, `[{"op":"add","path":"/webhooks/0/clientConfig/url","value":"https://%s/pods"},{"op":"add","path":"/webhooks/0/clientConfig/service","value":null}]`, at)
-	_, err = w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(w.ctx, "aliquot", types.JSONPatchType, patch, metav1.PatchOptions{})
-	w.no(err)
+	for i := range 2 { // of pods that may ask for devices, and of those with other limits
+		patch := fmt.Appendf(nil, `[{"op":"add","path":"/webhooks/%[1]d/clientConfig/url","value":"https://%[2]s/pods"},{"op":"add","path":"/webhooks/%[1]d/clientConfig/service","value":null}]`, i, at)
+		_, err = w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(w.ctx, "aliquot", types.JSONPatchType, patch, metav1.PatchOptions{})
+		w.no(err)
+	}
 	return webhook, at
 }
 

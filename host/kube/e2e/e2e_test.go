@@ -302,6 +302,7 @@ type work struct {
 	compute int64  // floor, thousandths of a device
 	memory  string // floor
 	ceiling string // a ShareConfig's ceiling, in JSON; empty: no ShareConfig
+	weight  int32  // that the ShareConfig says, too; 0: none, so that the floor is
 	user    int64
 	command []string
 
@@ -344,9 +345,13 @@ func (w *world) sharing(one work) *corev1.Pod {
 		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: "beside", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: one.beside}})
 	}
 	if one.ceiling != "" {
+		var weight string
+		if one.weight != 0 {
+			weight = fmt.Sprintf(`,"weight":%d`, one.weight)
+		}
 		spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver.Name, Parameters: runtime.RawExtension{
-				Raw: fmt.Appendf(nil, `{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig","ceiling":%s}`, one.ceiling),
+				Raw: fmt.Appendf(nil, `{"apiVersion":"aliquot.dev/v1alpha1","kind":"ShareConfig","ceiling":%s%s}`, one.ceiling, weight),
 			}},
 		}}}
 	}
@@ -366,9 +371,14 @@ const wholes = "deviceclass.resource.kubernetes.io/" + driver.Name
 // submitWhole makes a pod that has a limit of one whole device, as it would with a device plugin.
 func (w *world) submitWhole(one work) {
 	w.Helper()
+	w.admitted(w.limited(one, wholes))
+}
+
+// limited is a pod that has a limit of one of what has this name.
+func (w *world) limited(one work, name corev1.ResourceName) *corev1.Pod {
 	pod := w.pod(one)
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{wholes: resource.MustParse("1")}
-	w.admitted(pod)
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("1")}
+	return pod
 }
 
 // pod is one with a single container and no device. It asks for some of the processors, as programs that use devices do: one that asks for none has what

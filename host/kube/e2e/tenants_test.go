@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,14 +14,15 @@ import (
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
 // Pods that ask in the two short ways go to our scheduler, which alone may hand devices out, and get no more than their namespace's queue is
-// guaranteed; a larger quota holds at once. Each part runs as its own account.
+// guaranteed; a larger quota holds at once. Whole devices are asked for by the chart's own name for them, too. Each part runs as its own account.
 func TestTenants(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{
 		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
-		"scheduler": map[string]any{"enabled": true, "replicas": 0},
+		"scheduler": map[string]any{"enabled": true, "replicas": 0}, "deviceClass": map[string]any{"extendedResourceName": ownName},
 	})
 	client, err := dynamic.NewForConfig(w.REST())
 	w.no(err)
@@ -30,7 +33,8 @@ func TestTenants(t *testing.T) {
 	w.no(err)
 	_, err = w.client.CoreV1().Namespaces().Patch(w.ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"aliquot.dev/queue":"team"}}}`), metav1.PatchOptions{})
 	w.no(err)
-	w.startWebhook(scheduler.Name)
+	answering, _ := w.startWebhookAt("127.0.0.1:0", scheduler.Name)
+	w.startController("--keep-templates", "2s")
 	w.startScheduler() // which hears of queues, namespaces and pods by a watch each: it knows of the first two before there are any of the last
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
@@ -51,10 +55,44 @@ func TestTenants(t *testing.T) {
 	w.trains("whole")
 	w.told("whole", `"compute":"1.00"`)
 	w.remove("whole")
+	w.named(answering, trainer)
 	w.empty()
 	for _, name := range []string{"webhook", "controller", "scheduler"} {
 		if said := w.Log(name); strings.Contains(said, "forbidden") || strings.Contains(said, "panic") {
 			t.Errorf("the %s said:\n%s", name, said)
 		}
+	}
+}
+
+var refusedUnasked = regexp.MustCompile(`(?m)^apiserver_admission_webhook_rejection_count\{error_type="calling_webhook_error",name="pods\.aliquot\.dev",.*\} [1-9]`)
+
+const ownName = "example.com/gpu" // that a cluster's chart may give to whole devices
+
+// named has a pod ask for a whole device by the chart's own name for it. While the webhook is away such a pod is refused, as it would go to a scheduler that may not hand devices
+// out; one with a limit that may be of anything is made.
+func (w *world) named(webhook *testcluster.Process, command []string) {
+	w.Helper()
+	if made := w.admitted(w.limited(work{name: "named", command: command}, ownName)); made.Spec.SchedulerName != scheduler.Name || len(made.Spec.ResourceClaims) != 1 {
+		w.Errorf("a pod with a limit of %s became %+v", ownName, made.Spec)
+	}
+	w.trains("named")
+	w.told("named", `"compute":"1.00"`)
+	w.remove("named")
+	webhook.Kill()
+	<-webhook.Ended()
+	try := func(name corev1.ResourceName) error {
+		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, w.limited(work{name: "unasked", command: command}, name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	for _, name := range []corev1.ResourceName{ownName, wholes} {
+		if err := try(name); err == nil || !strings.Contains(err.Error(), `failed calling webhook "pods.aliquot.dev"`) {
+			w.Errorf("without the webhook a pod with a limit of %s got %v, want it refused", name, err)
+		}
+	}
+	w.no(try("example.com/other"))
+	raw, err := w.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
+	w.no(err)
+	if !refusedUnasked.Match(raw) {
+		w.Error("the API server does not count what the alert AliquotWebhookNotReached asks for")
 	}
 }
