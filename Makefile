@@ -119,7 +119,7 @@ kube-setup: setup
 	@scripts/setup kube
 
 images: native examples ## build/images: container images for Kubernetes, of Aliquot and of the examples, made without Docker; `ctr -n k8s.io images import` takes each
-	@cd host/kube && $(GO) run ./images/build
+	@cd host/kube && $(GO) run ./images/build --version '$(VERSION)'
 
 kubectl-aliquot: ## build/kubectl-aliquot, which is `kubectl aliquot` once it lies in a folder of PATH
 	@echo 'Building kubectl-aliquot'

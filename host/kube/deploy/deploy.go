@@ -89,7 +89,10 @@ func Stream(objects []Object) []byte {
 }
 
 // Image is the name of the image that the chart runs by default.
-func (c Chart) Image() string {
+func (c Chart) Image() string { return c.ImageOf(c.chart.Metadata.AppVersion) }
+
+// ImageOf is the name of the image that the chart runs with this tag (image.tag).
+func (c Chart) ImageOf(tag string) string {
 	image, _ := c.chart.Values["image"].(map[string]any)
-	return fmt.Sprintf("%v:%s", image["repository"], c.chart.Metadata.AppVersion)
+	return fmt.Sprintf("%v:%s", image["repository"], tag)
 }

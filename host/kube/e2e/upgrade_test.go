@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/aliquot-dev/aliquot/host/kube/images"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
@@ -27,9 +27,10 @@ func TestUpgrade(t *testing.T) {
 	w := beginEmpty(t, "h200x1")
 	w.no(<-built)
 	t.Logf("what is upgraded differs in %v", before.differs)
-	repository, _, _ := strings.Cut(w.chart().Image(), ":")
-	w.loadKube(repository+":earlier", before.program, dist(before.folder))
-	w.loadKube(w.chart().Image(), w.program, dist(root))
+	w.loadKube(w.chart().ImageOf("earlier"), before.program, dist(before.folder))
+	w.loadKube(w.chart().ImageOf("next"), w.program, dist(root))
+	next, err := images.WriteValues(w.TempDir(), "next") // as `make images` does
+	w.no(err)
 
 	w.helm("install", filepath.Join(before.folder, "deploy", "chart"), "--values", w.valuesFile(w.everything()), "--set", "image.tag=earlier")
 	agent := w.agentReady("")
@@ -44,7 +45,7 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--set", "image.tag=")
+	w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--values", next)
 	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, nil)
 	agent = w.agentReady(string(agent.UID))
 	w.agentSays(agent, "msg=serving") // it is ready before, while it waits for the one that it replaces

@@ -23,6 +23,9 @@ import (
 	"github.com/aliquot-dev/aliquot/node/device"
 )
 
+// version is set when it is built, by -ldflags "-X main.version=…".
+var version = "unknown"
+
 const usage = `aliquot-kube: Aliquot on Kubernetes
 
   aliquot-kube agent --node-name NAME                      the node agent: finds devices, prepares claims
@@ -30,6 +33,7 @@ const usage = `aliquot-kube: Aliquot on Kubernetes
   aliquot-kube webhook                                     makes claims of pods' annotations, refuses what cannot be
   aliquot-kube controller                                  makes the claims' templates and the webhook's certificate, checks queues and the policy
   aliquot-kube COMMAND --help                              its options
+  aliquot-kube --version                                   the version that it is of
 `
 
 // commands are the parts, each running until it is told to end.
@@ -39,6 +43,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var command func(context.Context, []string) error
+	if len(os.Args) == 2 && os.Args[1] == "--version" {
+		fmt.Println("aliquot-kube", version)
+		return
+	}
 	if len(os.Args) > 1 {
 		command = commands[os.Args[1]]
 	}

@@ -30,6 +30,9 @@ func newMonitor(profiles bool, log *slog.Logger) *monitor {
 	m := &monitor{registry: prometheus.NewRegistry(), log: log}
 	m.add(collectors.NewGoCollector())
 	m.add(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "aliquot_build_info", Help: "1, with the version of Aliquot that this program is of.", ConstLabels: prometheus.Labels{"version": version}})
+	build.Set(1)
+	m.add(build)
 	routes := http.NewServeMux()
 	routes.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	routes.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -17,12 +17,13 @@ func TestMonitor(t *testing.T) {
 		said := httptest.NewRecorder()
 		m.server.Handler.ServeHTTP(said, httptest.NewRequest(http.MethodGet, path, nil))
 		if said.Code != want || !strings.Contains(said.Body.String(), words) {
-			t.Errorf("%s answers %d: %.200s; want %d: %s", path, said.Code, said.Body, want, words)
+			t.Errorf("%s answers %d: %s; want %d: %s", path, said.Code, said.Body, want, words)
 		}
 	}
 	answers("/readyz", http.StatusServiceUnavailable, "it starts")
 	answers("/livez", http.StatusOK, "ok")
 	answers("/metrics", http.StatusOK, "go_goroutines")
+	answers("/metrics", http.StatusOK, `aliquot_build_info{version="unknown"} 1`)
 	answers("/debug/pprof/", http.StatusNotFound, "")
 	m.ready.Store(true)
 	answers("/readyz", http.StatusOK, "ok")

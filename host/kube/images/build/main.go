@@ -1,8 +1,9 @@
 // Command build builds aliquot-kube and makes its image, which has the native parts inside, and that of the example programs, without a Docker
 // daemon:
 //
-//	go run ./images/build --out ../../build/images
+//	go run ./images/build --out ../../build/images --version "$(git describe --always --dirty)"
 //	ctr --namespace k8s.io images import ../../build/images/aliquot-kube.tar
+//	helm install aliquot ../../deploy/chart --values ../../build/images/values.yaml
 package main
 
 import (
@@ -36,7 +37,7 @@ func build(ctx context.Context, args []string) error {
 	options := flag.NewFlagSet("build", flag.ContinueOnError)
 	out := options.String("out", "../../build/images", "folder of the images' tars")
 	folder := options.String("chart", "../../deploy/chart", "the chart's folder, which says what the image is called")
-	name := options.String("name", "", "the image's name with its tag; empty: what the chart runs by default")
+	version := options.String("version", "", "the version that the programs say they are, and the image's tag; of sources that are in no commit (…-dirty) the tag says what is in it, too")
 	dist := options.String("native", "../../native/dist", "the native parts, as `make native` builds them: what they are linked against is put into the images")
 	examples := options.String("examples", "../../build/examples", "the example programs, as `make examples` builds them")
 	if err := options.Parse(args); err != nil {
@@ -45,28 +46,36 @@ func build(ctx context.Context, args []string) error {
 	if options.NArg() > 0 {
 		return fmt.Errorf("%q is not understood; it takes options alone, see --help", options.Arg(0))
 	}
-	if *name == "" {
-		chart, err := deploy.Read(*folder)
-		if err != nil {
-			return err
-		}
-		*name = chart.Image()
+	if *version == "" {
+		return errors.New("nobody said which version this is; give --version, as `git describe --always --dirty` says it")
+	}
+	chart, err := deploy.Read(*folder)
+	if err != nil {
+		return err
+	}
+	if *out, err = filepath.Abs(*out); err != nil { // it is told of to who may be in another folder
+		return err
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err
 	}
 	program := filepath.Join(*out, "aliquot-kube")
-	// Neither the folder nor the commit is in the program, so that the same sources give the same bytes.
-	compile := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", *out+"/",
+	// The folder is not in the program, so that the same sources give the same bytes.
+	compile := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+*version, "-o", *out+"/",
 		"github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-kube", "github.com/aliquot-dev/aliquot/host/kube/cmd/aliquot-cover")
 	compile.Stderr = os.Stderr
 	if err := compile.Run(); err != nil {
 		return fmt.Errorf("compile aliquot-kube and aliquot-cover: %w", err)
 	}
-	image, err := images.Kube(*name, program, *dist, filepath.Join(*out, "aliquot-cover"))
+	image, err := images.Kube("", program, *dist, filepath.Join(*out, "aliquot-cover"))
 	if err != nil {
 		return err
 	}
+	tag, err := images.Tag(image, *version)
+	if err != nil {
+		return err
+	}
+	image.Name = chart.ImageOf(tag)
 	demo, err := images.Examples(*examples, *dist)
 	if err != nil {
 		return err
@@ -74,7 +83,15 @@ func build(ctx context.Context, args []string) error {
 	if err := write(image, program+".tar"); err != nil {
 		return err
 	}
-	return write(demo, filepath.Join(*out, "aliquot-examples.tar"))
+	if err := write(demo, filepath.Join(*out, "aliquot-examples.tar")); err != nil {
+		return err
+	}
+	values, err := images.WriteValues(*out, tag)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("the chart runs it with --values %s\n", values)
+	return nil
 }
 
 // write writes an image's tar, whole or not at all, and says where it is.

@@ -35,7 +35,11 @@ func (t *trial) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for file, name := range map[string]string{"aliquot-kube.tar": chart.Image(), "aliquot-examples.tar": images.ExamplesName} {
+	tag, err := images.ReadTag(t.images)
+	if err != nil {
+		return fmt.Errorf("find out what image there is: %w; run make images", err)
+	}
+	for file, name := range map[string]string{"aliquot-kube.tar": chart.ImageOf(tag), "aliquot-examples.tar": images.ExamplesName} {
 		file = filepath.Join(t.images, file)
 		if _, err := os.Stat(file); err != nil {
 			return fmt.Errorf("give the node the image %s: %w; run make images", name, err)
@@ -47,7 +51,9 @@ func (t *trial) prepare(ctx context.Context) error {
 	if err := t.link(ctx); err != nil {
 		return err
 	}
-	values, err := yaml.Marshal(t.ChartValues(t.devices, filepath.Join(t.Folder(), "agent"), filepath.Join(t.Folder(), "agent-state")))
+	all := t.ChartValues(t.devices, filepath.Join(t.Folder(), "agent"), filepath.Join(t.Folder(), "agent-state"))
+	all["image"] = map[string]any{"tag": tag}
+	values, err := yaml.Marshal(all)
 	if err != nil {
 		return err
 	}
