@@ -34,7 +34,6 @@ var unseen = map[string]string{
 	"aliquot-agent patch events":                                                 "where the same happens again",
 	"aliquot-controller create events":                                           "where a template of claims cannot be made",
 	"aliquot-controller patch events":                                            "where it cannot be made, again",
-	"aliquot-controller update secrets":                                          "where a certificate is renewed, after 60 days",
 	"aliquot-scheduler get pods":                                                 "where the answer to a binding or an eviction was lost",
 	"aliquot-scheduler get resource.k8s.io/resourceclaims":                       "where the answer to an allocation was lost, or it met another's write",
 	"aliquot-scheduler patch events":                                             "where the same happens again",

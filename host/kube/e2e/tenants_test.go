@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ import (
 )
 
 // Pods that ask in the two short ways go to our scheduler, which alone may hand devices out, and get no more than their namespace's queue is
-// guaranteed; a larger quota holds at once. Whole devices are asked for by the chart's own name for them, too. Each part runs as its own account.
+// guaranteed; a larger quota holds at once. Whole devices are asked for by the chart's own name for them, too. The webhook's certificate renews itself. Each part runs as its
+// own account.
 func TestTenants(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{
 		"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": scheduler.Name}, "controller": map[string]any{"enabled": true, "replicas": 0},
@@ -34,7 +36,7 @@ func TestTenants(t *testing.T) {
 	_, err = w.client.CoreV1().Namespaces().Patch(w.ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"aliquot.dev/queue":"team"}}}`), metav1.PatchOptions{})
 	w.no(err)
 	answering, _ := w.startWebhookAt("127.0.0.1:0", scheduler.Name)
-	w.startController("--keep-templates", "2s")
+	w.startController("--keep-templates", "2s", "--certificate-life", "2m")
 	w.startScheduler() // which hears of queues, namespaces and pods by a watch each: it knows of the first two before there are any of the last
 
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
@@ -55,6 +57,7 @@ func TestTenants(t *testing.T) {
 	w.trains("whole")
 	w.told("whole", `"compute":"1.00"`)
 	w.remove("whole")
+	w.renews(answering)
 	w.named(answering, trainer)
 	w.empty()
 	for _, name := range []string{"webhook", "controller", "scheduler"} {
@@ -62,6 +65,24 @@ func TestTenants(t *testing.T) {
 			t.Errorf("the %s said:\n%s", name, said)
 		}
 	}
+}
+
+var certificates = regexp.MustCompile(`msg="showing a certificate" serial=(\d+)`)
+
+// renews waits until the webhook shows another certificate than its first, and has the API server ask it then, which trusts it.
+func (w *world) renews(webhook *testcluster.Process) {
+	w.Helper()
+	w.eventually("the webhook shows another certificate", func() (bool, string) {
+		all := certificates.FindAllStringSubmatch(webhook.Log(), -1)
+		return len(all) > 0 && all[len(all)-1][1] != all[0][1], webhook.Log()
+	})
+	w.eventually("the webhook answers", func() (bool, string) {
+		_, err := w.client.CoreV1().Pods("default").Create(w.ctx, w.annotated(work{name: "renewed"}, "gpu", "0.10", "memory", "1Gi"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "x509") {
+			w.Fatalf("the API server does not trust the webhook's next certificate: %v", err)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 var refusedUnasked = regexp.MustCompile(`(?m)^apiserver_admission_webhook_rejection_count\{error_type="calling_webhook_error",name="pods\.aliquot\.dev",.*\} [1-9]`)

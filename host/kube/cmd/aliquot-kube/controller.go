@@ -69,7 +69,7 @@ func control(ctx context.Context, args []string) error {
 		return err
 	}
 	rotation := controller.NewRotation(controller.RotationConfig{
-		Client: client, Clock: clock.RealClock{}, Namespace: *namespace, Secret: *secret, Webhook: *webhook, Life: *life, Settle: time.Minute, Metrics: counted, Log: log,
+		Client: client, Clock: clock.RealClock{}, Namespace: *namespace, Secret: *secret, Webhook: *webhook, Life: *life, Settle: min(time.Minute, *life/10), Metrics: counted, Log: log,
 	})
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
