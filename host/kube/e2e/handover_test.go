@@ -7,20 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// handsOver has the node's agent replaced by another of the same build, as `kubectl rollout restart` does it, while pods with shares start all along: kubelet
+// handsOver has the node's agent replaced by another, in whatever way replace does it, while pods with shares start all along: kubelet
 // has an answer to all that it asks, so that none of them fails to start and is tried again, which takes kubelet 10 s and more.
-func (w *world) handsOver() {
+func (w *world) handsOver(replace func()) {
 	w.Helper()
 	before := w.agentReady("")
-	_, err := w.client.AppsV1().DaemonSets(ours).Patch(w.ctx, "aliquot-agent", types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano)), metav1.PatchOptions{})
-	w.no(err)
+	replace()
 	var started []string
 	next := time.NewTicker(250 * time.Millisecond)
 	defer next.Stop()
@@ -32,7 +29,7 @@ func (w *world) handsOver() {
 		if gone = apierrors.IsNotFound(err); !gone {
 			w.no(err)
 		}
-		if len(started) > 300 {
+		if len(started) > 500 {
 			w.Fatalf("the agent was not replaced while %d pods started", len(started))
 		}
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // The chart and the image of an earlier revision, which Helm installed, are upgraded to those of this one by Helm, as docs/kubernetes.md says, while pods run, which asked in both ways: they
-// run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them, one
-// that does not fit says why, and all of it goes. An agent that another replaces leaves no gap.
+// run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them. Helm then goes back to the earlier
+// revision, while pods start all along: an agent that one of another build replaces leaves no gap. One that does not fit says why, and all of it goes.
 func TestUpgrade(t *testing.T) {
 	built := make(chan error, 1)
 	var before earlier
@@ -59,7 +59,15 @@ func TestUpgrade(t *testing.T) {
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))
 	w.trains("tenth")
-	w.handsOver()
+	w.handsOver(func() { w.helm("rollback") })
+	agent = w.agentReady(string(agent.UID))
+	w.agentSays(agent, "msg=serving")
+	w.runsOnly(string(agent.UID), before.program, w.program)
+	w.runsOnly(w.Group()+"/aliquot", before.arbiter, arbiterIn(root))
+	for _, name := range []string{"scheduler", "webhook", "controller"} {
+		w.replaced("aliquot-" + name)
+	}
+	w.sharesOver(5*time.Second, "gone back", map[string]part{"quarter": {250, 600}, "half": {500, 1000}}, nil)
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
 	w.runOn(run, "quarter", "half")
