@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -53,11 +54,16 @@ func TestShares(t *testing.T) {
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
 	w.told("half", `"compute":"0.50..1.00","memory":"8Gi"`)
 
-	floors := map[string]part{"quarter": {500 - tolerated, 800}, "half": {500, 1000}} // that of half binds, and quarter has all the rest
-	w.shares("beside each other", floors)
+	bound := func(used map[string]int64) error {
+		if used["half"] > 500+tolerated {
+			return errors.New("half is to use its floor and no more, as all the rest is quarter's by weight")
+		}
+		return nil
+	}
+	w.sharesOver(5*time.Second, "beside each other", quarterAndHalf, bound)
 	w.agent.Kill()
 	w.startAgent()
-	w.shares("after the agent was killed", floors)
+	w.sharesOver(5*time.Second, "after the agent was killed", quarterAndHalf, bound)
 	w.remove("half")
 	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.resizes()

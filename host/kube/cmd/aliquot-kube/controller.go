@@ -39,8 +39,8 @@ func control(ctx context.Context, args []string) error {
 	if err := parse(options, args); err != nil {
 		return err
 	}
-	if *life < time.Hour || *keep < 0 {
-		return fmt.Errorf("--certificate-life %v --keep-templates %v: give the certificate an hour at least, and templates 0s or more", *life, *keep)
+	if *life < time.Minute || *keep < 0 {
+		return fmt.Errorf("--certificate-life %v --keep-templates %v: give the certificate a minute at least, and templates 0s or more", *life, *keep)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	config, err := connect(*kubeconfig)
