@@ -38,8 +38,8 @@ type definition struct {
 }
 
 type column struct {
-	Name, Description, JSONPath string
-	Priority                    int
+	Name, Description, Type, JSONPath string
+	Priority                          int
 }
 
 // field is a field of an object, as far as it is told of.
