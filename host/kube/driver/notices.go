@@ -17,8 +17,6 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
@@ -229,25 +227,6 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 			d.troubles.say(one.Task.UID, event{kind: corev1.EventTypeWarning, reason: deviceDown, message: notice.Message})
 		} else {
 			d.troubles.claims.Add(one.Task.UID)
-		}
-	}
-}
-
-// HandleError is told of what goes wrong behind kubelet's back: slices that the API server does not take, which is tried again; that it takes them without
-// fields which it does not know, and then they stay so until this process starts anew; and that a server which kubelet calls has ended.
-func (p plugin) HandleError(_ context.Context, err error, message string) {
-	var dropped *resourceslice.DroppedFieldsError
-	if errors.As(err, &dropped) {
-		const what = "the API server drops fields that shares need; its devices are whole ones until these features are on"
-		p.log.Error(what, "features", dropped.DisabledFeatures(), "error", err)
-		p.tellOfNode(corev1.EventTypeWarning, "WholeDevices", fmt.Sprintf("T%s: %s.", what[1:], strings.Join(dropped.DisabledFeatures(), ", ")))
-		return
-	}
-	p.log.Error(message, "error", err)
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		select {
-		case p.failed <- fmt.Errorf("kubelet cannot be served any more: %s: %w", message, err):
-		default: // one reason is enough
 		}
 	}
 }

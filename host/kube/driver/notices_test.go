@@ -17,7 +17,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/node"
@@ -166,7 +165,7 @@ func (r *recorder) check(t *testing.T, step int, want []string) {
 	r.said = nil
 }
 
-// What is of no claim is told of the node, as are its devices and an API server that knows of no shares.
+// What is of no claim is told of the node, as are its devices.
 func TestNoticesOfNode(t *testing.T) {
 	p, given := noticing(t, newSite(t, t.TempDir()))
 	for _, notice := range []node.Notice{
@@ -178,14 +177,9 @@ func TestNoticesOfNode(t *testing.T) {
 	} {
 		p.Notice(t.Context(), notice)
 	}
-	shared := true
-	p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{
-		DesiredSlice: &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{AllowMultipleAllocations: &shared}}}},
-		ActualSlice:  &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{}}}},
-	}, "publish")
 	want := []string{
 		"Warning Unenforced: Process 7 computes.", "Warning ProcessEnded: Process 7 is ended.", "Warning DeviceSick: It is sick.", "Warning DeviceDown: It is down.",
-		"Normal DeviceBack: It is back.", "Warning WholeDevices: The API server drops fields that shares need; its devices are whole ones until these features are on: DRAConsumableCapacity.",
+		"Normal DeviceBack: It is back.",
 	}
 	for i, one := range want {
 		want[i] = "Node /node1: " + one
