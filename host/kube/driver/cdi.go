@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,11 +45,14 @@ func (c specs) path(uid string) string {
 	return filepath.Join(string(c), strings.ReplaceAll(cdiKind, "/", "-")+"_"+uid+".json")
 }
 
-// write makes a claim's CDI file.
-func (c specs) write(uid string, made node.Container, covers coverer) error {
-	content, err := json.MarshalIndent(cdi.Spec{
-		Version: "0.7.0", Kind: cdiKind, Devices: []cdi.Device{{Name: uid, ContainerEdits: edits(made, covers)}},
-	}, "", "\t")
+// write makes a claim's CDI file, which says the claim's name, where that is known, to who has nothing but this file.
+func (c specs) write(one checkpoint, made node.Container, covers coverer) error {
+	uid := one.Task.UID
+	device := cdi.Device{Name: uid, ContainerEdits: edits(made, covers)}
+	if one.Name != "" {
+		device.Annotations = map[string]string{nameAnnotation: summedName(uid, one.Namespace, one.Name)}
+	}
+	content, err := json.MarshalIndent(cdi.Spec{Version: "0.7.0", Kind: cdiKind, Devices: []cdi.Device{device}}, "", "\t")
 	if err != nil {
 		return err
 	}
@@ -55,6 +60,37 @@ func (c specs) write(uid string, made node.Container, covers coverer) error {
 		return fmt.Errorf("write the CDI file: %w", err)
 	}
 	return nil
+}
+
+// nameAnnotation is the annotation of a CDI device that says which claim it is.
+const nameAnnotation = Name + "/claim"
+
+// summedName is a claim's namespace and name as nameAnnotation has them, with a checksum: by a wrong name a claim that somebody has would be taken for gone.
+func summedName(uid, namespace, name string) string {
+	named := namespace + "/" + name
+	sum := sha256.Sum256([]byte(uid + " " + named))
+	return named + " " + hex.EncodeToString(sum[:])
+}
+
+// claim is the namespace and name of a claim by its CDI file.
+func (c specs) claim(uid string) (namespace, name string, err error) {
+	content, err := os.ReadFile(c.path(uid))
+	if err != nil {
+		return "", "", err
+	}
+	var spec cdi.Spec
+	if err := json.Unmarshal(content, &spec); err != nil {
+		return "", "", fmt.Errorf("%s: %w", c.path(uid), err)
+	}
+	for _, device := range spec.Devices {
+		said := device.Annotations[nameAnnotation]
+		named, _, _ := strings.Cut(said, " ")
+		namespace, name, _ := strings.Cut(named, "/")
+		if name != "" && said == summedName(uid, namespace, name) {
+			return namespace, name, nil
+		}
+	}
+	return "", "", fmt.Errorf("%s does not say the claim's name, or not with its checksum", c.path(uid))
 }
 
 func (c specs) remove(uid string) error {

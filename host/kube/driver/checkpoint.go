@@ -60,21 +60,27 @@ func (c checkpoints) path(uid string) string { return filepath.Join(string(c), u
 
 // write replaces a claim's checkpoint, on the disk before it returns.
 func (c checkpoints) write(one checkpoint) error {
-	one.Version = checkpointVersion
-	body, err := json.Marshal(one)
+	content, err := one.content()
 	if err != nil {
 		return err
 	}
-	if err := writeSummed(c.path(one.Task.UID), string(body)); err != nil {
+	if err := replaceFile(c.path(one.Task.UID), content, 0o600); err != nil {
 		return fmt.Errorf("write the checkpoint of claim %s/%s: %w", one.Namespace, one.Name, err)
 	}
 	return nil
 }
 
-// writeSummed writes a body after its checksum.
-func writeSummed(path, body string) error {
-	sum := sha256.Sum256([]byte(body))
-	return replaceFile(path, []byte(hex.EncodeToString(sum[:])+"\n"+body), 0o600)
+// content is a checkpoint as its file has it.
+func (c checkpoint) content() ([]byte, error) {
+	c.Version = checkpointVersion
+	body, err := json.Marshal(c)
+	return summed(body), err
+}
+
+// summed is a body after its checksum.
+func summed(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return slices.Concat([]byte(hex.EncodeToString(sum[:])+"\n"), body)
 }
 
 func (c checkpoints) remove(uid string) error {
@@ -109,12 +115,16 @@ func parseCheckpoint(content []byte) (checkpoint, error) {
 	if sum := sha256.Sum256(body); string(said) != hex.EncodeToString(sum[:]) {
 		return checkpoint{}, fmt.Errorf("%w: its checksum is wrong", errDamaged)
 	}
+	var format struct{ Version int } // read first: of another version the rest may be of other types
+	if err := json.Unmarshal(body, &format); err != nil {
+		return checkpoint{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if format.Version < 1 || format.Version > checkpointVersion {
+		return checkpoint{}, fmt.Errorf("it has version %d, this driver speaks 1 to %d; run the driver that wrote it, or a newer one", format.Version, checkpointVersion)
+	}
 	var one checkpoint
 	if err := json.Unmarshal(body, &one); err != nil {
 		return checkpoint{}, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	if one.Version < 1 || one.Version > checkpointVersion {
-		return checkpoint{}, fmt.Errorf("it has version %d, this driver speaks 1 to %d; run the driver that wrote it, or a newer one", one.Version, checkpointVersion)
 	}
 	return one, nil
 }

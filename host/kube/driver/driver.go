@@ -234,14 +234,14 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	case err != nil:
 		return refuse(err)
 	case found && before.Phase == prepared && before.same(one):
-		if err := d.realise(ctx, before); err != nil {
-			return refuse(err)
-		}
-		if before.Name == "" { // it was damaged, and node's record has no names
+		if before.Name == "" { // it was damaged, and its CDI file did not say it
 			before.Namespace, before.Name = claim.Namespace, claim.Name
 			if err := d.checkpoints.write(before); err != nil {
 				return refuse(err)
 			}
+		}
+		if err := d.realise(ctx, before); err != nil {
+			return refuse(err)
 		}
 		d.tell(ctx, claim, before)
 		d.live.prepared(claim.Namespace, claim.Name)
@@ -328,7 +328,7 @@ func (d *Driver) realise(ctx context.Context, one checkpoint) error {
 		if err != nil {
 			return err
 		}
-		return d.specs.write(one.Task.UID, made, d.covers)
+		return d.specs.write(one, made, d.covers)
 	}
 	if _, err := d.config.Agent.Prepare(ctx, d.held(one.Task)); err != nil {
 		return err
@@ -338,7 +338,7 @@ func (d *Driver) realise(ctx context.Context, one checkpoint) error {
 	if err != nil {
 		return err
 	}
-	return d.specs.write(one.Task.UID, made, d.covers)
+	return d.specs.write(one, made, d.covers)
 }
 
 // unprepare takes a claim back, however far it came; nothing of it is left after. One that is not known is taken back already.

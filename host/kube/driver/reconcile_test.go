@@ -2,6 +2,8 @@ package driver
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,25 +54,84 @@ func TestReconcile(t *testing.T) {
 	s.has("kept", "silent")
 }
 
-// A claim whose checkpoint was damaged has its name back once kubelet asks for it again, and can be looked for.
+// A claim whose checkpoint was damaged has its name from its CDI file, and is taken back as any other that kubelet forgot: once it is gone, and only then.
 func TestReconcileMended(t *testing.T) {
 	s := newSite(t, t.TempDir())
 	p := s.open()
-	s.prepare(p, claims("a", "b")...)
-	if err := writeSummed(p.checkpoints.path("a"), "rubbish"); err != nil {
+	all := claims("gone", "kept")
+	s.prepare(p, all...)
+	p.telling.Wait()
+	if _, err := s.config.Client.ResourceV1().ResourceClaims("default").Create(t.Context(), all[1], metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	s.damage(p, "gone", []byte("rubbish"))
+	s.damage(p, "kept", []byte("rubbish"))
 	p = s.open()
-	s.has("a", "b")
+	found, err := p.reconcile(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.has("gone", "kept")
+	s.agent.used = map[string][]int{"gone": {7}}
 	for range 2 {
-		if _, err := p.reconcile(t.Context(), map[string]bool{"a": true}); err != nil {
+		if found, err = p.reconcile(t.Context(), found); err != nil {
 			t.Fatal(err)
 		}
-		s.has("a", "b") // nobody knows its name
+		s.has("gone", "kept") // a process is in it
 	}
-	s.prepare(p, claims("a")...)
-	if _, err := p.reconcile(t.Context(), map[string]bool{"a": true}); err != nil {
+	s.agent.used = nil
+	if _, err = p.reconcile(t.Context(), found); err != nil {
 		t.Fatal(err)
 	}
-	s.has("b")
+	s.has("kept")
+}
+
+// A claim that neither its checkpoint nor its CDI file names stays. It has its name back, in both, once kubelet asks for it again, and can be looked for.
+func TestReconcileNameless(t *testing.T) {
+	const says = "default/claim-a"
+	for name, change := range map[string]func(string) string{
+		"no file":  func(string) string { return "" },
+		"not JSON": func(file string) string { return file[1:] },
+		"no annotation": func(file string) string {
+			return strings.Replace(file, `"gpu.aliquot.dev/claim":`, `"other.example/claim":`, 1)
+		},
+		"another name": func(file string) string { return strings.Replace(file, says, "default/claim-b", 1) },
+		"another claim's": func(file string) string {
+			return strings.Replace(file, summedName("a", "default", "claim-a"), summedName("b", "default", "claim-a"), 1)
+		},
+		"no sum": func(file string) string { return strings.Replace(file, says+" ", says, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, t.TempDir())
+			p := s.open()
+			s.prepare(p, claims("a", "b")...)
+			file, err := os.ReadFile(p.specs.path("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := change(string(file))
+			if changed == string(file) {
+				t.Fatalf("the CDI file is as it was: %s", file)
+			}
+			if err := os.WriteFile(p.specs.path("a"), []byte(changed), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s.damage(p, "a", []byte("rubbish"))
+			p = s.open()
+			for range 2 {
+				if _, err := p.reconcile(t.Context(), map[string]bool{"a": true}); err != nil {
+					t.Fatal(err)
+				}
+				s.has("a", "b") // nobody knows its name
+			}
+			s.prepare(p, claims("a")...)
+			if namespace, name, err := p.specs.claim("a"); err != nil || namespace+"/"+name != says {
+				t.Errorf("its CDI file says %s/%s (%v)", namespace, name, err)
+			}
+			if _, err := p.reconcile(t.Context(), map[string]bool{"a": true}); err != nil {
+				t.Fatal(err)
+			}
+			s.has("b")
+		})
+	}
 }

@@ -47,13 +47,17 @@ func (d *Driver) recover(ctx context.Context) error {
 	return d.removeUnknown(ctx)
 }
 
-// mend writes a damaged checkpoint anew from node's own record of the task. Without one nothing runs of the claim, and kubelet asks for it
-// again if it is needed.
+// mend writes a damaged checkpoint anew from node's own record of the task and the claim's name in its CDI file. Without that record nothing runs of the
+// claim, and kubelet asks for it again if it is needed. Without the name nobody but kubelet can have it taken back.
 func (d *Driver) mend(uid string, damage error) error {
 	d.log.Error("a checkpoint cannot be read; what node knows of the claim counts", "error", damage)
 	for _, task := range d.config.Agent.Prepared() {
 		if task.UID == uid {
-			return d.checkpoints.write(checkpoint{Phase: prepared, Task: task})
+			namespace, name, err := d.specs.claim(uid)
+			if err != nil {
+				d.log.Error("of a claim whose checkpoint was damaged the name is not known; it stays until kubelet asks for it or the node is rebooted", "uid", uid, "error", err)
+			}
+			return d.checkpoints.write(checkpoint{Phase: prepared, Namespace: namespace, Name: name, Task: task})
 		}
 	}
 	return errors.Join(d.specs.remove(uid), d.checkpoints.remove(uid))
