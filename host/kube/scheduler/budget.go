@@ -16,10 +16,11 @@ type allowance struct {
 	lister policylisters.PodDisruptionBudgetLister
 	taken  map[types.UID]int32 // by budget
 	pods   map[types.UID]bool  // that were counted
+	named  map[types.UID]bool  // of these, those that a budget is for
 }
 
 func (s *Scheduler) newAllowance() *allowance {
-	return &allowance{lister: s.config.Informers.Policy().V1().PodDisruptionBudgets().Lister(), taken: map[types.UID]int32{}, pods: map[types.UID]bool{}}
+	return &allowance{lister: s.config.Informers.Policy().V1().PodDisruptionBudgets().Lister(), taken: map[types.UID]int32{}, pods: map[types.UID]bool{}, named: map[types.UID]bool{}}
 }
 
 // take counts pods, each once, or says why one of them cannot be evicted now.
@@ -50,6 +51,7 @@ func (a *allowance) takeOne(pod *corev1.Pod) string {
 		if err != nil || !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
+		a.named[pod.UID] = true
 		if names = append(names, budget.Name); len(names) > 1 {
 			return fmt.Sprintf("pod %s/%s has several disruption budgets (%s, %s), and the eviction API takes one", pod.Namespace, pod.Name, names[0], names[1])
 		}
@@ -61,6 +63,20 @@ func (a *allowance) takeOne(pod *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// budgetedFirst are pods that were counted, those first that a budget is for: where others have used that up meanwhile, nobody without one has gone for
+// nothing.
+func (a *allowance) budgetedFirst(pods []*pod) []*pod {
+	first, others := []*pod{}, []*pod{}
+	for _, p := range pods {
+		if a.named[p.object.UID] {
+			first = append(first, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return append(first, others...)
 }
 
 func ready(pod *corev1.Pod) bool {

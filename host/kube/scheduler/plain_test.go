@@ -136,6 +136,7 @@ func (f *plain) MakeRoom(ctx context.Context, pod *corev1.Pod, only []string) (R
 		return Room{}, err
 	}
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range nodes {
 		room := Room{Node: n.Name}
 		if only != nil && !slices.Contains(only, n.Name) {

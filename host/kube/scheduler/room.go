@@ -279,11 +279,13 @@ func (s *Scheduler) makeRoom(where []nomination, others []*corev1.Pod) {
 			victims = append(victims, p)
 		}
 	}
-	if refused := s.newAllowance().take(victims); refused != nil {
+	allowed := s.newAllowance()
+	if refused := allowed.take(victims); refused != nil {
 		s.spared(where, refused)
 		s.giveUp(where)
 		return
 	}
+	victims = allowed.budgetedFirst(victims)
 	order := roomOrder{grace: s.config.Grace}
 	for _, v := range victims {
 		v.evicting = true
@@ -346,7 +348,7 @@ type roomOrder struct {
 }
 
 // makeRoom says of pods where they are to run, so that nobody of their priority or a lower one takes the room, and evicts others from there, if the API server would
-// evict each of them, until one cannot be. It returns how many were.
+// evict each of them, until one cannot be: what their budgets allow together is counted before, but others may use that up meanwhile. It returns how many were.
 func (w *writer) makeRoom(ctx context.Context, order roomOrder) (done int, refused *notEvicted) {
 	for i, pod := range order.pods {
 		if err := w.nominate(ctx, pod, order.nodes[i]); err != nil {

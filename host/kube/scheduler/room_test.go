@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -143,5 +144,67 @@ func TestNominationFails(t *testing.T) {
 	c.ending(1)
 	c.remove("low")
 	c.runs("high")
+	c.sound(s)
+}
+
+// A budget that covers several of those who would have to go is counted for all of them before the first goes.
+func TestBudgetOfSeveralVictims(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 0)
+	s, _ := c.run()
+	c.budget("web", 1)
+	for _, name := range []string{"low", "lower"} {
+		c.ordinary(name, "3", 1, func(pod *corev1.Pod) { labelled("web", true)(pod, nil) })
+	}
+	c.runs("low", "lower")
+	c.idle(s, func() {})
+	c.ordinary("high", "7", 9)
+	c.hears("high", "NotEvicted", "disruption budget default/web allows 1 disruptions now, and 2 are needed")
+	c.stays(s, "high")
+	c.budget("web", 2)
+	c.ending(2)
+	c.remove("low")
+	c.remove("lower")
+	c.runs("high")
+	c.sound(s)
+}
+
+// Where others use a budget up just before a pod would be evicted, nobody without a budget has gone for nothing.
+func TestBudgetUsedUpMeanwhile(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 0)
+	s, _ := c.run()
+	c.budget("web", 1)
+	c.ordinary("covered", "3", 1, func(pod *corev1.Pod) { labelled("web", true)(pod, nil) })
+	for _, name := range []string{"bare", "free"} { // they come before and after it by name
+		c.ordinary(name, "2", 1)
+	}
+	c.runs("bare", "covered", "free")
+	c.idle(s, func() {})
+	used := false
+	c.mu.Lock()
+	c.fails = func(write string) fault {
+		if write == "evict pods" && !used {
+			used = true
+			stored, err := c.client.Tracker().Get(budgetsResource, "default", "web")
+			if err != nil {
+				c.broken = append(c.broken, err.Error())
+				return none
+			}
+			budget := stored.(*policyv1.PodDisruptionBudget).DeepCopy()
+			budget.Status.DisruptionsAllowed = 0
+			if err := c.store(budgetsResource, budget); err != nil {
+				c.broken = append(c.broken, err.Error())
+			}
+		}
+		return none
+	}
+	c.mu.Unlock()
+	c.ordinary("high", "7", 9)
+	c.hears("high", "NotEvicted", "The disruption budget web needs them all")
+	c.stays(s, "high")
+	c.eventually("it is not nominated any more", func() bool { return c.nominated("high") == "" })
+	c.budget("web", 1)
+	c.ending(3)
 	c.sound(s)
 }
