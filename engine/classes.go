@@ -44,6 +44,7 @@ func (e *Engine) feasibilityGone(ev FeasibilityGone) bool {
 			named[id] = true
 		}
 	}
+	e.unclass(named)
 	stays := e.classesThatStay(named)
 	var gone []fleet.ClassID
 	for id := range e.fleet.KnownClasses {
@@ -56,6 +57,23 @@ func (e *Engine) feasibilityGone(ev FeasibilityGone) bool {
 		e.fleet.ForgetClasses(gone)
 	}
 	return false
+}
+
+// unclass makes workloads that run be of the empty class, with all their roles, where a class of theirs is among some and nobody asks any more where they
+// may run: they do not grow, are not moved, and who evicts them submits another.
+func (e *Engine) unclass(named map[fleet.ClassID]bool) {
+	of := func(r *place.Request) bool { return r.Class != 0 && named[r.Class] }
+	for _, w := range e.work {
+		if w.waiting() || w.placing != 0 || w.base != nil || w.elastic() || w.Requeue || !w.shape.Any(of) {
+			continue
+		}
+		e.dropShape(w)
+		w.Feasibility, w.Roles = "", cloneRoles(w.Roles)
+		for i := range w.Roles {
+			w.Roles[i].Feasibility = ""
+		}
+		w.shape = e.shapeOf(&w.Workload)
+	}
 }
 
 // classesThatStay are the classes that are not to be forgotten, or are used all the same.

@@ -194,9 +194,11 @@ type Feasibility struct {
 
 // FeasibilityGone says that the host has nothing more to say of these classes: each that nothing uses is forgotten, with all that was said and
 // refused of it; whoever names it again begins anew, as with a class never heard of. A class is used by the workloads that name it, themselves or in a
-// role, from Submit or Adopt until they are over; by a class that prefers it and is not forgotten with it; and by a policy's placement whose
-// workload names it. What is used stays as it is, and what is not known is passed over, as is the empty class; neither is an error, and a host counts
-// itself what its workloads name. What is known of the workload seen lately is kept: what came of a forgotten class counts as of the empty one.
+// role, from Submit until their Place is Done, and of those that are elastic or come again (Requeue) until they are over: any other that runs is of the
+// empty class from here on, in all its roles, for nobody asks any more where it may run. It is used by a class that prefers it and is not forgotten with
+// it, too, and by a policy's placement whose workload names it. What is used stays as it is, and what is not known is passed over, as is the empty class;
+// neither is an error, and a host counts itself what its workloads name. What is known of the workload seen lately is kept: what came of a forgotten
+// class counts as of the empty one.
 type FeasibilityGone struct {
 	At
 	Classes []string `json:"classes"`

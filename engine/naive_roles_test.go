@@ -61,6 +61,20 @@ func (w *naiveWork) classes() (all []string) {
 	return all
 }
 
+// unclass has those that run and are not placed again name no class any more, if they name one of these.
+func (n *naive) unclass(named []string) {
+	for _, w := range n.work {
+		runs := w.tasks != nil && w.placing == 0 && w.base == nil && w.Max <= w.Tasks && !w.Requeue
+		if !runs || !slices.ContainsFunc(w.classes(), func(class string) bool { return class != "" && slices.Contains(named, class) }) {
+			continue
+		}
+		w.Feasibility, w.Roles = "", slices.Clone(w.Roles)
+		for i := range w.Roles {
+			w.Roles[i].Feasibility = ""
+		}
+	}
+}
+
 // classesOn are the classes of the tasks that are on a node; the workload's where none is.
 func (w *naiveWork) classesOn(node string) (all []string) {
 	for _, t := range w.tasks {

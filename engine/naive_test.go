@@ -122,6 +122,7 @@ func (n *naive) step(event Event) string {
 		maps.DeleteFunc(n.refused, func(k [2]string, _ bool) bool { return k[0] == ev.Class })
 	case FeasibilityGone:
 		might = false
+		n.unclass(ev.Classes)
 		for _, class := range ev.Classes {
 			if class != "" && !slices.ContainsFunc(n.work, func(w *naiveWork) bool { return slices.Contains(w.classes(), class) }) {
 				maps.DeleteFunc(n.said, func(k [2]string, _ bool) bool { return k[0] == class })

@@ -22,7 +22,7 @@ const (
 	askEvery = 10 * time.Second
 )
 
-// class is pods that may run on the same nodes. It is kept while something waits or runs in it, and for a while after: see forgetClasses.
+// class is pods that may run on the same nodes. It is kept while something waits or is being placed in it, and for a while after: see forgetClasses.
 type class struct {
 	key       string
 	alone     bool // of one pod only

@@ -140,7 +140,7 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 	factory := informers.NewSharedInformerFactory(c.client, 0)
 	filters := newPlain(factory)
 	filters.failing.Store(c.unprepared)
-	filters.classed, filters.mounted = c.classed, c.mounted
+	filters.classed, filters.open, filters.mounted = c.classed, c.open, c.mounted
 	record, err := os.CreateTemp(c.TempDir(), "record")
 	if err != nil {
 		c.Fatal(err)

@@ -13,7 +13,7 @@
 // Where a pod may run beside its devices is for Filters to say: the set of nodes of each feasibility class off the path of decisions, and
 // the full chain on the state that is assumed for the one node that was chosen. What they refuse is Refused, before anything is written.
 // Which of these nodes pods would rather have is theirs to say, too, and goes to the engine in ranks. What is known of a class costs memory by the
-// node, and a cluster sees ever new ones: those in which nothing waits or runs are forgotten when there are many of them, here and in the engine.
+// node, and a cluster sees ever new ones: those in which nothing waits are forgotten when there are many of them, here and in the engine.
 //
 // Pods without devices are bound beside the engine, and where no node takes one, those of lower priority are evicted that upstream would choose,
 // but none with devices: who gives these back is the engine's choice. The same is done for a pod in line that lacks only what they have on a node where

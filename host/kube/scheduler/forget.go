@@ -16,7 +16,7 @@ const (
 	forgetEvery = 10 * time.Minute
 )
 
-// forgetClasses forgets classes, here and in the engine, that nothing waits or runs in, if there are many.
+// forgetClasses forgets classes, here and in the engine, that nothing waits in, if there are many.
 func (s *Scheduler) forgetClasses() {
 	now, known := s.config.Now(), len(s.classes)+len(s.left)
 	s.metrics.classes.Store(int64(known))
@@ -49,7 +49,8 @@ func (s *Scheduler) forgetClasses() {
 	s.step(gone)
 }
 
-// idleClasses are those in which no pod waits, which no work names and whose nodes are not being asked for: nobody else keeps a class.
+// idleClasses are those in which no pod waits, which no work names that is being placed and whose nodes are not being asked for: nobody else keeps a class.
+// What runs needs none: who evicts it, or ends it in another way, has another pod come, and that is asked for anew.
 func (s *Scheduler) idleClasses() (idle []*class) {
 	used := map[*class]bool{}
 	for _, w := range s.work {

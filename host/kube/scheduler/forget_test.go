@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,8 +45,8 @@ func (c *cluster) knows(s *Scheduler, word string) (known *class) {
 }
 
 // churn has so many pods of the queue guest come and go, a few at once, each labelled and called otherwise, and holds the classes that are kept meanwhile
-// against those in use, of which there are so many more.
-func (c *cluster) churn(s *Scheduler, name string, pods, others int, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+// against those in use.
+func (c *cluster) churn(s *Scheduler, name string, pods int, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	c.Helper()
 	const atOnce = 4
 	for first := 0; first < pods; first += atOnce {
@@ -63,9 +64,9 @@ func (c *cluster) churn(s *Scheduler, name string, pods, others int, changes ...
 			continue
 		}
 		c.idle(s, func() {
-			here, there, most := len(s.classes)+len(s.left), s.engine.Classes(), 2*(others+atOnce)+mostIdle
+			here, there, most := len(s.classes)+len(s.left), s.engine.Classes(), 2*atOnce+mostIdle
 			if here > most || there > 1+(1+maxRanks)*most {
-				c.Fatalf("after %d pods %d classes are kept, and %d by the engine; in use are %d", first+atOnce, here, there, others+atOnce)
+				c.Fatalf("after %d pods %d classes are kept, and %d by the engine; in use are %d", first+atOnce, here, there, atOnce)
 			}
 			if err := s.engine.CheckInvariants(); err != nil {
 				c.Fatal(err)
@@ -79,7 +80,7 @@ func labelledAs(word string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
 	return func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{"sort": word} }
 }
 
-// Classes of pods that come and go are forgotten, and those of pods that run are not. A pod of one that was forgotten is placed by what holds when it
+// Classes of pods that come and go are forgotten, and those of pods that run on. A pod of one that was forgotten is placed by what holds when it
 // comes, and one that ran all the time and is evicted waits in its class again.
 func TestForgetsClasses(t *testing.T) {
 	c := newLentCluster(t)
@@ -93,9 +94,9 @@ func TestForgetsClasses(t *testing.T) {
 	prefer := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
 		p.Labels, p.Spec.Affinity = map[string]string{}, prefers(map[string]int32{"fast": 1})
 	}
-	c.churn(s, "p", 200, 1, prefer)
-	if c.knows(s, "sort:p0") != nil || c.knows(s, "sort:old") == nil || c.knows(s, "sort:p199") == nil {
-		t.Error("the class of the first pod is kept, or one is not that is in use, or was of late")
+	c.churn(s, "p", 200, prefer)
+	if c.knows(s, "sort:p0") != nil || c.knows(s, "sort:old") != nil || c.knows(s, "sort:p199") == nil {
+		t.Error("the class of the first pod is kept, or that of one that runs, or one is not that was in use of late")
 	}
 
 	c.shuts("b", true)
@@ -117,15 +118,49 @@ func TestForgetsClasses(t *testing.T) {
 	c.remove("old")
 	c.remove("again")
 	c.remove("own")
-	c.churn(s, "q", 80, 1, prefer)
+	c.churn(s, "q", 80, prefer)
 	if c.knows(s, "sort:old") != nil {
 		t.Error("a class is kept that nobody uses any more")
 	}
 	c.sound(s)
 }
 
-// The class of a pod that is like no other goes when that has ended or does not wait any more, and not while it runs; where the pod waits again it is
-// placed by what holds then.
+// What is kept of a pod that runs is little on many nodes, also where each has a label of its own.
+func TestRunningPodsKeepNoClass(t *testing.T) {
+	c := newCluster(t)
+	c.classed, c.open = true, true
+	const first, more, atOnce, nodes = 80, 64, 16, 1000
+	for i := range nodes {
+		c.node(fmt.Sprint("n", i), 1)
+	}
+	s, _ := c.run()
+	come := func(from, to int) (kept int64, classes int) {
+		for ; from < to; from += atOnce {
+			var names []string
+			for i := range atOnce {
+				names = append(names, fmt.Sprint("p", from+i))
+				c.pod(names[i], 1000, labelledAs(names[i]))
+			}
+			c.runs(names...)
+		}
+		c.idle(s, func() {
+			if here, there, most := len(s.classes)+len(s.left), s.engine.Classes(), 2*atOnce+mostIdle; here > most || there > 1+most {
+				t.Errorf("%d classes are kept, and %d by the engine, where %d pods run and none waits", here, there, to)
+			}
+			var memory runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&memory)
+			kept, classes = int64(memory.HeapAlloc), s.engine.Classes()
+		})
+		return kept, classes
+	}
+	before, had := come(0, first)
+	after, have := come(first, first+more)
+	t.Logf("on %d nodes %d bytes are kept for each of %d pods that run, and %d classes, after %d before", nodes, (after-before)/more, more, have, had)
+}
+
+// The class of a pod that is like no other goes when that runs, has ended or does not wait any more; where the pod waits again it is placed by what holds
+// then.
 func TestForgetsClassesOfOnePod(t *testing.T) {
 	c := newLentCluster(t)
 	c.node("b", 1)
@@ -148,9 +183,9 @@ func TestForgetsClassesOfOnePod(t *testing.T) {
 	c.stays(s, "later")
 	c.remove("large")
 	c.setDisk("b", "fast")
-	c.churn(s, "p", 80, 2, func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{} })
-	if c.knows(s, "pod-later") != nil || c.knows(s, "pod-runs") == nil || c.knows(s, "pod-p0") != nil {
-		t.Error("a class is kept that nobody uses, or is not that of a pod that runs")
+	c.churn(s, "p", 80, func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{} })
+	if c.knows(s, "pod-later") != nil || c.knows(s, "pod-runs") != nil || c.knows(s, "pod-p0") != nil {
+		t.Error("a class is kept that nobody uses")
 	}
 	c.add(claimsResource, claim)
 	c.runs("later")
@@ -209,8 +244,8 @@ func TestForgetsInTime(t *testing.T) {
 		s.step(engine.Feasibility{At: s.at(), Class: c.preferred(1, 1)})
 	}
 	s.forgetClasses()
-	running, asked := all[3], all[4]
-	s.work["runs"] = &work{state: placed, roles: []*role{{class: running}}}
+	starting, asked := all[3], all[4]
+	s.work["starts"] = &work{state: placing, roles: []*role{{class: starting}}}
 	asked.asking = true
 	waits := all[5]
 	for _, c := range all {
@@ -226,7 +261,7 @@ func TestForgetsInTime(t *testing.T) {
 	s.forgetClasses()
 	for i, c := range all {
 		recent := i >= many/2-recentIdle && i < many/2 // of those that are of more than one pod
-		if want := recent || c == running || c == asked || c == waits; (s.classes[c.key] == c) != want || s.left[c.key] != nil {
+		if want := recent || c == starting || c == asked || c == waits; (s.classes[c.key] == c) != want || s.left[c.key] != nil {
 			t.Errorf("that class %d is kept is not %v", i, want)
 		}
 	}

@@ -25,7 +25,7 @@ type work struct {
 	id     string
 	state  state
 	tasks  []*task
-	roles  []*role         // what waits or is placed; nil: it was adopted
+	roles  []*role         // of what waits or is being placed; nil: it was adopted, or runs: where it may run matters no more
 	action engine.ActionID // its Place, while it is placing
 
 	preemptible bool // as the engine was told when it was placed or found, for its whole life
@@ -239,7 +239,7 @@ func (s *Scheduler) written(w *work, j job, out outcome) {
 		s.notWritten(w, j, out)
 		return
 	}
-	w.state = placed
+	w.state, w.roles = placed, nil
 	s.step(engine.Done{At: s.at(), ID: w.action})
 	if most := highest(w.pods()); most != lowestOf(w.pods()) {
 		s.step(engine.Change{At: s.at(), ID: w.id, Priority: &most})
