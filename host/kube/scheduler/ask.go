@@ -104,6 +104,15 @@ func (a *ask) holds() bool { return slices.ContainsFunc(a.open, holds) }
 // holds says whether a claim will hold anything that it is given, or has access as an administrator alone.
 func holds(c *claim) bool { return !demand.AdministersAll(&c.object.Spec) }
 
+// names says whether a claim that is to be allocated names a device class.
+func (a *ask) names(class string) bool {
+	return slices.ContainsFunc(a.open, func(c *claim) bool {
+		return c.object != nil && slices.ContainsFunc(c.object.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+			return slices.ContainsFunc(demand.Alternatives(&r), func(one demand.Alternative) bool { return one.Class == class })
+		})
+	})
+}
+
 // whole says whether it asks for whole devices.
 func (a *ask) whole() bool {
 	return a.share.Compute.Floor == api.WholeDevice && a.share.Memory.Floor.Part == api.WholeDevice

@@ -232,6 +232,11 @@ func (s *Scheduler) allPods() []*pod {
 	return slices.SortedFunc(maps.Values(s.pods), byName)
 }
 
+// byAge is the order in which pods were made.
+func byAge(a, b *pod) int {
+	return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), strings.Compare(a.name(), b.name()))
+}
+
 func byName(a, b *pod) int {
 	return cmp.Or(strings.Compare(a.object.Namespace, b.object.Namespace), strings.Compare(a.object.Name, b.object.Name))
 }

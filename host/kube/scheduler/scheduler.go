@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -178,10 +177,7 @@ func (s *Scheduler) begin() {
 	}
 	s.resumeHours()
 	s.recallQueuesUsed()
-	waiting := slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int {
-		return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), strings.Compare(a.name(), b.name()))
-	})
-	for _, p := range waiting {
+	for _, p := range slices.SortedFunc(maps.Values(s.pods), byAge) {
 		s.consider(p)
 	}
 }

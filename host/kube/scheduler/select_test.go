@@ -163,6 +163,91 @@ func TestDevicesChange(t *testing.T) {
 	c.sound(s)
 }
 
+// of has a pod's claim ask for a device of a class.
+func of(class string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+		claim.Spec.Devices.Requests[0].Exactly.DeviceClassName = class
+	}
+}
+
+// classOfDevices makes a device class of ours with more selectors, or changes those, and waits until a scheduler has heard of it.
+func (c *cluster) classOfDevices(name string, selectors ...string) {
+	c.Helper()
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, one := range append(selectors, onlyOurs) {
+		class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: one}})
+	}
+	if _, err := c.client.Tracker().Get(classResource, "", name); err != nil {
+		c.add(classResource, class)
+	} else {
+		c.mu.Lock()
+		err = c.store(classResource, class)
+		c.mu.Unlock()
+		if err != nil {
+			c.Fatal(err)
+		}
+	}
+	c.told("device class "+name, func(s *Scheduler) bool {
+		known := s.deviceClasses[name]
+		return known != nil && len(known.Spec.Selectors) == len(class.Spec.Selectors)
+	})
+}
+
+// Who waits in line for a device of a class that is changed or deleted gets none that it does not give any more, alone or in a gang, whatever comes free.
+func TestDeviceClassChanges(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	c.node("b", 1)
+	s, _ := c.run()
+	c.classOfDevices("fast")
+	c.pod("first", 1000)
+	c.pod("second", 1000)
+	c.runs("first", "second")
+	c.pod("alone", 1000, of("fast"))
+	two := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Labels = map[string]string{GangLabel: "two", GangMinLabel: "2"}
+	}
+	c.pod("two-0", 400, of("fast"), two)
+	c.pod("two-1", 400, of("fast"), two)
+	c.stays(s, "alone")
+	c.classOfDevices("fast", `device.attributes['gpu.aliquot.dev'].model == 'A10'`)
+	c.remove("first")
+	for _, name := range []string{"alone", "two-0", "two-1"} {
+		c.says(name, "no device matches the selectors")
+		c.stays(s, name)
+	}
+	if err := c.client.Tracker().Delete(classResource, "", "fast"); err != nil {
+		t.Fatal(err)
+	}
+	c.says("alone", "there is no device class fast")
+	c.says("two-0", "there is no device class fast")
+	c.remove("second")
+	c.stays(s, "alone")
+	c.classOfDevices("fast")
+	c.runs("alone", "two-0", "two-1")
+	c.sound(s)
+}
+
+// So is who was being placed when the class was changed, where that fails.
+func TestDeviceClassChangesMeanwhile(t *testing.T) {
+	c := newCluster(t)
+	c.mounted, c.unprepared = make(chan struct{}), 1
+	c.node("a", 1)
+	s, _ := c.run()
+	c.classOfDevices("fast")
+	c.pod("waits", 1000, of("fast"), func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { mounts(p) })
+	c.told("where the pod is to run", func(s *Scheduler) (is bool) {
+		for _, w := range s.work {
+			is = is || w.state == placing
+		}
+		return is
+	})
+	c.classOfDevices("fast", `device.attributes['gpu.aliquot.dev'].model == 'A10'`)
+	close(c.mounted)
+	c.says("waits", "no device matches the selectors")
+	c.stays(s, "waits")
+}
+
 // What selectors cost on 40,000 devices, the first time and every other.
 func BenchmarkJudge(b *testing.B) {
 	offers, nodes := map[string][]resourceapi.Device{}, []string{}

@@ -1,8 +1,11 @@
 package scheduler
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
@@ -110,10 +113,23 @@ func (s *Scheduler) volumeClaimChanged(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (s *Scheduler) deviceClassSet(class *resourceapi.DeviceClass) {
+	before := s.deviceClasses[class.Name]
 	s.deviceClasses[class.Name] = class
+	if before != nil && !equality.Semantic.DeepEqual(before.Spec, class.Spec) {
+		s.deviceClassChanged(class.Name)
+	}
 	s.considerAll()
 }
 
 func (s *Scheduler) deviceClassGone(class *resourceapi.DeviceClass) {
 	delete(s.deviceClasses, class.Name)
+	s.deviceClassChanged(class.Name)
+}
+
+// deviceClassChanged has those asked anew that wait for devices of a class: which they may have, and how, is for the class to say.
+func (s *Scheduler) deviceClassChanged(name string) {
+	s.askAnew("device class "+name+" has changed", func(w *work) bool {
+		return slices.ContainsFunc(w.tasks, func(t *task) bool { return t.ask.names(name) })
+	})
+	s.devicesFree()
 }

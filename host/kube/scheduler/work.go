@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -30,6 +31,7 @@ type work struct {
 
 	preemptible bool // as the engine was told when it was placed or found, for its whole life
 
+	anew    bool // while it is being placed: what it asked for, or its class, may be another by now
 	leaving bool // all its pods are being deleted, and the engine knows
 	spared  int  // how often it could not be evicted
 }
@@ -134,6 +136,33 @@ func (s *Scheduler) dissolve(w *work, reason string) {
 		for _, c := range t.ask.open {
 			c.asked = nil
 		}
+	}
+}
+
+// askAnew takes those out of the line of which this is so, and looks at their pods anew, the oldest first; those that are being placed are, if that fails.
+// None of them is started meanwhile by what it asked for before: the engine's answer to the end of another finds it gone.
+func (s *Scheduler) askAnew(why string, is func(*work) bool) {
+	var all []*work
+	var pods []*pod
+	for _, id := range slices.Sorted(maps.Keys(s.work)) {
+		w := s.work[id]
+		switch {
+		case w.state == placed || !is(w):
+		case w.state == placing:
+			w.anew = true
+		default:
+			all, pods = append(all, w), append(pods, w.pods()...)
+		}
+	}
+	for _, w := range all {
+		s.dissolve(w, why)
+	}
+	for _, w := range all {
+		s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: why})
+	}
+	slices.SortFunc(pods, byAge)
+	for _, p := range pods {
+		s.consider(p)
 	}
 }
 
@@ -292,7 +321,7 @@ func (s *Scheduler) notWritten(w *work, j job, out outcome) {
 		r.class.enter(s)
 	}
 	s.learn(out.left)
-	waits := true
+	waits := !w.anew
 	var open []*claim
 	for i, t := range w.tasks {
 		s.config.Filters.Forget(j[i].pod)
