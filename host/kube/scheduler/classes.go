@@ -43,11 +43,10 @@ type class struct {
 	last      time.Time // when a pod was last found to be of it
 }
 
-// classOf finds or makes the class of a pod with an ask.
-func (s *Scheduler) classOf(p *pod, a *ask) *class {
-	key := s.config.Filters.Class(p.object)
-	alone := key == ""
-	if alone {
+// classKey is by which the class of a pod with an ask is known, and whether that is of one pod only.
+func (s *Scheduler) classKey(p *pod, a *ask) (key string, alone bool) {
+	key = s.config.Filters.Class(p.object)
+	if alone = key == ""; alone {
 		key = "pod " + string(p.object.UID)
 	}
 	for _, more := range append(slices.Clone(a.selectors), a.node) {
@@ -56,6 +55,12 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 	if a.within != (topology{}) {
 		key += fmt.Sprintf("\n%s=%s", a.within.label, a.within.value)
 	}
+	return key, alone
+}
+
+// classOf finds or makes the class of a pod with an ask.
+func (s *Scheduler) classOf(p *pod, a *ask) *class {
+	key, alone := s.classKey(p, a)
 	c := s.classes[key]
 	if c == nil {
 		if c = s.left[key]; c != nil { // nobody said since that anything has changed for it
@@ -71,6 +76,25 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 		s.withhold(c)
 	}
 	return c
+}
+
+// reclass has those in line be of their classes as the filters tell pods apart now, if they tell more apart than they did. Others are considered anyway
+// when they are told of their nodes.
+func (s *Scheduler) reclass() {
+	now := s.config.Filters.ClassesTold()
+	if !s.began || now == s.told {
+		return
+	}
+	s.told = now
+	s.askAnew("pods like it are told apart by more labels", func(w *work) bool {
+		return slices.ContainsFunc(w.roles, func(r *role) bool {
+			key, _ := s.classKey(r.members[0], r.asks[0])
+			return key != r.class.key
+		})
+	})
+	for _, c := range s.classes {
+		c.stale = c.stale || len(c.beside) > 0
+	}
 }
 
 // enter counts one more that waits.

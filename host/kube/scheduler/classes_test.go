@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -30,5 +31,42 @@ func TestFiltersHearLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.runs("waits")
+	c.sound(s)
+}
+
+// Pods that were alike, and that others tell apart by a label from now on, are of classes of their own from then on, also those that wait.
+func TestClassesAreToldApart(t *testing.T) {
+	c := newCluster(t)
+	c.classed = true
+	c.node("a", 1)
+	s, _ := c.run()
+	c.pod("large", 1000)
+	c.runs("large")
+	late := func(word string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+		return func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Labels = map[string]string{"late": word} }
+	}
+	c.pod("x", 300, late("x"))
+	c.pod("y", 300, late("y"))
+	classes := func() (all []*class) {
+		c.idle(s, func() {
+			all = nil
+			for _, w := range s.work {
+				if w.state == inLine {
+					all = append(all, w.roles[0].class)
+				}
+			}
+		})
+		return all
+	}
+	if all := classes(); len(all) != 2 || all[0] != all[1] {
+		t.Fatalf("two pods that are alike wait in %v", all)
+	}
+	s.config.Filters.(*plain).told.Store(1)
+	c.eventually("two pods that are told apart wait in classes of their own", func() bool {
+		all := classes()
+		return len(all) == 2 && all[0] != all[1]
+	})
+	c.remove("large")
+	c.runs("x", "y")
 	c.sound(s)
 }

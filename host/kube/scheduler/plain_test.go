@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type plain struct {
 	said        Feasible      // last
 	unmountable atomic.Bool   // no volume by claim can be used anywhere
 	mounted     chan struct{} // volumes by claim are made once it is closed; nil: at once
+	told        atomic.Uint64 // how often more labels came to count
 	classed     bool          // pods with the same labels and node selector are of one class
 	open        bool          // Nodes are all there are, whatever they lack
 }
@@ -44,13 +46,21 @@ func newPlain(factory informers.SharedInformerFactory) *plain {
 	return &plain{nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), assumed: map[types.UID]string{}, first: map[types.UID]types.UID{}}
 }
 
-// Class says that no pod is known to be like another, unless pods are classed by their labels and priority, too, as upstream does.
+// Class says that no pod is known to be like another, unless pods are classed by their labels and priority, too, as upstream does. The label late counts
+// only from a time on.
 func (f *plain) Class(pod *corev1.Pod) string {
 	if !f.classed || pod.Status.NominatedNodeName != "" {
 		return ""
 	}
-	return fmt.Sprint(pod.Labels, pod.Spec.NodeSelector, priorityOf(pod))
+	counts := maps.Clone(pod.Labels)
+	if f.told.Load() == 0 {
+		delete(counts, "late")
+	}
+	return fmt.Sprint(counts, pod.Spec.NodeSelector, priorityOf(pod))
 }
+
+// ClassesTold is how often more labels came to count.
+func (f *plain) ClassesTold() uint64 { return f.told.Load() }
 
 // Nodes are those that would take the pod now.
 func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {

@@ -62,6 +62,7 @@ type Scheduler struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
+	told          uint64        // Filters.ClassesTold by which those in line are of their classes
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
 	keeps         map[*pod]keep // of pods in line for which others are evicted
@@ -186,6 +187,7 @@ func (s *Scheduler) begin() {
 func (s *Scheduler) settle() {
 	next := s.tellQueues()
 	s.tellNodes()
+	s.reclass()
 	s.forgetClasses()
 	next = min(next, s.endKeeping(), s.classify(), s.tell(), s.sayUses())
 	if at := s.engine.Next(); at != engine.Never {

@@ -19,17 +19,19 @@ import (
 // scheduling gates).
 //
 // It is upstream's pod signature, which upstream compares within one node's scheduling only, with what it leaves out and upstream's filters
-// look at: the namespace, the priority (of nominated pods), and the protocol and address of host ports.
+// look at: the namespace, the priority (of nominated pods), and the protocol and address of host ports. Of its labels, which are numbers and names of
+// owners for most pods, it has those that matter to others alone: see chosen.
 func (f *Filters) Class(pod *v1.Pod) string {
 	if len(pod.Spec.SchedulingGates) > 0 || pod.Status.NominatedNodeName != "" || slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
 		return ""
 	}
-	bare := f.claims.strip(pod)
-	signature := f.survey.framework.SignPod(klog.NewContext(context.Background(), f.logger), bare)
+	bare := *f.claims.strip(pod)
+	bare.Labels = f.chosen.of(bare.Labels)
+	signature := f.survey.framework.SignPod(klog.NewContext(context.Background(), f.logger), &bare)
 	if signature == nil {
 		return ""
 	}
-	key, err := json.Marshal([]any{bare.Namespace, corev1.PodPriority(bare), hostPorts(bare), string(signature)})
+	key, err := json.Marshal([]any{bare.Namespace, corev1.PodPriority(&bare), hostPorts(&bare), string(signature)})
 	if err != nil {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -38,12 +39,14 @@ func TestNewClaimsCountAtOnce(t *testing.T) {
 
 func TestClass(t *testing.T) {
 	f, _ := over(t, scene(devices(deviceClaim("mine", "gpu.aliquot.dev"), deviceClaim("too", "gpu.aliquot.dev"))...)...)
+	f.podAdded(pod("web", apart("web", zone), on("a")))
 	plain := f.Class(pod("p"))
 	if len(plain) != 32 {
 		t.Fatalf("class of a plain pod: %q", plain)
 	}
 	same := map[string]*v1.Pod{
 		"another name":    pod("q"),
+		"another label":   pod("p", labelled("job-completion-index", "7")),
 		"our claim":       pod("p", uses("mine")),
 		"our other claim": pod("p", uses("too")),
 		"a secret": pod("p", func(p *v1.Pod) {
@@ -102,7 +105,49 @@ func TestPodsWithoutAClass(t *testing.T) {
 	}
 }
 
-// Pods of one class get the same answer on every node, whatever runs in the cluster.
+// A label counts once any affinity of a pod chooses others by it, and not before.
+func TestLabelsThatCount(t *testing.T) {
+	of := func(terms ...v1.PodAffinityTerm) v1.Affinity {
+		return v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+	}
+	weighted := []v1.WeightedPodAffinityTerm{{Weight: 5, PodAffinityTerm: term("web", zone)}}
+	exists := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	for what, a := range map[string]v1.Affinity{
+		"affinity":                of(term("web", zone)),
+		"another term":            of(v1.PodAffinityTerm{TopologyKey: zone}, term("web", zone)),
+		"expression":              of(v1.PodAffinityTerm{TopologyKey: zone, LabelSelector: exists}),
+		"matched label":           of(v1.PodAffinityTerm{TopologyKey: zone, MatchLabelKeys: []string{"app"}}),
+		"mismatched label":        of(v1.PodAffinityTerm{TopologyKey: zone, MismatchLabelKeys: []string{"app"}}),
+		"anti-affinity":           {PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term("web", zone)}}},
+		"preferred affinity":      {PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}},
+		"preferred anti-affinity": {PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f, _ := over(t, scene()...)
+			web, db := pod("p", labelled("app", "web")), pod("p", labelled("app", "db"))
+			if one, other := f.Class(web), f.Class(db); one != other || one == "" {
+				t.Errorf("classes %q and %q, and nobody chooses by the label in which they differ", one, other)
+			}
+			before := f.ClassesTold()
+			chooses := pod("chooses", on("a"), func(p *v1.Pod) { p.Spec.Affinity = &a })
+			f.podAdded(chooses)
+			if one, other := f.Class(web), f.Class(db); one == other || one == "" || other == "" {
+				t.Errorf("classes %q and %q, and a pod chooses by the label in which they differ", one, other)
+			}
+			told := f.ClassesTold()
+			if told <= before {
+				t.Errorf("classes were told apart %d times, after %d", told, before)
+			}
+			f.podGone(chooses)
+			f.podAdded(chooses)
+			if again := f.ClassesTold(); again != told {
+				t.Errorf("nothing is new, and classes were told apart %d times, after %d", again, told)
+			}
+		})
+	}
+}
+
+// Pods of one class get the same answer on every node and prefer the same ones, whatever runs in the cluster.
 func TestMembersOfAClassHaveEqualAnswers(t *testing.T) {
 	alike, refused := 0, 0
 	for seed, r := range seeded(6, 9) {
@@ -120,7 +165,7 @@ func TestMembersOfAClassHaveEqualAnswers(t *testing.T) {
 		}
 		first := map[string]member{}
 		for i := range 600 {
-			p := randomPod(r, fmt.Sprintf("p%d", i), func(p *v1.Pod) { p.Spec.Containers[0].Image = one(r, "x", "y") })
+			p := randomPod(r, fmt.Sprintf("p%d", i), labelled("number", fmt.Sprint(i)), func(p *v1.Pod) { p.Spec.Containers[0].Image = one(r, "x", "y") })
 			class := f.Class(p)
 			if class == "" {
 				continue
@@ -131,7 +176,8 @@ func TestMembersOfAClassHaveEqualAnswers(t *testing.T) {
 			}
 			if before, is := first[class]; is {
 				alike, refused = alike+1, refused+len(found.Why)
-				if !slices.Equal(before.found.Nodes, found.Nodes) || !maps.Equal(before.found.Why, found.Why) {
+				if !slices.Equal(before.found.Nodes, found.Nodes) || !maps.Equal(before.found.Why, found.Why) ||
+					!maps.Equal(before.found.Wished, found.Wished) || !maps.Equal(before.found.Images, found.Images) {
 					t.Fatalf("seed %d: of one class are\n%+v\n%+v\nand their answers\n%+v\n%+v", seed, before.pod.Spec, p.Spec, before.found, found)
 				}
 			} else {

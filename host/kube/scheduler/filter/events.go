@@ -102,6 +102,7 @@ func (f *Filters) namespaceChanged(old, space *v1.Namespace) {
 }
 
 func (f *Filters) podAdded(pod *v1.Pod) {
+	f.chosen.learn(pod)
 	if pod.Spec.NodeName == "" {
 		f.nominated.set(pod)
 		f.changed.note()

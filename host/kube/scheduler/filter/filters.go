@@ -42,6 +42,7 @@ type Filters struct {
 	freeing types.UID // the pod of which a claim is being given back; empty: none is
 
 	changed changes
+	chosen  chosen
 }
 
 // An assumption is a pod that was assumed on a node and is not seen bound yet, with what the plugins reserved for it.
@@ -208,6 +209,7 @@ func (f *Filters) Assume(pod *v1.Pod, node string) error {
 	if err != nil {
 		return err
 	}
+	f.chosen.learn(pod)
 	placed, bare := boundTo(pod, node), boundTo(cycle.pod, node)
 	if status := f.judge.framework.RunReservePluginsReserve(ctx, cycle.state, bare, node); !status.IsSuccess() {
 		f.judge.framework.RunReservePluginsUnreserve(ctx, cycle.state, bare, node)
