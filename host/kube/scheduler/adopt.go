@@ -85,7 +85,7 @@ func (s *Scheduler) taskOf(c *claim) *task {
 		return t
 	}
 	p := holders[0]
-	t.pod, p.task, p.carried = p, t, true
+	t.pod, t.requests, p.task, p.carried = p, p.requests, t, true
 	s.charge(p)
 	for _, key := range p.claims {
 		other := s.claims[key]
@@ -145,6 +145,11 @@ func (s *Scheduler) adoptTasks(tasks []*task) {
 	}
 	w.preemptible = asked.Preemptible
 	s.step(adopted)
+	for _, t := range tasks {
+		if t.pod != nil {
+			s.charge(t.pod) // the engine may count more of it, as of those beside it
+		}
+	}
 }
 
 // taskPreemptible says whether what holds claims that another scheduler allocated, or one before this, is preemptible: whether the pods are that they were

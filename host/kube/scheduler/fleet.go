@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	component "k8s.io/component-helpers/resource"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -24,7 +25,7 @@ type node struct {
 	object  *corev1.Node                          // nil: not there
 	slices  map[string]*resourceapi.ResourceSlice // of our devices, by name
 	offered []resourceapi.Device                  // of the newest pool that was whole
-	taken   map[string]int64                      // requested by pods on it that the engine does not know of
+	taken   map[string]int64                      // requested by pods on it beside what the engine counts; negative: it counts more than they request
 	told    *engine.NodeSet                       // nil: nothing, or that it is gone
 	whole   bool                                  // of its devices some are handed out whole alone
 }
@@ -64,7 +65,7 @@ func (s *Scheduler) tellNodes() {
 			}
 			continue
 		}
-		now := engine.NodeSet{Node: n.name, Devices: n.devices(), Resources: n.resources(), Domains: s.domains(n)}
+		now := engine.NodeSet{Node: n.name, Devices: n.devices(), Resources: n.resources(s.extended), Domains: s.domains(n)}
 		if delete(s.wholes, n); n.whole {
 			s.wholes[n] = true
 		}
@@ -153,9 +154,55 @@ func attributed(one *engine.Device, all map[resourceapi.QualifiedName]resourceap
 // deviceID is what the engine knows a device by: its pool, which is its node, and its name there.
 func deviceID(pool, name string) string { return pool + "/" + name }
 
-// resources are what a node has for pods that the engine places.
-func (n *node) resources() []engine.Resource {
-	return amounts(n.object.Status.Allocatable, func(name string, amount int64) int64 { return max(0, amount-n.taken[name]) })
+// unbounded is how much the engine is told that a node has of what is not counted there: more than pods could ask for.
+const unbounded = 1 << 40
+
+// resources are what a node has for pods that the engine places. Of these names, each of a device class, those that it has none of stand for devices
+// there, which the filters see to: the engine is to bar it for none of them.
+func (n *node) resources(extended []string) []engine.Resource {
+	has := n.object.Status.Allocatable
+	for _, name := range extended {
+		if counted := has[corev1.ResourceName(name)]; counted.Sign() > 0 {
+			continue
+		}
+		has = maps.Clone(has)
+		if has == nil {
+			has = corev1.ResourceList{}
+		}
+		has[corev1.ResourceName(name)] = *resource.NewQuantity(unbounded, resource.DecimalSI)
+	}
+	return amounts(has, func(name string, amount int64) int64 { return max(0, amount-n.taken[name]) })
+}
+
+// take counts what pods request of a node that the engine does not count, or with sign -1 takes that back. No node counts nothing.
+func (n *node) take(charge []engine.Resource, sign int64) {
+	if n == nil {
+		return
+	}
+	for _, r := range charge {
+		if n.taken[r.Name] += sign * r.Amount; n.taken[r.Name] == 0 {
+			delete(n.taken, r.Name)
+		}
+	}
+}
+
+// extend has nodes told anew where device classes give themselves other names by which limits of their devices are asked for.
+func (s *Scheduler) extend() {
+	var names []string
+	for _, class := range s.deviceClasses {
+		if name := class.Spec.ExtendedResourceName; name != nil {
+			names = append(names, *name)
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); slices.Equal(names, s.extended) {
+		return
+	}
+	s.extended = names
+	for _, n := range s.nodes {
+		s.dirty[n] = true
+	}
+	s.outdate()
 }
 
 // amounts is a list of resources as the engine has it: CPU in thousandths of a core, all else in its own unit, sorted by name.
@@ -174,9 +221,11 @@ func amounts(list corev1.ResourceList, each func(name string, amount int64) int6
 	return all
 }
 
-// requestsOf are what a pod requests of its node: its place among the node's pods, too.
+// requestsOf are what a pod requests of its node: its place among the node's pods, too. One that has a node counts as upstream's scheduler counts it: what it
+// has and what it is to have by a resize, whichever is more, as its node says it.
 func requestsOf(pod *corev1.Pod) []engine.Resource {
-	list := component.PodRequests(pod, component.PodResourcesOptions{})
+	placed := pod.Spec.NodeName != ""
+	list := component.PodRequests(pod, component.PodResourcesOptions{UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed})
 	all := amounts(list, func(name string, amount int64) int64 {
 		if strings.HasPrefix(name, resourceapi.ResourceDeviceClassPrefix) || amount == 0 {
 			return -1 // devices, which are not the node's

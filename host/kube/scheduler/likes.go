@@ -154,7 +154,7 @@ func (s *Scheduler) byRoom(c *class) []*node {
 
 // left is what a node has of a resource beside what pods requested that the engine does not know of.
 func (n *node) left(name corev1.ResourceName) int64 {
-	for _, r := range n.resources() {
+	for _, r := range n.resources(nil) {
 		if r.Name == string(name) {
 			return r.Amount
 		}

@@ -22,11 +22,12 @@ import (
 // pod is one of the cluster's, whoever's it is.
 type pod struct {
 	object      *corev1.Pod
-	requests    []engine.Resource // of its node
+	requests    []engine.Resource // of its node, as it is now
 	claims      []string          // that it names, as the index has them
 	task        *task             // its part of a workload; nil: it has none
-	carried     bool              // the engine counts its requests, with its task
-	charged     *node             // where they are counted instead
+	carried     bool              // the engine counts its requests, with its task, as they were when it was told
+	charged     *node             // where what the engine does not count of them is counted; nil: that is nothing
+	charge      []engine.Resource // what is counted there; negative: the engine counts so much that it does not request any more
 	bound       string            // the node that it was bound to, which the API server may tell of later
 	busy        bool              // it is being bound, or its claims given back, beside the engine
 	binding     bool              // of busy: it is being bound
@@ -75,11 +76,17 @@ func (s *Scheduler) mine(p *pod) bool {
 func (s *Scheduler) podSet(object *corev1.Pod) {
 	p := s.pods[object.UID]
 	if p == nil {
-		p = &pod{object: object, requests: requestsOf(object)}
+		p = &pod{object: object}
 		s.pods[object.UID] = p
 	}
 	before := p.object
 	p.object = object
+	if now := requestsOf(object); !slices.Equal(now, p.requests) { // it is new, or being resized
+		p.requests = now
+		if object.Spec.NodeName != "" && before != object {
+			s.outdate()
+		}
+	}
 	s.index(p)
 	s.own(p)
 	s.lead(object)
@@ -188,27 +195,26 @@ func (s *Scheduler) charge(p *pod) {
 		}
 	}
 	var on *node
-	if name := p.node(); name != "" && !p.carried && !over(p.object) && s.pods[p.object.UID] == p {
-		on = s.node(name)
+	var charge []engine.Resource
+	if name := p.node(); name != "" && !over(p.object) && s.pods[p.object.UID] == p {
+		if charge = p.requests; p.carried {
+			charge = minus(p.requests, p.task.requests)
+		}
+		if len(charge) > 0 {
+			on = s.node(name)
+		}
 	}
-	if on == p.charged {
+	if on == p.charged && slices.Equal(charge, p.charge) {
 		return
 	}
-	for _, change := range []struct {
-		on   *node
-		sign int64
-	}{{p.charged, -1}, {on, 1}} {
-		if change.on == nil {
-			continue
+	p.charged.take(p.charge, -1)
+	on.take(charge, 1)
+	for _, n := range []*node{p.charged, on} {
+		if n != nil {
+			s.dirty[n] = true
 		}
-		for _, r := range p.requests {
-			if change.on.taken[r.Name] += change.sign * r.Amount; change.on.taken[r.Name] == 0 {
-				delete(change.on.taken, r.Name)
-			}
-		}
-		s.dirty[change.on] = true
 	}
-	p.charged = on
+	p.charged, p.charge = on, charge
 }
 
 // considerAll looks at every pod that waits for something that the engine does not know of.

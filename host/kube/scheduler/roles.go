@@ -135,6 +135,9 @@ func adoptRoles(w *engine.Workload, tasks []*task, held [][]engine.Grant) []int 
 		if len(members) > 0 {
 			one.Name, one.Resources = members[0].object.Name, most(members)
 		}
+		for _, at := range group {
+			tasks[at].requests = one.Resources
+		}
 		if i > 0 {
 			w.Roles = append(w.Roles, one)
 			continue

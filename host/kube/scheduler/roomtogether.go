@@ -171,7 +171,7 @@ type lesser struct {
 func (s *Scheduler) lower(priority int32) map[string]lesser {
 	all := map[string]lesser{}
 	for _, p := range s.pods {
-		if p.charged == nil || priorityOf(p.object) >= priority {
+		if p.charged == nil || p.carried || priorityOf(p.object) >= priority {
 			continue
 		}
 		if goes, err := annotation.IsPreemptible(p.object.Annotations); err != nil || !goes {
@@ -198,6 +198,15 @@ func plus(all, more []engine.Resource) []engine.Resource {
 		}
 	}
 	return all
+}
+
+// minus is what there is of some resources beyond others: nothing of those of which there is as much, and less than nothing where there is less.
+func minus(all, others []engine.Resource) []engine.Resource {
+	others = slices.Clone(others)
+	for i := range others {
+		others[i].Amount = -others[i].Amount
+	}
+	return slices.DeleteFunc(plus(slices.Clone(all), others), func(r engine.Resource) bool { return r.Amount == 0 })
 }
 
 // choose has the engine choose nodes for a gang: those on which its pods would be started at once, with as few as will do of the openings that weigh most.

@@ -42,6 +42,7 @@ type Scheduler struct {
 	users         map[string]map[*pod]bool // pods by the claims that they name, namespace/name
 	claims        map[string]*claim        // by namespace/name
 	deviceClasses map[string]*resourceapi.DeviceClass
+	extended      []string // resources by which limits ask for devices of these, sorted: names that they give themselves
 	classes       map[string]*class
 	left          map[string]*class // of one pod each, in which that does not wait any more
 	forgot        time.Time         // when it was looked last whether there are classes to forget

@@ -115,6 +115,7 @@ func (s *Scheduler) volumeClaimChanged(claim *corev1.PersistentVolumeClaim) {
 func (s *Scheduler) deviceClassSet(class *resourceapi.DeviceClass) {
 	before := s.deviceClasses[class.Name]
 	s.deviceClasses[class.Name] = class
+	s.extend()
 	if before != nil && !equality.Semantic.DeepEqual(before.Spec, class.Spec) {
 		s.deviceClassChanged(class.Name)
 	}
@@ -123,6 +124,7 @@ func (s *Scheduler) deviceClassSet(class *resourceapi.DeviceClass) {
 
 func (s *Scheduler) deviceClassGone(class *resourceapi.DeviceClass) {
 	delete(s.deviceClasses, class.Name)
+	s.extend()
 	s.deviceClassChanged(class.Name)
 }
 

@@ -38,11 +38,12 @@ type work struct {
 
 // task is one pod's part of a workload.
 type task struct {
-	work   *work
-	index  int
-	pod    *pod // nil: adopted
-	ask    *ask
-	claims []*claim // that it holds; none once it was placed: it is over
+	work     *work
+	index    int
+	pod      *pod // nil: adopted
+	ask      *ask
+	claims   []*claim          // that it holds; none once it was placed: it is over
+	requests []engine.Resource // of its node, as the engine was told
 }
 
 // role is a task's that waits, by its number.
@@ -79,8 +80,9 @@ func (s *Scheduler) submit(roles []*role) {
 	oldest := first.object.CreationTimestamp.Time
 	for _, r := range roles {
 		r.class = s.classOf(r.members[0], r.asks[0])
+		requests := most(r.members)
 		for i, p := range r.members {
-			t := &task{work: w, index: len(w.tasks), pod: p, ask: r.asks[i]}
+			t := &task{work: w, index: len(w.tasks), pod: p, ask: r.asks[i], requests: requests}
 			w.tasks = append(w.tasks, t)
 			p.task, p.reason = t, ""
 			s.keepNominated(p)
