@@ -27,7 +27,6 @@ var roles = flag.Bool("roles", false, "fail where accounts may do what none of t
 var unseen = map[string]string{
 	"aliquot-agent associated-node:update resource.k8s.io/resourceclaims/driver": "asked for by the API server when resourceclaims/status is updated",
 	"aliquot-scheduler update resource.k8s.io/resourceclaims/binding":            "asked for by the API server when resourceclaims/status is updated",
-	"aliquot-scheduler patch resource.k8s.io/resourceclaims/binding":             "asked for by the API server when resourceclaims/status is patched",
 	"aliquot-agent delete resource.k8s.io/resourceslices":                        "where a node offers fewer slices than before",
 	"aliquot-agent get aliquot.dev/shares":                                       "where another made a claim's Share at the same moment",
 	"aliquot-agent patch aliquot.dev/shares":                                     "where a Share says another node than its claim's",

@@ -55,6 +55,7 @@ type Filters interface {
 	Check(ctx context.Context, pod *corev1.Pod, node string) (why string, err error)
 	// Assume has a pod count as running on a node until it is seen there, or until Forget.
 	Assume(pod *corev1.Pod, node string) error
+	// Forget writes nothing: what PreBind wrote for the pod was taken back before.
 	Forget(pod *corev1.Pod)
 	// WaitForSync waits until what the informers saw first counts. They were started.
 	WaitForSync(ctx context.Context) error

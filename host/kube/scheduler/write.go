@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/aliquot-dev/aliquot/internal/point"
 )
@@ -157,8 +158,8 @@ func (w *writer) carryOut(ctx context.Context, j job) (outcome, error) {
 	return out, ctx.Err()
 }
 
-// allocated says which claim of a pod nobody has allocated, of those that are not the job's: the filters were to see to them. A pod that is bound without
-// one never starts.
+// allocated says which claim of a pod nobody has allocated or reserved for it, of those that are not the job's: the filters were to see to them, and may not have
+// heard yet that it was given back. A pod that is bound without one never starts.
 func (w *writer) allocated(ctx context.Context, t jobTask) error {
 	for key := range w.others(t) {
 		now, err := w.named(ctx, key)
@@ -167,6 +168,9 @@ func (w *writer) allocated(ctx context.Context, t jobTask) error {
 		}
 		if now.Status.Allocation == nil {
 			return fmt.Errorf("its claim %s is not allocated; it is looked at anew", now.Name)
+		}
+		if !resourceclaim.IsReservedForPod(t.pod, now, true) {
+			return fmt.Errorf("its claim %s is not reserved for it; it is looked at anew", now.Name)
 		}
 	}
 	return nil

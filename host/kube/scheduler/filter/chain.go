@@ -71,7 +71,7 @@ func newChain(ctx context.Context, p *parts) (*chain, error) {
 	}
 	c := &chain{snapshot: cache.NewEmptySnapshot(), nominated: &toOne{nominated: p.nominated}}
 	c.framework, err = frameworkruntime.NewFramework(ctx, registry, profile,
-		frameworkruntime.WithClientSet(p.client),
+		frameworkruntime.WithClientSet(pluginClient{p.client}),
 		frameworkruntime.WithInformerFactory(p.factory),
 		frameworkruntime.WithSharedDRAManager(p.manager),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(p.factory.Storage().V1().CSINodes().Lister())),

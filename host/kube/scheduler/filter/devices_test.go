@@ -13,8 +13,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
@@ -112,6 +114,17 @@ func (c *deviceCluster) next(object runtime.Object) {
 	if about, err := meta.Accessor(object); err == nil {
 		c.version++
 		about.SetResourceVersion(strconv.Itoa(c.version))
+		named(about, c.version)
+	}
+}
+
+// named gives an object that is made a name and a UID as the server does where it has none.
+func named(about metav1.Object, version int) {
+	if about.GetName() == "" {
+		about.SetName(fmt.Sprint(about.GetGenerateName(), version))
+	}
+	if about.GetUID() == "" {
+		about.SetUID(types.UID(about.GetName()))
 	}
 }
 

@@ -198,7 +198,7 @@ func (f *Filters) check(ctx context.Context, pod *v1.Pod, node string) (cycle, s
 func (f *Filters) Assume(pod *v1.Pod, node string) error {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
-	ctx := klog.NewContext(context.Background(), f.logger)
+	ctx := freeing(klog.NewContext(context.Background(), f.logger))
 	if _, is := f.assumed[pod.UID]; is {
 		return asked(pod, "node "+node, fmt.Errorf("it is assumed on a node already: forget it first"))
 	}
@@ -257,7 +257,7 @@ func (f *Filters) Prepares(ctx context.Context, pod *v1.Pod) bool {
 
 // PreBind does for an assumed pod what upstream does before it writes a binding: it binds volumes that waited for a node, and writes the
 // allocation of claims of other drivers. It may take minutes (a volume is made) and is called without a lock; at once back where there
-// is nothing to do, or the pod is forgotten or deleted. After an error the caller forgets the pod.
+// is nothing to do, or the pod is forgotten or deleted. After an error the caller takes back what was written of claims, and forgets the pod.
 func (f *Filters) PreBind(ctx context.Context, pod *v1.Pod) error {
 	f.judge.mu.Lock()
 	a, is := f.assumed[pod.UID]
@@ -300,8 +300,7 @@ func (f *Filters) beginPreBind(ctx context.Context, a *assumption) (context.Cont
 	}
 }
 
-// unreserve gives back what the plugins reserved for an assumption, once PreBind of it has ended: both go by the same state. It is called without a
-// lock: DynamicResources may ask the API server to take a reservation back.
+// unreserve frees what the plugins reserved for an assumption, once PreBind of it has ended: both go by the same state. It writes nothing.
 func (f *Filters) unreserve(a *assumption) {
 	f.judge.mu.Lock()
 	a.gone = true
@@ -311,10 +310,11 @@ func (f *Filters) unreserve(a *assumption) {
 		running()
 		return
 	}
-	f.judge.framework.RunReservePluginsUnreserve(klog.NewContext(context.Background(), f.logger), a.state, a.bare, a.node)
+	f.judge.framework.RunReservePluginsUnreserve(freeing(klog.NewContext(context.Background(), f.logger)), a.state, a.bare, a.node)
 }
 
-// Forget takes an assumed pod back, with what was reserved for it. A pod that is not assumed, or was seen bound, stays as it is.
+// Forget takes an assumed pod back, with what was reserved for it, at once: it asks the API server for nothing. What PreBind wrote into claims for it stays, and is
+// to be taken back before. A pod that is not assumed, or was seen bound, stays as it is.
 func (f *Filters) Forget(pod *v1.Pod) {
 	if f.forget(pod.UID) {
 		f.renominate(pod)
