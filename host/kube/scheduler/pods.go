@@ -214,7 +214,11 @@ func (s *Scheduler) charge(p *pod) {
 			s.dirty[n] = true
 		}
 	}
+	beyond := slices.ContainsFunc(p.charge, func(r engine.Resource) bool { return r.Amount < 0 })
 	p.charged, p.charge = on, charge
+	if beyond {
+		s.tellNodes() // before the engine takes for free what it counted of the pod: it was told of more than the node has
+	}
 }
 
 // considerAll looks at every pod that waits for something that the engine does not know of.

@@ -375,15 +375,15 @@ func (s *Scheduler) free(c *claim) {
 	if len(t.claims) > 0 {
 		return
 	}
+	if p := t.pod; p != nil {
+		p.task, p.carried = nil, false
+		s.charge(p)
+	}
 	w := t.work
 	s.step(engine.Ended{At: s.at(), ID: w.id, Task: t.index})
 	s.devicesFree()
 	if !slices.ContainsFunc(w.tasks, func(t *task) bool { return len(t.claims) > 0 }) {
 		delete(s.work, w.id)
-	}
-	if p := t.pod; p != nil {
-		p.task, p.carried = nil, false
-		s.charge(p)
 	}
 }
 

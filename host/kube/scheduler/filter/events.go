@@ -191,7 +191,7 @@ func (f *Filters) place(pod *v1.Pod) error {
 
 // holdsOther says whether a bound pod changed in what other pods are judged by: its labels and what it requests.
 func holdsOther(old, pod *v1.Pod) bool {
-	options := resource.PodResourcesOptions{UseStatusResources: true}
+	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	return !equality.Semantic.DeepEqual(old.Labels, pod.Labels) ||
 		!equality.Semantic.DeepEqual(resource.PodRequests(old, options), resource.PodRequests(pod, options))
 }

@@ -30,13 +30,17 @@ func (c pluginClient) ResourceV1() typedresource.ResourceV1Interface {
 	return pluginResources{c.Interface.ResourceV1()}
 }
 
-type pluginResources struct{ typedresource.ResourceV1Interface }
+type pluginResources struct {
+	typedresource.ResourceV1Interface
+}
 
 func (r pluginResources) ResourceClaims(namespace string) typedresource.ResourceClaimInterface {
 	return pluginClaims{r.ResourceV1Interface.ResourceClaims(namespace)}
 }
 
-type pluginClaims struct{ typedresource.ResourceClaimInterface }
+type pluginClaims struct {
+	typedresource.ResourceClaimInterface
+}
 
 func (c pluginClaims) Update(ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions) (*resourceapi.ResourceClaim, error) {
 	if writesNothing(ctx) {
