@@ -305,9 +305,14 @@ func named(claim *resourceapi.ResourceClaim, sentence string) string {
 	return strings.NewReplacer("task "+uid, name, "Task "+uid, "C"+name[1:]).Replace(sentence)
 }
 
+// correlator bounds how many events of an object are given, of each reason by itself: a device that is sick and back again all the time keeps nobody from being told that it is down.
+var correlator = record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
+	return strings.Join([]string{e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, string(e.InvolvedObject.UID), e.Type, e.Reason}, "\n")
+}}
+
 // recordEvents begins to give events as this node's; what it returns ends that.
 func (d *Driver) recordEvents() (end func()) {
-	broadcaster := record.NewBroadcaster()
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(correlator))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.config.Client.CoreV1().Events("")})
 	d.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Name, Host: d.config.Node})
 	return broadcaster.Shutdown

@@ -260,3 +260,25 @@ func TestNoticeAgain(t *testing.T) {
 	}
 	given.check(t, 0, []string{"Warning Unenforced"})
 }
+
+// However often a device was sick, which is told of 25 times in a row at most, that it is down is told.
+func TestEventsOfEachReason(t *testing.T) {
+	of := record.NewEventCorrelatorWithOptions(correlator)
+	tell := func(reason, message string) (told bool) {
+		got, err := of.EventCorrelate(&corev1.Event{
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "node1"}, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !got.Skip
+	}
+	for i := 0; tell("DeviceSick", fmt.Sprint("since ", i)); i++ {
+		if i == 1000 {
+			t.Fatal("events of one reason have no bound")
+		}
+	}
+	if !tell(deviceDown, "it is down") {
+		t.Error("after many others nobody is told that a device is down")
+	}
+}
