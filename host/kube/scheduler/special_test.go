@@ -247,7 +247,7 @@ func TestDistinctByUUID(t *testing.T) {
 		t.Errorf("it has %q", got)
 	}
 	c.idle(s, func() {
-		if w := s.pods["pod-p"].task.work; w.roles == nil {
+		if w := s.pods["pod-p"].task.work; w.action == 0 {
 			t.Error("it was placed beside the line")
 		}
 	})

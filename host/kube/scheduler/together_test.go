@@ -242,7 +242,7 @@ func TestGangBesideChanges(t *testing.T) {
 	c.sound(s)
 	c.idle(s, func() {
 		for _, w := range s.work {
-			if w.roles == nil {
+			if w.action == 0 {
 				t.Error("it was placed beside the line")
 			}
 		}

@@ -27,7 +27,7 @@ type work struct {
 	state  state
 	tasks  []*task
 	roles  []*role         // of what waits or is being placed; nil: it was adopted, or runs: where it may run matters no more
-	action engine.ActionID // its Place, while it is placing
+	action engine.ActionID // its last Place; 0: it had none yet, or was adopted
 
 	preemptible bool // as the engine was told when it was placed or found, for its whole life
 
