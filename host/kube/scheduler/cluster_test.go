@@ -111,11 +111,18 @@ func (c *cluster) remove(name string) {
 	if err := c.client.Tracker().Delete(podsResource, "default", name); err != nil {
 		c.Fatal(err)
 	}
+	c.release(pod)
+}
+
+// release does with the claims of a pod that is gone, or has ended, what the cluster's controller does.
+func (c *cluster) release(pod *corev1.Pod) {
+	c.Helper()
 	for _, key := range claimKeys(pod) {
 		claim := c.find(key)
 		if claim == nil {
 			continue
 		}
+		var err error
 		if metav1.IsControlledBy(claim, pod) {
 			err = c.client.Tracker().Delete(claimsResource, claim.Namespace, claim.Name)
 		} else if reserved(claim, reference(pod)) {
@@ -335,12 +342,12 @@ func (c *cluster) sound(s *Scheduler) {
 	})
 }
 
-// checkGangs checks that gangs run whole or not at all, beside what is being ended.
+// checkGangs checks that gangs run whole or not at all, beside what is being ended or has ended.
 func (c *cluster) checkGangs(s *Scheduler) {
 	for _, g := range s.gangs {
 		bound, there := 0, 0
 		for p := range g.members {
-			if p.leaves() {
+			if p.leaves() || over(p.object) {
 				continue
 			}
 			if there++; p.object.Spec.NodeName != "" {

@@ -152,7 +152,7 @@ func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 			continue // another scheduler's
 		}
 		rest := slices.DeleteFunc(p.gang.running(), func(o *pod) bool { return found[o] })
-		if len(rest) >= least {
+		if len(rest) >= s.needs(p.gang, least) {
 			continue
 		}
 		if o := p.gang.starting(); o != nil {
@@ -343,7 +343,7 @@ func (s *Scheduler) goOnWith(p *pod) {
 		p.begun = true
 		return
 	}
-	if p.gang == nil || err != nil || len(p.gang.running()) >= least {
+	if p.gang == nil || err != nil || len(p.gang.running()) >= s.needs(p.gang, least) {
 		object := p.object
 		s.besideLoop(func(w writer) func() { w.mark(s.ctx, object, false, why); return func() {} })
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,8 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "first of the seeds from which faults are drawn (TestFaults)")
 
 // Whatever write fails, before or after it was done, and whenever the scheduler ends and another begins: nothing is granted twice, a pod is
-// bound with its claims or not at all, a gang is evicted whole or not, and in the end everything that fits runs and nothing else is held. Every other time pods
-// want CPU, too, and there are such without devices, that are evicted for others.
+// bound with its claims or not at all, a gang is evicted whole or not, those of one that are made again when all have ended start together, and in the end everything
+// that fits runs and nothing else is held. Every other time pods want CPU, too, and there are such without devices, that are evicted for others.
 func TestFaults(t *testing.T) {
 	for i := range uint64(16) {
 		seed := *seedFlag + i
@@ -35,8 +36,9 @@ func TestFaults(t *testing.T) {
 			}
 			s, end := c.run()
 			var there []string
+			again := map[string]func(number int){} // what makes a pod of a gang again, under another number
 			for i := range 16 {
-				switch pick := c.draw(random, 6); {
+				switch pick := c.draw(random, 8); {
 				case pick == 0 && len(there) > 0:
 					at := c.draw(random, len(there))
 					c.removeAll(there[at])
@@ -44,6 +46,18 @@ func TestFaults(t *testing.T) {
 				case pick == 1:
 					end()
 					s, end = c.run()
+				case pick > 5 && len(there) > 0:
+					c.idle(s, func() {}) // so that some run
+					name, between := there[c.draw(random, len(there))], fmt.Sprint("p", i)
+					if !c.whole(name) {
+						continue
+					}
+					numbers := c.crash(random, name)
+					c.pod(between, int64(100*(1+c.draw(random, 7)))) // may take what they had
+					there = append(there, between)
+					for _, number := range numbers {
+						again[name](number)
+					}
 				default:
 					name := fmt.Sprint("p", i)
 					compute := int64(100 * (1 + c.draw(random, 7)))
@@ -62,9 +76,16 @@ func TestFaults(t *testing.T) {
 						if c.draw(random, 2) == 0 {
 							asks = choosing(lead) // so that the gang is placed beside the line
 						}
-						c.member(name, 0, 3, lead, ranking, asks)
-						c.member(name, 1, 3, compute/2, ranking)
-						c.member(name, 2, 3, compute/2, ranking)
+						again[name] = func(number int) {
+							if number%3 == 0 {
+								c.member(name, number, 3, lead, ranking, asks)
+							} else {
+								c.member(name, number, 3, compute/2, ranking)
+							}
+						}
+						for number := range 3 {
+							again[name](number)
+						}
 					}
 					there = append(there, name)
 				}
@@ -88,6 +109,27 @@ func TestFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// crash ends what runs of a name. It returns the numbers of pods of a gang to be made again: of those that failed, and not of those that succeeded.
+func (c *cluster) crash(random *rand.Rand, name string) (numbers []int) {
+	c.Helper()
+	ended := map[corev1.PodPhase][]string{}
+	for _, pod := range c.called(name) {
+		if over(pod) {
+			continue
+		}
+		phase := corev1.PodFailed
+		if c.draw(random, 3) == 0 {
+			phase = corev1.PodSucceeded
+		}
+		ended[phase] = append(ended[phase], pod.Name)
+		if number, err := strconv.Atoi(pod.Labels["number"]); err == nil && phase == corev1.PodFailed {
+			numbers = append(numbers, number+3)
+		}
+	}
+	c.end(ended)
+	return numbers
 }
 
 // works adds a pod without devices that requests so much CPU, is of the lowest priority, and is made again when it was evicted.

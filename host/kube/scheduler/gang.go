@@ -70,11 +70,11 @@ func (s *Scheduler) leaveGang(p *pod) {
 	p.gang = nil
 }
 
-// begun says whether a gang has started: a pod of it has, or is about to. Who comes to it then is placed alone. What is being ended does not
-// count: those that come in place of a gang that was evicted start together again.
+// begun says whether a gang has started: a pod of it has, or is about to. Who comes to it then is placed alone. What is being ended or has ended does not
+// count: those that come in place of a gang that was evicted, or that failed, start together again.
 func (g *gang) begun() bool {
 	for p := range g.members {
-		if p.leaves() {
+		if p.leaves() || over(p.object) {
 			continue
 		}
 		if p.node() != "" || p.binding || p.task != nil && p.task.work.state != inLine {
@@ -109,6 +109,7 @@ func (s *Scheduler) gather(p *pod, a *ask) bool {
 	if p.gang.begun() {
 		return !s.follow(p, a)
 	}
+	least = s.needs(p.gang, least)
 	if p.gang.inLine() {
 		s.wait(p, errors.New("its gang is in line, and it follows when that has started"))
 		return true
@@ -186,21 +187,21 @@ func (g *gang) starting() *pod {
 	return nil
 }
 
-// regather looks at a gang of which a pod has gone or is going. If it does not run any more, those that were in line to follow it are taken out: they
+// regather looks at a gang of which a pod has gone, is going or has ended. If it does not run any more, those that were in line to follow it are taken out: they
 // wait for the others then, and start with them.
 func (s *Scheduler) regather(g *gang) {
 	if g == nil {
 		return
 	}
 	if !g.begun() {
-		for _, p := range g.sorted() {
+		for _, p := range g.without() {
 			if p.beside != nil {
 				p.beside.stale = true // it waits for others of the gang, too
 			}
 			if p.task == nil || p.task.work.state != inLine {
 				continue
 			}
-			if _, least, err := s.gangOf(p.object); err == nil && len(p.task.work.tasks) < least {
+			if _, least, err := s.gangOf(p.object); err == nil && len(p.task.work.tasks) < s.needs(g, least) {
 				s.withdraw(p.task.work, "its gang does not run any more")
 			}
 		}
@@ -211,12 +212,23 @@ func (s *Scheduler) regather(g *gang) {
 // sorted are the pods of a gang by name.
 func (g *gang) sorted() []*pod { return sortedPods(g.members) }
 
+// without are those that have no node yet, by name: of a large gang that ends pod by pod, there are few.
+func (g *gang) without() []*pod {
+	return slices.SortedFunc(func(yield func(*pod) bool) {
+		for p := range g.members {
+			if p.node() == "" && !yield(p) {
+				return
+			}
+		}
+	}, byName)
+}
+
 // followers looks at those of a gang that did not start with it.
 func (s *Scheduler) followers(g *gang) {
 	if g == nil {
 		return
 	}
-	for _, p := range g.sorted() {
+	for _, p := range g.without() {
 		s.consider(p)
 	}
 }
@@ -251,7 +263,7 @@ func (s *Scheduler) takeUp(p *pod, a *ask) bool {
 			all = append(all, seat{pod: o, ask: its})
 		}
 	}
-	switch {
+	switch least = s.needs(p.gang, least); {
 	case len(all) >= least:
 		s.startWritten(all, least)
 	case s.aloneIn(p, a.have):

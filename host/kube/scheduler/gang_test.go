@@ -9,8 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // A gang of four waits until all four are there and all four fit, and starts whole; one that comes later follows alone.
@@ -42,34 +41,54 @@ func TestGang(t *testing.T) {
 	c.sound(s)
 }
 
-// A Job that runs all its pods at once is a gang by itself; one whose pods come one by one is none.
+// An indexed Job that runs all its pods at once is a gang by itself, and another one is where its pods are labelled; one whose pods come one by one, or know
+// nothing of each other, is none, nor one whose label says that each starts alone.
 func TestJobGang(t *testing.T) {
-	c := newCluster(t)
-	c.node("a", 1)
-	s, _ := c.run()
-	job := func(name string, together int32) {
-		three := int32(3)
-		object := &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("job-" + name)},
-			Spec:       batchv1.JobSpec{Completions: &three, Parallelism: &together},
-		}
-		c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), object)
-		controller := true
-		for i := range together {
-			c.pod(fmt.Sprint(name, "-", i), 400, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: object.UID, Controller: &controller}}
-			})
-		}
+	for name, one := range map[string]struct {
+		mode  *batchv1.CompletionMode
+		pods  int32  // of three, that there are at once
+		least string // of the gang that they are labelled for; empty: of none
+		whole bool
+	}{
+		"indexed":               {ptr.To(batchv1.IndexedCompletion), 3, "", true},
+		"indexed, one by one":   {ptr.To(batchv1.IndexedCompletion), 2, "", false},
+		"indexed, each alone":   {ptr.To(batchv1.IndexedCompletion), 3, "1", false},
+		"without indexes":       {ptr.To(batchv1.NonIndexedCompletion), 3, "", false},
+		"without, but labelled": {ptr.To(batchv1.NonIndexedCompletion), 3, "3", true},
+		"said nothing":          {nil, 3, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.node("a", 1) // there is room for two
+			s, _ := c.run()
+			of := c.job("three", 3, func(job *batchv1.Job) { job.Spec.Parallelism, job.Spec.CompletionMode = &one.pods, one.mode })
+			running := func() (count int) {
+				for i := range one.pods {
+					if c.on(fmt.Sprint("three-", i)) != "" {
+						count++
+					}
+				}
+				return count
+			}
+			for i := range one.pods {
+				c.pod(fmt.Sprint("three-", i), 400, of, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+					if one.least != "" {
+						pod.Labels = map[string]string{GangLabel: "one", GangMinLabel: one.least}
+					}
+				})
+			}
+			if !one.whole {
+				c.eventually("two run", func() bool { return running() == 2 })
+				return
+			}
+			c.says("three-0", "3 tasks at once")
+			c.sound(s)
+			if count := running(); count != 0 {
+				t.Errorf("%d of 3 run", count)
+			}
+		})
 	}
-	job("whole", 3)
-	c.says("whole-0", "3 tasks at once")
-	c.sound(s)
-	c.removeAll("whole-0")
-	c.removeAll("whole-1")
-	c.removeAll("whole-2")
-	job("parts", 2)
-	c.runs("parts-0", "parts-1")
-	c.sound(s)
 }
 
 // A scheduler that ends while it writes a gang's claims leaves a part of them allocated: the next one undoes that, and the gang starts when it fits.

@@ -22,7 +22,7 @@ type setOfJobs struct {
 	jobs    map[types.UID]bool
 	known   bool            // how it starts is
 	ordered bool            // its replicated Jobs start one after the other: each is a gang of its own
-	least   map[string]int  // how many pods start at once, by replicated Job; those whose pods come and go one by one have none
+	least   map[string]int  // how many pods start at once, by replicated Job; those whose pods come and go one by one, as without indexes, have none
 	apart   map[string]bool // replicated Jobs with a pod that asks for none of our devices, or that another scheduler places: they are not of the gang
 }
 
@@ -114,7 +114,7 @@ func (s *Scheduler) askSet(namespace, name string, of *setOfJobs) {
 			ordered = ordered || len(replicated.DependsOn) > 0
 			spec := replicated.Template.Spec
 			at := ptr.Deref(spec.Parallelism, 1)
-			if spec.Completions == nil && spec.Parallelism == nil || ptr.Deref(spec.Completions, 0) == at {
+			if indexed(&spec) && (spec.Completions == nil && spec.Parallelism == nil || ptr.Deref(spec.Completions, 0) == at) {
 				least[replicated.Name] = int(ptr.Deref(replicated.Replicas, 1) * at)
 			}
 		}

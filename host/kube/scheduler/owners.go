@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // What JobSets (sigs.k8s.io/jobset, v1alpha2) write on their Jobs, and LeaderWorkerSets (sigs.k8s.io/lws, v1) on their pods.
@@ -37,18 +38,24 @@ var errNotYet = errors.New("not known yet")
 
 var leaderSets = schema.GroupVersionResource{Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"}
 
-// jobGang is the gang of a pod of a Job that runs all its pods at once: these; or all such of the JobSet that made the Job, which are as many as are
-// known to ask for devices; or, where the JobSet starts its replicated Jobs one after the other, those of all Jobs of one of these.
+// jobGang is the gang of a pod that a Job made.
 func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int, err error) {
 	job := s.jobs[owner.UID]
 	if job == nil {
 		return "", 0, fmt.Errorf("its Job %s is %w", owner.Name, errNotYet)
 	}
+	return s.gangOfJob(job)
+}
+
+// gangOfJob is the gang of the pods of an indexed Job that runs all of them at once: these; or all such of the JobSet that made the Job, which are as many as
+// are known to ask for devices; or, where the JobSet starts its replicated Jobs one after the other, those of all Jobs of one of these. Pods of a Job
+// without indexes know nothing of each other, and come and go one by one.
+func (s *Scheduler) gangOfJob(job *batchv1.Job) (key string, least int, err error) {
 	all, together := job.Spec.Completions, job.Spec.Parallelism
-	if all == nil || together == nil || *all != *together {
-		return "", 0, nil // its pods come and go one by one
+	if !indexed(&job.Spec) || all == nil || together == nil || *all != *together {
+		return "", 0, nil
 	}
-	key, least = "job "+string(owner.UID), int(*all)
+	key, least = "job "+string(job.UID), int(*all)
 	if set, name := setOf(job); set != nil {
 		if key, least, err = s.setGang(job, set, name, least); err != nil {
 			return "", 0, err
@@ -60,7 +67,12 @@ func (s *Scheduler) jobGang(owner *metav1.OwnerReference) (key string, least int
 	return key, least, nil
 }
 
-// setGang is jobGang of a JobSet's Job of so many pods; a least of 0: it is of none.
+// indexed says whether each pod of a Job has an index of its own, its rank.
+func indexed(spec *batchv1.JobSpec) bool {
+	return ptr.Deref(spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
+}
+
+// setGang is gangOfJob of a JobSet's Job of so many pods; a least of 0: it is of none.
 func (s *Scheduler) setGang(job *batchv1.Job, set *metav1.OwnerReference, replicated string, pods int) (key string, least int, err error) {
 	of, attempt := s.sets[set.UID], job.Labels[attemptLabel]
 	switch {
@@ -258,6 +270,9 @@ func (s *Scheduler) jobSet(job *batchv1.Job) {
 	before := s.jobs[job.UID]
 	s.jobs[job.UID] = job
 	if before != nil && sameJob(before, job) {
+		if settled(before) != settled(job) {
+			s.fewerCome(job)
+		}
 		return
 	}
 	s.joinSet(job)

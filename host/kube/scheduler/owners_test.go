@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	core "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
@@ -36,7 +37,7 @@ func TestJobSetGang(t *testing.T) {
 				Labels:          map[string]string{replicatedJobLabel: "workers", replicasLabel: "2", attemptLabel: strconv.Itoa(attempt)},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "set", UID: "set", Controller: &controller}},
 			},
-			Spec: batchv1.JobSpec{Completions: &two, Parallelism: &two},
+			Spec: batchv1.JobSpec{Completions: &two, Parallelism: &two, CompletionMode: ptr.To(batchv1.IndexedCompletion)},
 		}
 		c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), object)
 		for i := range two {
@@ -62,7 +63,8 @@ func jobSetCluster(t *testing.T, change func(spec map[string]any)) *cluster {
 	t.Helper()
 	c := newCluster(t)
 	replicated := func(name string, replicas, pods int64) any {
-		return map[string]any{"name": name, "replicas": replicas, "template": map[string]any{"spec": map[string]any{"completions": pods, "parallelism": pods}}}
+		spec := map[string]any{"completions": pods, "parallelism": pods, "completionMode": "Indexed"}
+		return map[string]any{"name": name, "replicas": replicas, "template": map[string]any{"spec": spec}}
 	}
 	spec := map[string]any{"replicatedJobs": []any{replicated("driver", 1, 1), replicated("launcher", 1, 1), replicated("workers", 2, 2)}}
 	change(spec)
@@ -92,7 +94,7 @@ func jobOfSet(replicated string, jobs, index int, pods int32) (job *batchv1.Job,
 			Labels:          map[string]string{replicatedJobLabel: replicated, replicasLabel: strconv.Itoa(jobs), attemptLabel: "0"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: jobSets.GroupVersion().String(), Kind: "JobSet", Name: "set", UID: "set", Controller: &controller}},
 		},
-		Spec: batchv1.JobSpec{Completions: &pods, Parallelism: &pods},
+		Spec: batchv1.JobSpec{Completions: &pods, Parallelism: &pods, CompletionMode: ptr.To(batchv1.IndexedCompletion)},
 	}
 	return job, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: job.UID, Controller: &controller}}

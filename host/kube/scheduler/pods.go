@@ -136,6 +136,8 @@ func (s *Scheduler) review(p *pod, before *corev1.Pod) {
 	}
 	if p.object.DeletionTimestamp != nil {
 		s.ending(p)
+	}
+	if p.object.DeletionTimestamp != nil || over(p.object) {
 		s.regather(p.gang)
 	}
 	changed := !s.mine(p) || !maps.Equal(before.Labels, p.object.Labels) || before.Generation != p.object.Generation

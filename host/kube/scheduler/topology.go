@@ -58,7 +58,7 @@ func (s *Scheduler) follow(p *pod, a *ask) bool {
 	for _, o := range p.gang.sorted() {
 		n := s.nodes[o.node()]
 		switch {
-		case o.leaves():
+		case o.leaves() || over(o.object):
 		case o.node() == "":
 			starting = starting || o.binding || o.task != nil && o.task.work.state != inLine
 		case a.same == "":
