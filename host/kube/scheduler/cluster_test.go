@@ -114,31 +114,6 @@ func (c *cluster) remove(name string) {
 	c.release(pod)
 }
 
-// release does with the claims of a pod that is gone, or has ended, what the cluster's controller does.
-func (c *cluster) release(pod *corev1.Pod) {
-	c.Helper()
-	for _, key := range claimKeys(pod) {
-		claim := c.find(key)
-		if claim == nil {
-			continue
-		}
-		var err error
-		if metav1.IsControlledBy(claim, pod) {
-			err = c.client.Tracker().Delete(claimsResource, claim.Namespace, claim.Name)
-		} else if reserved(claim, reference(pod)) {
-			claim = claim.DeepCopy()
-			claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
-			if len(claim.Status.ReservedFor) == 0 {
-				claim.Status.Allocation, claim.Finalizers = nil, nil
-			}
-			err = c.store(claimsResource, claim)
-		}
-		if err != nil {
-			c.Fatal(err)
-		}
-	}
-}
-
 // run starts a scheduler and waits until it watches: client-go's fake server tells nobody what is deleted before that. It returns what ends the
 // scheduler and waits for that.
 func (c *cluster) run() (s *Scheduler, end func()) {

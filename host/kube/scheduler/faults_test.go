@@ -60,33 +60,7 @@ func TestFaults(t *testing.T) {
 					}
 				default:
 					name := fmt.Sprint("p", i)
-					compute := int64(100 * (1 + c.draw(random, 7)))
-					cpu, priority := "0", int32(c.draw(random, 3))
-					if seed%2 == 1 {
-						cpu = fmt.Sprint(c.draw(random, 3))
-					}
-					ranking := needing(cpu, priority)
-					if seed%2 == 1 && c.draw(random, 3) == 0 {
-						c.works(name, fmt.Sprint(3+c.draw(random, 4)))
-					} else if pick < 4 {
-						c.pod(name, compute, ranking)
-					} else {
-						lead := compute / int64(2+2*c.draw(random, 2)) // as much as the others ask for, or half of that
-						asks := func(*corev1.Pod, *resourceapi.ResourceClaim) {}
-						if c.draw(random, 2) == 0 {
-							asks = choosing(lead) // so that the gang is placed beside the line
-						}
-						again[name] = func(number int) {
-							if number%3 == 0 {
-								c.member(name, number, 3, lead, ranking, asks)
-							} else {
-								c.member(name, number, 3, compute/2, ranking)
-							}
-						}
-						for number := range 3 {
-							again[name](number)
-						}
-					}
+					again[name] = c.drawn(random, name, pick < 4, seed%2 == 1)
 					there = append(there, name)
 				}
 			}
@@ -109,6 +83,40 @@ func TestFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// drawn adds a pod or a gang of a name, of which it returns what makes a pod of it again under another number. Where they are needy they want CPU, too, and
+// some are without devices.
+func (c *cluster) drawn(random *rand.Rand, name string, single, needy bool) (again func(number int)) {
+	c.Helper()
+	compute := int64(100 * (1 + c.draw(random, 7)))
+	cpu, priority := "0", int32(c.draw(random, 3))
+	if needy {
+		cpu = fmt.Sprint(c.draw(random, 3))
+	}
+	ranking := needing(cpu, priority)
+	if needy && c.draw(random, 3) == 0 {
+		c.works(name, fmt.Sprint(3+c.draw(random, 4)))
+	} else if single {
+		c.pod(name, compute, ranking)
+	} else {
+		lead := compute / int64(2+2*c.draw(random, 2)) // as much as the others ask for, or half of that
+		asks := func(*corev1.Pod, *resourceapi.ResourceClaim) {}
+		if c.draw(random, 2) == 0 {
+			asks = choosing(lead) // so that the gang is placed beside the line
+		}
+		again = func(number int) {
+			if number%3 == 0 {
+				c.member(name, number, 3, lead, ranking, asks)
+			} else {
+				c.member(name, number, 3, compute/2, ranking)
+			}
+		}
+		for number := range 3 {
+			again(number)
+		}
+	}
+	return again
 }
 
 // crash ends what runs of a name. It returns the numbers of pods of a gang to be made again: of those that failed, and not of those that succeeded.

@@ -85,6 +85,31 @@ func (c *cluster) end(how map[corev1.PodPhase][]string) {
 	}
 }
 
+// release does with the claims of a pod that is gone, or has ended, what the cluster's controller does.
+func (c *cluster) release(pod *corev1.Pod) {
+	c.Helper()
+	for _, key := range claimKeys(pod) {
+		claim := c.find(key)
+		if claim == nil {
+			continue
+		}
+		var err error
+		if metav1.IsControlledBy(claim, pod) {
+			err = c.client.Tracker().Delete(claimsResource, claim.Namespace, claim.Name)
+		} else if reserved(claim, reference(pod)) {
+			claim = claim.DeepCopy()
+			claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+			if len(claim.Status.ReservedFor) == 0 {
+				claim.Status.Allocation, claim.Finalizers = nil, nil
+			}
+			err = c.store(claimsResource, claim)
+		}
+		if err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
 // A Job keeps the pods of it that failed: those that are made when all have failed start together again, also if another scheduler has begun meanwhile.
 func TestCrashedGangStartsWhole(t *testing.T) {
 	for _, restarts := range []bool{false, true} {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,4 +49,21 @@ func TestGangBeforeADeviceClass(t *testing.T) {
 		c.runs("serve-0", "serve-1", "serve-2")
 		c.sound(s)
 	})
+}
+
+// A replicated Job without indexes is of no gang: its pod starts at once, and the others of the JobSet do not wait for it.
+func TestJobSetWithoutIndexes(t *testing.T) {
+	c := jobSetCluster(t, func(spec map[string]any) {
+		template := spec["replicatedJobs"].([]any)[0].(map[string]any)["template"].(map[string]any)
+		delete(template["spec"].(map[string]any), "completionMode")
+	})
+	s, _ := c.run()
+	job, of := jobOfSet("driver", 1, 0, 1)
+	job.Spec.CompletionMode = nil
+	c.add(batchv1.SchemeGroupVersion.WithResource("jobs"), job)
+	c.pod("set-driver-0-0", 100, of)
+	c.runs("set-driver-0-0")
+	c.ofSet("workers", 2, 0, 2, 400)
+	c.says("set-workers-0-0", "of its gang 2 pods are there, and 5 start together")
+	c.sound(s)
 }
