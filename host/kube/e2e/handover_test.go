@@ -24,7 +24,8 @@ func (w *world) handsOver(replace func()) {
 	for gone := false; !gone; <-next.C {
 		name := fmt.Sprintf("start-%d", len(started))
 		started = append(started, name)
-		w.submit(work{name: name, compute: 1, memory: "64Mi", scheduler: "aliquot-scheduler", command: []string{"/bin/smi"}})
+		// They request next to nothing: of a node that is nearly full two schedulers may give the rest away twice, and kubelet then rejects a pod.
+		w.submit(work{name: name, compute: 1, memory: "64Mi", cpu: "2m", scheduler: "aliquot-scheduler", command: []string{"/bin/smi"}})
 		_, err := w.client.CoreV1().Pods(ours).Get(w.ctx, before.Name, metav1.GetOptions{})
 		if gone = apierrors.IsNotFound(err); !gone {
 			w.no(err)
