@@ -122,6 +122,7 @@ type trial struct {
 	*pass
 	w     *workload
 	moved []movedUse // to take back in the queues; the fleet has its undo log
+	began bool       // a plan is under way for the first in line, which was taken for started
 }
 
 type movedUse struct {
@@ -179,13 +180,13 @@ func (t *trial) try() ([]place.Spot, bool) {
 	mark := t.fleet.Begin()
 	spots, ok := t.placer.Place(t.request(t.w))
 	t.fleet.Rollback(mark)
-	if ok && t.head != nil && t.head != t.w && t.plans[t.head.plan] == nil && !t.w.shape.nothing() {
+	if ok && t.head != nil && t.head != t.w && !t.began && !t.w.shape.nothing() {
 		return t.tryBehind(spots)
 	}
 	return spots, ok
 }
 
-// tryBehind is try of one that waits for a limit of its queue behind a first in line that waits for room: if that one has room as things are, it goes first; else
+// tryBehind is try of one that waits for a limit of its queue behind a first in line that waits for room, and for which no plan is enough: if that one has room as things are, it goes first; else
 // the workload may start as backfill may, on these spots or on others. What would not start then takes nobody's place, who would only come back to it.
 func (t *trial) tryBehind(spots []place.Spot) ([]place.Spot, bool) {
 	mark, keep := t.fleet.Begin(), len(t.moved)
@@ -235,6 +236,7 @@ func (t *trial) assumeEnd(task *task) {
 func (t *trial) assumeStart(w *workload) {
 	if spots, ok := t.placer.Place(t.request(w)); ok {
 		t.bookAt(w, spots)
+		t.began = t.began || w == t.head
 	}
 }
 
