@@ -27,6 +27,7 @@ func (e *Engine) RoomTogether(id string, openings []Opening) (nodes []string) {
 	e.lookAhead(e.now, func(*ahead) {
 		only := e.turnstiles(w, e.opened(openings))
 		e.atTurn(w, func(w *workload) { passThrough(w, only) }, func(p *pass, g *group) {
+			w.shape.gated = true
 			if p.bounded(w) || p.holds(w) || p.head != nil && len(p.planned) > 0 { // of what is being ended for others it is not known what they leave
 				return
 			}

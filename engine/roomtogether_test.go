@@ -66,6 +66,8 @@ func TestRoomTogether(t *testing.T) {
 	small := of("small", 2, 200, same)
 	check("behind another that could have it", small, []Opening{on("a", 8, 2), on("open", 0, 0)})
 	check("behind one that waits elsewhere", two, []Opening{on("b", 8, 2)}, "b", "b")
+	nothing := of("nothing", 2, 0, func(one *Workload) { one.Feasibility, one.Resources = "nowhere", nil })
+	check("behind another that misses nothing", nothing, []Opening{on("a", 0, 2)}, "a", "a")
 	check("what runs", "holds", []Opening{on("a", 8, 1)})
 	check("nobody", "nobody", []Opening{on("a", 8, 1)})
 }

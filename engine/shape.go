@@ -32,6 +32,7 @@ type shape struct {
 	predicted string         // what predictions call it; empty: not worked out yet
 	using     *place.Request // itself, with what it was last predicted to use; nil: nothing yet
 	named     []Resource     // the resources of the first of its workloads, which those that name the same share
+	gated     bool           // each of its roles asks for a turnstile, too (roomtogether.go), which nobody could miss
 
 	unfitAt    uint64 // Gains at which it did not fit, plus 1
 	possibleAt uint64 // Changes at which possible was found, plus 1
@@ -48,7 +49,11 @@ type shape struct {
 
 // nothing says that the shape takes nothing that anyone could miss.
 func (s *shape) nothing() bool {
-	return !s.Any(func(r *place.Request) bool { return r.Compute > 0 || !r.Memory.IsZero() || len(r.Resources) > 0 })
+	unmissed := 0
+	if s.gated {
+		unmissed = 1
+	}
+	return !s.Any(func(r *place.Request) bool { return r.Compute > 0 || !r.Memory.IsZero() || len(r.Resources) > unmissed })
 }
 
 // shapeOf finds or makes the shape of a workload and counts it as used.
