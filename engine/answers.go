@@ -56,6 +56,7 @@ func (e *Engine) started(ev Started) bool {
 		return e.reject(ev.ID, "duplicate", "task %d of workload %s started already", ev.Task, ev.ID)
 	}
 	e.reorderOut(t, func() { t.since, t.started = e.now, true })
+	e.noteRise(t.w) // of what took long to start it was noted for the levels that it has left again
 	e.begins(t.w)
 	return true
 }
