@@ -186,8 +186,9 @@ func (t *trial) try() ([]place.Spot, bool) {
 	return spots, ok
 }
 
-// tryBehind is try of one that waits for a limit of its queue behind a first in line that waits for room, and for which no plan is enough: if that one has room as things are, it goes first; else
-// the workload may start as backfill may, on these spots or on others. What would not start then takes nobody's place, who would only come back to it.
+// tryBehind is try of one that waits for a limit of its queue behind a first in line that waits for room, and for which no plan is enough: if that one has
+// room as things are, it goes first; else the workload may start as backfill may, on these spots or on others. What would not start then takes nobody's
+// place, who would only come back to it.
 func (t *trial) tryBehind(spots []place.Spot) ([]place.Spot, bool) {
 	mark, keep := t.fleet.Begin(), len(t.moved)
 	defer func() {

@@ -67,7 +67,7 @@ func TestUpgrade(t *testing.T) {
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
-	w.sharesOver(5*time.Second, "gone back", map[string]part{"quarter": {250, 600}, "half": {500, 1000}}, nil)
+	w.shares("gone back", map[string]part{"quarter": {250, 600}, "half": {500, 1000}})
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
 	w.runOn(run, "quarter", "half")

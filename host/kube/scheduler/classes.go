@@ -81,11 +81,11 @@ func (s *Scheduler) classOf(p *pod, a *ask) *class {
 // reclass has those in line be of their classes as the filters tell pods apart now, if they tell more apart than they did. Others are considered anyway
 // when they are told of their nodes.
 func (s *Scheduler) reclass() {
-	now := s.config.Filters.ClassesTold()
-	if !s.began || now == s.told {
+	now := s.config.Filters.Distinctions()
+	if !s.began || now == s.distinctions {
 		return
 	}
-	s.told = now
+	s.distinctions = now
 	s.askAnew("pods like it are told apart by more labels", func(w *work) bool {
 		return slices.ContainsFunc(w.roles, func(r *role) bool {
 			key, _ := s.classKey(r.members[0], r.asks[0])

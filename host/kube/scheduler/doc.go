@@ -47,8 +47,8 @@ const Grace = 2 * time.Minute
 type Filters interface {
 	// Class is the same for pods that may run on the same nodes; empty: no other pod is known to be like it.
 	Class(pod *corev1.Pod) string
-	// ClassesTold grows whenever pods that were of one class may be of several from then on.
-	ClassesTold() uint64
+	// Distinctions grows whenever pods that were of one class may be of several from then on.
+	Distinctions() uint64
 	// Nodes are those that would take the pod now. Where there are none, a claim of another driver that keeps it from nodes may be given back.
 	Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error)
 	// Check is why a node does not take the pod now; empty: it does. What was assumed counts.

@@ -161,15 +161,14 @@ const unbounded = 1 << 40
 // there, which the filters see to: the engine is to bar it for none of them.
 func (n *node) resources(extended []string) []engine.Resource {
 	has := n.object.Status.Allocatable
+	if len(extended) > 0 {
+		has = corev1.ResourceList{}
+		maps.Copy(has, n.object.Status.Allocatable)
+	}
 	for _, name := range extended {
-		if counted := has[corev1.ResourceName(name)]; counted.Sign() > 0 {
-			continue
+		if counted := has[corev1.ResourceName(name)]; counted.Sign() <= 0 {
+			has[corev1.ResourceName(name)] = *resource.NewQuantity(unbounded, resource.DecimalSI)
 		}
-		has = maps.Clone(has)
-		if has == nil {
-			has = corev1.ResourceList{}
-		}
-		has[corev1.ResourceName(name)] = *resource.NewQuantity(unbounded, resource.DecimalSI)
 	}
 	return amounts(has, func(name string, amount int64) int64 { return max(0, amount-n.taken[name]) })
 }

@@ -194,7 +194,7 @@ func (s *Scheduler) regather(g *gang) {
 		return
 	}
 	if !g.begun() {
-		for _, p := range g.without() {
+		for _, p := range g.unplaced() {
 			if p.beside != nil {
 				p.beside.stale = true // it waits for others of the gang, too
 			}
@@ -212,8 +212,8 @@ func (s *Scheduler) regather(g *gang) {
 // sorted are the pods of a gang by name.
 func (g *gang) sorted() []*pod { return sortedPods(g.members) }
 
-// without are those that have no node yet, by name: of a large gang that ends pod by pod, there are few.
-func (g *gang) without() []*pod {
+// unplaced are those that have no node yet, by name: of a large gang that ends pod by pod, there are few.
+func (g *gang) unplaced() []*pod {
 	return slices.SortedFunc(func(yield func(*pod) bool) {
 		for p := range g.members {
 			if p.node() == "" && !yield(p) {
@@ -228,7 +228,7 @@ func (s *Scheduler) followers(g *gang) {
 	if g == nil {
 		return
 	}
-	for _, p := range g.without() {
+	for _, p := range g.unplaced() {
 		s.consider(p)
 	}
 }

@@ -59,8 +59,8 @@ func (f *plain) Class(pod *corev1.Pod) string {
 	return fmt.Sprint(counts, pod.Spec.NodeSelector, priorityOf(pod))
 }
 
-// ClassesTold is how often more labels came to count.
-func (f *plain) ClassesTold() uint64 { return f.told.Load() }
+// Distinctions is how often more labels came to count.
+func (f *plain) Distinctions() uint64 { return f.told.Load() }
 
 // Nodes are those that would take the pod now.
 func (f *plain) Nodes(ctx context.Context, pod *corev1.Pod) (Feasible, error) {

@@ -63,7 +63,7 @@ type Scheduler struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
-	told          uint64        // Filters.ClassesTold by which those in line are of their classes
+	distinctions  uint64        // Filters.Distinctions by which those in line are of their classes
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
 	keeps         map[*pod]keep // of pods in line for which others are evicted

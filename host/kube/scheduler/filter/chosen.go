@@ -48,9 +48,9 @@ func (c *chosen) of(labels map[string]string) map[string]string {
 	return some
 }
 
-// ClassesTold grows whenever pods that were of one class may be of several from then on, as a pod has come that chooses others by a label that was not
+// Distinctions grows whenever pods that were of one class may be of several from then on, as a pod has come that chooses others by a label that was not
 // looked at before.
-func (f *Filters) ClassesTold() uint64 { return f.chosen.times.Load() }
+func (f *Filters) Distinctions() uint64 { return f.chosen.times.Load() }
 
 // chosenBy are the keys of labels by which a pod's affinities choose others. Those of matchLabelKeys are in the selector, too, in clusters that know them.
 func chosenBy(pod *v1.Pod) (keys []string) {

@@ -128,19 +128,19 @@ func TestLabelsThatCount(t *testing.T) {
 			if one, other := f.Class(web), f.Class(db); one != other || one == "" {
 				t.Errorf("classes %q and %q, and nobody chooses by the label in which they differ", one, other)
 			}
-			before := f.ClassesTold()
+			before := f.Distinctions()
 			chooses := pod("chooses", on("a"), func(p *v1.Pod) { p.Spec.Affinity = &a })
 			f.podAdded(chooses)
 			if one, other := f.Class(web), f.Class(db); one == other || one == "" || other == "" {
 				t.Errorf("classes %q and %q, and a pod chooses by the label in which they differ", one, other)
 			}
-			told := f.ClassesTold()
+			told := f.Distinctions()
 			if told <= before {
 				t.Errorf("classes were told apart %d times, after %d", told, before)
 			}
 			f.podGone(chooses)
 			f.podAdded(chooses)
-			if again := f.ClassesTold(); again != told {
+			if again := f.Distinctions(); again != told {
 				t.Errorf("nothing is new, and classes were told apart %d times, after %d", again, told)
 			}
 		})

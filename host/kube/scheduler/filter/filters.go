@@ -198,7 +198,7 @@ func (f *Filters) check(ctx context.Context, pod *v1.Pod, node string) (cycle, s
 func (f *Filters) Assume(pod *v1.Pod, node string) error {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
-	ctx := freeing(klog.NewContext(context.Background(), f.logger))
+	ctx := withoutWrites(klog.NewContext(context.Background(), f.logger))
 	if _, is := f.assumed[pod.UID]; is {
 		return asked(pod, "node "+node, fmt.Errorf("it is assumed on a node already: forget it first"))
 	}
@@ -310,7 +310,7 @@ func (f *Filters) unreserve(a *assumption) {
 		running()
 		return
 	}
-	f.judge.framework.RunReservePluginsUnreserve(freeing(klog.NewContext(context.Background(), f.logger)), a.state, a.bare, a.node)
+	f.judge.framework.RunReservePluginsUnreserve(withoutWrites(klog.NewContext(context.Background(), f.logger)), a.state, a.bare, a.node)
 }
 
 // Forget takes an assumed pod back, with what was reserved for it, at once: it asks the API server for nothing. What PreBind wrote into claims for it stays, and is

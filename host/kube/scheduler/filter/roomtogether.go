@@ -161,7 +161,7 @@ func (s *stage) reserve(ctx context.Context, c cycle, node string) bool {
 // giveBack ends what was reserved.
 func (s *stage) giveBack(ctx context.Context) {
 	for _, c := range slices.Backward(s.reserved) {
-		s.chain.framework.RunReservePluginsUnreserve(freeing(ctx), c.state, c.pod, c.pod.Spec.NodeName)
+		s.chain.framework.RunReservePluginsUnreserve(withoutWrites(ctx), c.state, c.pod, c.pod.Spec.NodeName)
 	}
 }
 

@@ -15,13 +15,15 @@ import (
 // the API server; nor may a write of an earlier try come after the reservation of a later one, or after another scheduler leads. So it writes nothing: what
 // PreBind wrote takes back who called it, before he forgets the pod.
 
-// inMemory marks the context of calls of plugins that write nothing.
-type inMemory struct{}
+// noWrites marks the context of calls of plugins that write nothing.
+type noWrites struct{}
 
-// freeing is a context in which plugins write nothing to claims.
-func freeing(ctx context.Context) context.Context { return context.WithValue(ctx, inMemory{}, true) }
+// withoutWrites is a context in which plugins write nothing to claims.
+func withoutWrites(ctx context.Context) context.Context {
+	return context.WithValue(ctx, noWrites{}, true)
+}
 
-func writesNothing(ctx context.Context) bool { return ctx.Value(inMemory{}) != nil }
+func mayWrite(ctx context.Context) bool { return ctx.Value(noWrites{}) == nil }
 
 // pluginClient is the client of plugins: it writes to no claim where it is not to.
 type pluginClient struct{ kubernetes.Interface }
@@ -43,28 +45,28 @@ type pluginClaims struct {
 }
 
 func (c pluginClaims) Update(ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions) (*resourceapi.ResourceClaim, error) {
-	if writesNothing(ctx) {
+	if !mayWrite(ctx) {
 		return claim, nil
 	}
 	return c.ResourceClaimInterface.Update(ctx, claim, options)
 }
 
 func (c pluginClaims) UpdateStatus(ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions) (*resourceapi.ResourceClaim, error) {
-	if writesNothing(ctx) {
+	if !mayWrite(ctx) {
 		return claim, nil
 	}
 	return c.ResourceClaimInterface.UpdateStatus(ctx, claim, options)
 }
 
 func (c pluginClaims) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*resourceapi.ResourceClaim, error) {
-	if writesNothing(ctx) {
+	if !mayWrite(ctx) {
 		return &resourceapi.ResourceClaim{}, nil
 	}
 	return c.ResourceClaimInterface.Patch(ctx, name, kind, data, options, subresources...)
 }
 
 func (c pluginClaims) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	if writesNothing(ctx) {
+	if !mayWrite(ctx) {
 		return nil
 	}
 	return c.ResourceClaimInterface.Delete(ctx, name, options)
