@@ -51,6 +51,8 @@ type Program struct {
 	Replay func(path string) (*engine.Replayed, error)
 	// Driver says whether this machine has a driver of its own, and if not, why; without one devices are simulated.
 	Driver func() error
+	// Devices says how many devices that driver knows.
+	Devices func() (int, error)
 	// Supervise is the hidden command that a daemon starts for each task.
 	Supervise func(args []string) int
 

@@ -55,6 +55,9 @@ func (c *invocation) facts(ctx context.Context, server *client.Client, run, stat
 	if c.Driver != nil {
 		facts.Driver = c.Driver()
 	}
+	if facts.Driver == nil && c.Devices != nil {
+		facts.NVMLDevices, facts.NVML = c.Devices()
+	}
 	facts.Info, facts.Server = server.Info(ctx)
 	facts.Socket, facts.OtherRun = server.Socket(), c.otherRun(run)
 	if facts.Server != nil {

@@ -177,7 +177,8 @@ static inline void open_work_of(struct work *w, int ordinal, double kernel_us, d
 		 ".address_size 64\n"
 		 ".visible .entry %s(.param .u64 ns, .param .u64 loops)\n"
 		 "{\n"
-		 "	.reg .pred %%again;\n"
+		 "	.reg .pred %%again, %%never;\n"
+		 "	.reg .u64 %%at;\n"
 		 "	.reg .u64 %%left;\n"
 		 "	.reg .f32 %%x;\n"
 		 "	ld.param.u64 %%left, [loops];\n"
@@ -187,6 +188,9 @@ static inline void open_work_of(struct work *w, int ordinal, double kernel_us, d
 		 "	sub.u64 %%left, %%left, 1;\n"
 		 "	setp.ne.u64 %%again, %%left, 0;\n"
 		 "	@%%again bra more;\n"
+		 "	ld.param.u64 %%at, [ns];\n"
+		 "	setp.lt.f32 %%never, %%x, 0f00000000;\n" /* it only grows, which a compiler cannot know: else it drops the loop */
+		 "	@%%never st.global.f32 [%%at], %%x;\n"
 		 "	ret;\n"
 		 "}\n",
 		 name);

@@ -57,6 +57,9 @@ func Usable(config Config) error {
 // DriverPresent says why this machine has no driver that an agent could use; nil when it has one.
 func DriverPresent() error { return device.Present(nil) }
 
+// DriverDevices says how many devices this machine's driver knows.
+func DriverDevices() (int, error) { return device.Count() }
+
 // Open starts an agent: it installs the native parts, finds the devices (or starts simulated ones), finishes what an earlier agent
 // left half done, and finds or starts the arbiter. Nothing that runs is disturbed by it.
 func Open(ctx context.Context, config Config) (*Agent, error) {

@@ -158,6 +158,8 @@ func judgeDriver(f Facts, add adder) {
 		add("nvml", "NVML", Fail, f.NVML.Error(), "Make `nvidia-smi` work first.")
 	case f.NVMLDevices == 0:
 		add("nvml", "NVML", Fail, "answers, and knows no devices", "Look at `nvidia-smi -L` and the kernel's log.")
+	case f.NVMLDevices == 1:
+		add("nvml", "NVML", OK, "answers, and knows 1 device", "")
 	default:
 		add("nvml", "NVML", OK, fmt.Sprintf("answers, and knows %d devices", f.NVMLDevices), "")
 	}

@@ -35,7 +35,7 @@ func main() {
 	}
 	program := &cli.Program{
 		Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ(), Dir: folder, DirLost: lost,
-		Serve: serve, Halt: halt, Replay: local.Replay, Driver: node.DriverPresent, Supervise: supervise.Main,
+		Serve: serve, Halt: halt, Replay: local.Replay, Driver: node.DriverPresent, Devices: node.DriverDevices, Supervise: supervise.Main,
 	}
 	end(program.Main(context.Background(), os.Args[1:]))
 }

@@ -88,8 +88,7 @@ func combine(f func(...float64) float64, of ...*float64) *float64 {
 	return &value
 }
 
-func difference(v ...float64) float64 { return v[0] - v[1] }
-func ratio(v ...float64) float64      { return v[0] / v[1] }
+func ratio(v ...float64) float64 { return v[0] / v[1] }
 
 // goals judges a run.
 func goals(steps []result) []goal {
@@ -119,6 +118,8 @@ func goals(steps []result) []goal {
 	atMost("ceiling_overshoot", "points", 0.5, sets(false, "over_a_ceiling_points"))
 	atMost("burst over any window", "% of the stated + a launch", 100, sets(false, "burst_percent_of_stated"))
 	atLeast("device_busy", "% of demand", 98, sets(true, "device_busy_percent"))
+	atMost("share_error, switches apart", "points", 1, sets(false, "share_error_switches_apart_points"))
+	atLeast("device_busy, switches apart", "% of demand", 98, sets(true, "device_busy_switches_apart_percent"))
 	atMost("arbiter, contended", "% of a core", 5, sets(false, "arbiter_percent_of_a_core"))
 	atMost("arbiter, idle", "% of a core", 0.1, once(number(steps, "share arbiter idle", "percent_of_a_core")))
 	atMost("give_back_p99 to the lease, 500 µs kernels", "ms", 2.5, once(number(steps, "share "+giveBackShort, "lease_p99_ms")))
@@ -127,10 +128,8 @@ func goals(steps []result) []goal {
 	atLeast("that trainer", "% of the rest", 90, once(number(steps, "share inference beside a trainer", "beside_trainer_percent_of_the_rest")))
 	atMost("memory over a ceiling, pieces", "bytes", 0, once(number(steps, "share memory race", "pieces_over_ceiling_bytes")))
 	atMost("memory over a ceiling, by NVML", "bytes", 0, once(number(steps, "share memory race", "nvml_over_ceiling_bytes")))
-	bare := number(steps, "probe launch", "launch_p50_ns")
-	atMost("a launch, gate open, over none", "ns", 50, once(combine(difference, number(steps, "share probe launch", "launch_p50_ns"), bare)))
-	atMost("an allocation over none", "ns", 200,
-		once(combine(difference, number(steps, "share probe alloc", "alloc_ns"), number(steps, "probe alloc", "alloc_ns"))))
+	atMost("a launch, gate open, over none", "ns", 50, once(number(steps, "share cost of a launch", "gated_over_bare_ns")))
+	atMost("an allocation over none", "ns", 200, once(number(steps, "share cost of an allocation", "gated_over_bare_ns")))
 	atLeast("throughput alone", "% of bare", 99.5, once(number(steps, "share alone", "gated_part_of_bare_percent")))
 	for _, mode := range []string{graphs, eager} {
 		atLeast("PyTorch training alone, "+mode, "% of bare", 99.5, once(number(steps, "torch training alone, "+mode, "gated_percent_of_bare")))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -39,13 +40,15 @@ type suite struct {
 	out      string
 	simulate bool
 	short    bool
-	python   string // empty: none
+	only     *regexp.Regexp // nil: all steps
+	python   string         // empty: none
 	log      *log
 	server   *server // nil: none answers
 	scale    scale
 
 	rates    map[string]float64 // kernels a second of tenants that have the device to themselves, by kind
 	loops    int64              // that take 500 µs on this device; 0: not known yet
+	change   time.Duration      // that the device takes to change from one context to another; 0: not known
 	named    int                // tenants that were given a name
 	torch    string             // why there is no PyTorch; empty: there is
 	training map[string]float64 // steps a second alone, for each mode
@@ -85,6 +88,9 @@ func run(ctx context.Context) (failed int, err error) {
 	}()
 	defer func() { err = errors.Join(err, s.stopServer()) }()
 	for _, step := range s.steps() {
+		if s.only != nil && step.name != theServer && !s.only.MatchString(step.part+" "+step.name) {
+			continue
+		}
 		r := s.take(limited, step)
 		found.Steps = append(found.Steps, r)
 		if err := found.save(s.out); err != nil { // whatever happens next, this much is known
@@ -106,6 +112,10 @@ func (s *suite) parse() (limit time.Duration, err error) {
 	flag.StringVar(&s.out, "out", "out", "folder for what is found")
 	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
 	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
+	flag.Func("only", "take only the steps whose part and name match, as 'probe|share 4 x|torch'; the server is always started", func(text string) (err error) {
+		s.only, err = regexp.Compile(text)
+		return err
+	})
 	flag.DurationVar(&limit, "limit", 8*time.Minute+20*time.Second, "no step begins or goes on after so long")
 	flag.Parse()
 	if flag.NArg() > 0 || limit <= 0 || limit >= longest {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // probe asks the driver one thing, with nothing of Aliquot between.
@@ -20,6 +21,15 @@ func (s *suite) probe(ctx context.Context, name string) (figures, error) {
 		return nil, err
 	}
 	return s.json(ctx, l)
+}
+
+// switches asks what the driver's own time-slicing does, and keeps what a change of contexts takes.
+func (s *suite) switches(ctx context.Context) (figures, error) {
+	found, err := s.probe(ctx, "switch")
+	if us, ok := found["switch_p50_us"].(float64); ok && err == nil {
+		s.change = time.Duration(us * float64(time.Microsecond))
+	}
+	return found, err
 }
 
 // exports holds the functions that the real driver's library exports to the shim's list of them: those that the list lacks pass through.
@@ -89,18 +99,52 @@ func (s *suite) probeShared(ctx context.Context, name string) (figures, error) {
 	if total := found["total_bytes"]; err == nil && name == "alloc" && total != float64(2<<30) {
 		err = fmt.Errorf("a program with a share of 2 GiB was shown %v bytes", total)
 	}
-	if err != nil || name != "launch" {
-		return found, err
-	}
-	// The sole grant of a device with a whole ceiling goes ungated: what is left then is the shim's own cost.
-	if l, err = s.shared(share{gpu: "1", mem: "2Gi"}, s.program("probe"), name); err != nil {
-		return found, err
-	}
-	ungated, err := s.json(ctx, l)
-	for key, value := range ungated {
-		found["whole_device_"+key] = value
-	}
 	return found, err
+}
+
+// often is how many processes each tell what a call costs: they differ more from each other than what the shim adds is, so the least of
+// their medians is held to the least of as many without it, which run in turns with them.
+const often = 5
+
+// cost compares what a call costs bare, under a gate, and with the whole device as the share, which goes ungated: what is left then is the
+// shim's own. figure is the median of one process, in ns.
+func (s *suite) cost(ctx context.Context, name, figure string) (figures, error) {
+	bare, err := s.bare(s.program("probe"), name)
+	if err != nil {
+		return nil, err
+	}
+	gated, err := s.shared(share{gpu: "0.5..1", mem: "2Gi"}, s.program("probe"), name)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := s.shared(share{gpu: "1", mem: "2Gi"}, s.program("probe"), name)
+	if err != nil {
+		return nil, err
+	}
+	found, least, all := figures{}, map[string]float64{}, map[string][]float64{}
+	rounds := often
+	if s.short {
+		rounds = 1
+	}
+	for range rounds {
+		for way, l := range map[string]line{"bare": bare, "gated": gated, "whole_device": whole} {
+			told, err := s.json(ctx, l)
+			if err != nil {
+				return found, err
+			}
+			ns, ok := told[figure].(float64)
+			if !ok {
+				return found, fmt.Errorf("the probe %s did not say %s", name, figure)
+			}
+			all[way] = append(all[way], ns)
+			least[way] = slices.Min(all[way])
+		}
+	}
+	for way := range all {
+		found[way+"_ns"], found[way+"_each_ns"] = least[way], all[way]
+	}
+	found["gated_over_bare_ns"], found["whole_device_over_bare_ns"] = least["gated"]-least["bare"], least["whole_device"]-least["bare"]
+	return found, nil
 }
 
 // json runs a program that prints one object.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,8 +114,16 @@ func (s *suite) besideShared(ctx context.Context, set judge.Set) (o judge.Observ
 	if err != nil {
 		return o, nil, err
 	}
+	was, err := s.readBooks()
+	if err != nil {
+		return o, nil, err
+	}
 	began := time.Now()
 	if o, err = s.observe(ctx, c, set, s.scale.window); err != nil {
+		return o, nil, err
+	}
+	is, err := s.readBooks()
+	if err != nil {
 		return o, nil, err
 	}
 	after, err := judge.CPUTime(arbiter)
@@ -124,6 +133,14 @@ func (s *suite) besideShared(ctx context.Context, set judge.Set) (o judge.Observ
 	found = s.nvmlTells(ctx, pids)
 	if found == nil {
 		found = figures{}
+	}
+	changes := s.since(was, is)
+	found["lease_changes_per_s"] = changes
+	if s.change > 0 && len(o.Readings) > 0 {
+		found["switching_percent"] = 100 * changes * s.change.Seconds()
+		for i, r := range o.Readings {
+			o.Readings[i].Switching = time.Duration((r.At - o.Readings[0].At).Seconds() * changes * float64(s.change))
+		}
 	}
 	found["arbiter_percent_of_a_core"] = 100 * float64(after-before) / float64(time.Since(began))
 	return o, found, nil
@@ -186,11 +203,20 @@ func (l *load) askedBy(ctx context.Context, at time.Duration) ([]judge.Asked, er
 	}
 }
 
-// judged holds what a set did to what it was due, over the worst window.
+// judged holds what a set did to what it was due, over the worst window: of all of the device, and of what is left of it when each change of
+// leases has taken what the probe found a switch to take.
 func (s *suite) judged(set judge.Set, o judge.Observation, window time.Duration, found figures) error {
+	apart, _ := o.Judge(window)
+	o.Readings = slices.Clone(o.Readings)
+	for i := range o.Readings {
+		o.Readings[i].Switching = 0
+	}
 	v, ok := o.Judge(window)
 	if !ok {
 		return fmt.Errorf("%d readings hold no window of %v", len(o.Readings), window)
+	}
+	if apart.Switching > 0 {
+		found["share_error_switches_apart_points"], found["device_busy_switches_apart_percent"] = apart.MeasuredError, apart.MeasuredBusy
 	}
 	found["window_s"] = window.Seconds()
 	found["got_points"], found["due_points"] = rounded(v.Got), rounded(v.Due)

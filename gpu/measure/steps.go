@@ -83,11 +83,12 @@ func (s *suite) take(ctx context.Context, step step) result {
 // there is none.
 func (s *suite) steps() []step {
 	const sec = time.Second
-	all := []step{{"share", "server", 40 * sec, 0, s.startServer}}
-	for _, name := range []string{"symbols", "capture", "vmm", "events", "launch", "alloc", "switch", "processes"} {
+	all := []step{{"share", theServer, 40 * sec, 0, s.startServer}}
+	for _, name := range []string{"symbols", "capture", "vmm", "events", "alloc", "processes"} {
 		all = append(all, step{"probe", name, 30 * sec, 0, func(ctx context.Context) (figures, error) { return s.probe(ctx, name) }})
 	}
 	all = append(all,
+		step{"probe", "switch", 30 * sec, 0, s.switches},
 		step{"probe", "exports", 20 * sec, 0, s.exports},
 		step{"share", "doctor", 30 * sec, 0, s.doctor},
 		step{"share", "devices", 10 * sec, 0, s.devices},
@@ -95,9 +96,13 @@ func (s *suite) steps() []step {
 		step{"share", "nvidia-smi", 20 * sec, 0, s.nvidiaSMI},
 		step{"share", "memory ceiling", 20 * sec, 0, s.memoryCeiling},
 	)
-	for _, name := range []string{"symbols", "capture", "vmm", "launch", "alloc", "processes"} {
+	for _, name := range []string{"symbols", "capture", "vmm", "alloc", "processes"} {
 		all = append(all, step{"share", "probe " + name, 20 * sec, 0, func(ctx context.Context) (figures, error) { return s.probeShared(ctx, name) }})
 	}
+	all = append(all,
+		step{"share", "cost of a launch", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "launch", "launch_p50_ns") }},
+		step{"share", "cost of an allocation", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "alloc", "alloc_ns") }},
+	)
 	var first, again []step
 	for _, set := range sets() {
 		needs := s.long(18 * sec)
@@ -137,8 +142,9 @@ func (s *suite) steps() []step {
 	)
 }
 
-// The names of steps that goals are judged by.
+// The names of steps that other parts know.
 const (
+	theServer     = "server" // without which there are no shares
 	giveBackShort = "give-back beside kernels of 500µs"
 	giveBackLong  = "give-back beside kernels of 20ms"
 	secondRound   = ", again"

@@ -158,6 +158,19 @@ func Usable(options Options) error {
 	return usableNVML(driver, options)
 }
 
+// Count says how many devices this machine's own driver knows, MIG instances each for one.
+func Count() (int, error) {
+	driver, err := findDriver(Options{})
+	if err != nil {
+		return 0, err
+	}
+	b, err := lookNVML(driver, Options{})
+	if err != nil {
+		return 0, err
+	}
+	return len(b.gpus), nil
+}
+
 // Present says whether the machine has a driver that Open would use, and if not, why.
 func Present(folders []string) error {
 	_, err := findDriver(Options{Folders: folders})

@@ -78,16 +78,10 @@ func openNVML(d *driver, options Options) (Backend, error) {
 
 // usableNVML is Usable by NVIDIA's management library.
 func usableNVML(d *driver, options Options) error {
-	b := newNVML(d, options)
-	release, err := load(d, options.Socket, func(library nvml.Interface) error {
-		b.library = library
-		return b.discover()
-	})
+	b, err := lookNVML(d, options)
 	if err != nil {
 		return err
 	}
-	defer release()
-	defer func() { _ = b.library.Shutdown() }() // what it found is all that is asked of it
 	if len(b.gpus) == 0 {
 		return fmt.Errorf("%w: %s lists no GPU that can be shared. %s", ErrNoDriver, d.root.machine(d.management), strings.Join(b.notes, " "))
 	}
@@ -95,6 +89,21 @@ func usableNVML(d *driver, options Options) error {
 		return fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	return nil
+}
+
+// lookNVML is what NVIDIA's management library knows now; it is closed again.
+func lookNVML(d *driver, options Options) (*nvmlBackend, error) {
+	b := newNVML(d, options)
+	release, err := load(d, options.Socket, func(library nvml.Interface) error {
+		b.library = library
+		return b.discover()
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	_ = b.library.Shutdown() // what it found is all that is asked of it
+	return b, nil
 }
 
 // failed is an error of NVML in words.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/aliquot-dev/aliquot/node/page"
+)
+
+// books are what the arbiter has written of this run's devices and workloads so far.
+type books struct {
+	at       time.Time
+	switches uint64
+	grants   map[string]page.BookEntry // by the folder's name; of a workload's only grant
+}
+
+// readBooks reads the arbiter's pages: how it charged what the tenants did stands beside what they completed.
+func (s *suite) readBooks() (books, error) {
+	b := books{at: time.Now(), grants: map[string]page.BookEntry{}}
+	devices, _ := filepath.Glob(filepath.Join(s.server.run, "devices", "*")) // the pattern is well formed
+	for _, path := range devices {
+		m, err := page.Open[page.Device](path, false)
+		if err != nil {
+			return b, err
+		}
+		err = m.View(func(d *page.Device) error {
+			entry, ok := d.Read()
+			if !ok {
+				return fmt.Errorf("%s stays half written", path)
+			}
+			b.switches += entry.Switches
+			return nil
+		})
+		m.Close()
+		if err != nil {
+			return b, err
+		}
+	}
+	tasks, _ := filepath.Glob(filepath.Join(s.server.run, "tasks", "*", "book"))
+	for _, path := range tasks {
+		m, err := page.Open[page.Book](path, false)
+		if err != nil {
+			continue // it has just ended
+		}
+		err = m.View(func(book *page.Book) error {
+			if entry, ok := book.Grant[0].Read(); ok {
+				b.grants[filepath.Base(filepath.Dir(path))] = entry
+			}
+			return nil
+		})
+		m.Close()
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// since logs what each workload was charged between two readings, and returns how often the device went from one to another in a second.
+func (s *suite) since(before, after books) (perSecond float64) {
+	took := after.at.Sub(before.at)
+	for uid, b := range after.grants {
+		a, ok := before.grants[uid]
+		if !ok {
+			continue
+		}
+		s.log.printf("%s: held %.2f points, waited %.2f points, %d leases, %d overlapped, %d revoked, credit %v to %v", uid,
+			points(b.Held-a.Held, took), points(b.Wait-a.Wait, took), b.Leases-a.Leases, b.Overlapped-a.Overlapped, b.Revoked-a.Revoked,
+			time.Duration(a.Credit), time.Duration(b.Credit))
+	}
+	return float64(after.switches-before.switches) / took.Seconds()
+}
+
+func points(ns uint64, of time.Duration) float64 { return 100 * float64(ns) / float64(of) }
