@@ -226,6 +226,7 @@ func (r *Rule) loseIdle(holder *grant) {
 			if r.now >= g.idleSince+r.config.Idle {
 				g.quick = false
 			}
+			g.yielded = !g.quick
 		}
 	}
 	r.endLease(holder)

@@ -128,8 +128,8 @@ func goals(steps []result) []goal {
 	atLeast("that trainer", "% of the rest", 90, once(number(steps, "share inference beside a trainer", "beside_trainer_percent_of_the_rest")))
 	atMost("memory over a ceiling, pieces", "bytes", 0, once(number(steps, "share memory race", "pieces_over_ceiling_bytes")))
 	atMost("memory over a ceiling, by NVML", "bytes", 0, once(number(steps, "share memory race", "nvml_over_ceiling_bytes")))
-	atMost("a launch, gate open, over none", "ns", 50, once(number(steps, "share cost of a launch", "gated_over_bare_ns")))
-	atMost("an allocation over none", "ns", 200, once(number(steps, "share cost of an allocation", "gated_over_bare_ns")))
+	atMost("a launch, gate open, over none", "ns", 50, once(number(steps, "share cost of a launch", "gated_launch_more_p50_ns")))
+	atMost("an allocation over none", "ns", 200, once(number(steps, "share cost of an allocation", "gated_alloc_more_p50_ns")))
 	atLeast("throughput alone", "% of bare", 99.5, once(number(steps, "share alone", "gated_part_of_bare_percent")))
 	for _, mode := range []string{graphs, eager} {
 		atLeast("PyTorch training alone, "+mode, "% of bare", 99.5, once(number(steps, "torch training alone, "+mode, "gated_percent_of_bare")))

@@ -28,6 +28,9 @@ func (s *suite) inference(ctx context.Context) (figures, error) {
 	for i, name := range []string{"alone", "beside", "by_the_driver"} {
 		took := s.scale.requests
 		if i == 2 {
+			if s.without {
+				break
+			}
 			took /= 2
 		}
 		served, rest, err := s.serve(ctx, trainer, i > 0, i < 2, took)

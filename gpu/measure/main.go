@@ -40,6 +40,7 @@ type suite struct {
 	out      string
 	simulate bool
 	short    bool
+	without  bool           // what is left to the driver's own time-slicing
 	only     *regexp.Regexp // nil: all steps
 	python   string         // empty: none
 	log      *log
@@ -112,6 +113,7 @@ func (s *suite) parse() (limit time.Duration, err error) {
 	flag.StringVar(&s.out, "out", "out", "folder for what is found")
 	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
 	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
+	flag.BoolVar(&s.without, "without-driver", false, "leave out what is left to the driver's own time-slicing")
 	flag.Func("only", "take only the steps whose part and name match, as 'probe|share 4 x|torch'; the server is always started", func(text string) (err error) {
 		s.only, err = regexp.Compile(text)
 		return err

@@ -51,7 +51,7 @@ func (s *suite) beside(ctx context.Context, set setStep) (figures, error) {
 	if err != nil {
 		return found, err
 	}
-	if err := s.judged(set.Set, o, s.scale.slide, found); err != nil || !set.bare || s.short && len(set.Tenants) > 4 { // short: one will do
+	if err := s.judged(set.Set, o, s.scale.slide, found); err != nil || !set.bare || s.without || s.short && len(set.Tenants) > 4 { // short: one will do
 		return found, err
 	}
 	var lines []line
@@ -215,9 +215,6 @@ func (s *suite) judged(set judge.Set, o judge.Observation, window time.Duration,
 	if !ok {
 		return fmt.Errorf("%d readings hold no window of %v", len(o.Readings), window)
 	}
-	if apart.Switching > 0 {
-		found["share_error_switches_apart_points"], found["device_busy_switches_apart_percent"] = apart.MeasuredError, apart.MeasuredBusy
-	}
 	found["window_s"] = window.Seconds()
 	found["got_points"], found["due_points"] = rounded(v.Got), rounded(v.Due)
 	found["over_a_ceiling_points"] = v.Overshoot
@@ -228,6 +225,9 @@ func (s *suite) judged(set judge.Set, o judge.Observation, window time.Duration,
 		found["share_error_of_demand_points"], found["device_busy_percent"] = v.MeasuredError, v.MeasuredBusy
 	default:
 		found["share_error_points"], found["device_busy_percent"] = v.ShareError, v.Busy
+		if apart.Switching > 0 {
+			found["share_error_switches_apart_points"], found["device_busy_switches_apart_percent"] = apart.ShareError, apart.Busy
+		}
 	}
 	var coarsest time.Duration
 	for _, t := range set.Tenants {

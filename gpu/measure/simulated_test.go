@@ -18,7 +18,7 @@ const built = "../../build/gpu"
 // notSimulated are the steps that simulated devices cannot be asked.
 var notSimulated = map[string]bool{
 	"probe switch": true, "probe libcudart": true, "probe pytorch": true, "share nvidia-smi": true,
-	"torch training alone, eager": true, "torch training alone, graphs": true, "torch inference alone, eager": true,
+	"torch frameworks": true, "torch training alone, eager": true, "torch training alone, graphs": true, "torch inference alone, eager": true,
 	"torch inference alone, graphs": true, "torch beside each other, eager": true, "torch beside each other, graphs": true,
 }
 

@@ -100,8 +100,8 @@ func (s *suite) steps() []step {
 		all = append(all, step{"share", "probe " + name, 20 * sec, 0, func(ctx context.Context) (figures, error) { return s.probeShared(ctx, name) }})
 	}
 	all = append(all,
-		step{"share", "cost of a launch", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "launch", "launch_p50_ns") }},
-		step{"share", "cost of an allocation", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "alloc", "alloc_ns") }},
+		step{"share", "cost of a launch", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "launch") }},
+		step{"share", "cost of an allocation", 40 * sec, 0, func(ctx context.Context) (figures, error) { return s.cost(ctx, "alloc") }},
 	)
 	var first, again []step
 	for _, set := range sets() {
@@ -128,6 +128,7 @@ func (s *suite) steps() []step {
 			{"share", "inference beside a trainer", 90 * sec, s.long(62 * sec), s.inference},
 			{"share", "memory race", 40 * sec, s.long(16 * sec), s.race},
 			{"probe", "pytorch", 45 * sec, 0, s.pytorch},
+			{"torch", "frameworks", 90 * sec, s.long(35 * sec), s.frameworks},
 		},
 		s.torchSteps(graphs),
 		first[most:most+2],

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -70,6 +71,50 @@ func (s *suite) pytorch(ctx context.Context) (figures, error) {
 		return found, fmt.Errorf("torch.cuda.mem_get_info under a share of 8 GiB shows %v bytes", under["total_bytes"])
 	}
 	return found, nil
+}
+
+// frameworks does what programs of PyTorch, JAX and CuPy do, each in a share of its own beside the others.
+func (s *suite) frameworks(ctx context.Context) (figures, error) {
+	if s.torch != "" {
+		return nil, notRun(s.torch)
+	}
+	script := filepath.Join(s.folder, "torch", "frameworks.py")
+	list, err := s.bare(s.python, script, "list")
+	if err != nil {
+		return nil, err
+	}
+	can, err := s.json(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	names, _ := can["names"].([]any)
+	if len(names) == 0 {
+		return nil, notRun("this python3 has none of the frameworks")
+	}
+	found, failed := figures{}, make([]error, len(names))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i, each := range names {
+		name := fmt.Sprint(each)
+		l, err := s.shared(share{gpu: "0.05..1", mem: "4Gi..8Gi"}, s.python, script, name)
+		if err != nil {
+			return nil, err
+		}
+		all.Go(func() {
+			got, err := s.json(ctx, l)
+			if ok, _ := got["ok"].(bool); err == nil && !ok {
+				err = fmt.Errorf("what came out is not what must: %v", got)
+			}
+			if err != nil {
+				failed[i] = fmt.Errorf("%s: %w", name, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[name] = got
+		})
+	}
+	all.Wait()
+	return found, errors.Join(failed...)
 }
 
 // trainLine is examples/train.py, which trains until it is told to end.
@@ -157,7 +202,11 @@ func (s *suite) torchBeside(ctx context.Context, mode string) (figures, error) {
 		return nil, notRun("what both do alone is not known: see those steps")
 	}
 	found := figures{}
-	for _, kind := range []string{"shared", "by_the_driver"} {
+	kinds := []string{"shared", "by_the_driver"}
+	if s.without {
+		kinds = kinds[:1]
+	}
+	for _, kind := range kinds {
 		trainer, err := s.bare(s.trainLine(mode)...)
 		if err != nil {
 			return found, err

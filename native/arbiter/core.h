@@ -159,7 +159,7 @@ struct core_grant {
 	bool overlapped, barred, quick;
 	bool demand;          /* waits at the gate */
 	bool waking;          /* woke with credit and has not been served since */
-	bool yielded;         /* its last lease ended because it was about to idle */
+	bool yielded;         /* its last lease ended because it idled, unawaited, or was about to: if it wants the device again, it wakes */
 	bool outstanding;
 	bool coming;          /* a launch waits behind what is queued */
 	uint64_t still_since; /* when it was last seen to have launched */

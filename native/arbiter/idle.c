@@ -79,6 +79,7 @@ void core_lose_idle(struct core *core, int holder)
 			g->lost_idle_at = g->idle_since;
 			if (core->now >= g->idle_since + core->config.idle_ns)
 				g->quick = false;
+			g->yielded = !g->quick;
 		}
 	}
 	core_end_lease(core, holder);
