@@ -26,6 +26,9 @@ type deviceState struct {
 	stall     page.Stall // what it is draining of; zero: not of that
 	stallRead uint64     // when this agent first read of it, by the pages' clock
 	stallTold bool       // that its task is to be ended
+	stallGone uint64     // when it first read of none again; 0: it still does
+	stallSaid page.Stall // what was last said of it to be sick of; zero: nothing since it was well
+	saidAt    uint64     // when that was
 
 	wanted     page.Wanted // memory that owners wait for, as last read
 	wantedTold uint64      // when a notice was given of it, by the pages' clock
@@ -216,7 +219,8 @@ func (a *Agent) changeHealth(uuid string, health api.DeviceHealth, reason string
 		a.mu.Unlock()
 		return false
 	}
-	d.Health, d.Reason, d.stall = health, reason, page.Stall{}
+	d.Health, d.Reason = health, reason
+	d.forgetStall()
 	if health == api.Healthy {
 		d.Reason = ""
 	}

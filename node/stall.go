@@ -18,6 +18,9 @@ const (
 	// api.StopUnenforced: so long others have been without their floors, while the work itself may have begun long before.
 	stallPatience = 10 * time.Second
 
+	// stallWell is for how long there must have been none before a device is back.
+	stallWell = 5 * time.Second
+
 	// stallStale is how old a page's books may be for such work on it to be believed: an arbiter writes them every 80 ms.
 	stallStale = time.Second
 )
@@ -55,8 +58,9 @@ func (a *Agent) lookForStall(uuid string, now uint64) {
 	}
 }
 
-// takeStall changes a device's health by what its page says, and returns what is to be told. A fault that its driver reported goes first.
-// What nobody has written of late is no news of such work, and the time in which there was none does not count.
+// takeStall changes a device's health by what its page says, and returns what is to be told: also whose work it is sick of, where that changes, but no
+// more often than every stallPatience. A fault that its driver reported goes first. What nobody has written of late is no news of such work, and the
+// time in which there was none does not count.
 func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (notices []Notice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,14 +72,17 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 		d.stallRead = now
 		return nil
 	}
-	if stall != d.stall {
-		d.stall, d.stallRead, d.stallTold = stall, now, false
-		if stall.Since == 0 {
-			d.Health, d.Reason = api.Healthy, ""
-			return []Notice{{Kind: DeviceBack, Device: d.UUID, Message: fmt.Sprintf(
-				"Device %s is back: no work that does not end takes others' floors any more.", d.UUID)}}
-		}
+	switch {
+	case stall.Since == 0 && d.stall.Since == 0:
+		return nil
+	case stall.Since == 0:
+		return d.recover(now)
+	case stall != d.stall || d.stallGone != 0:
+		d.stall, d.stallRead, d.stallTold, d.stallGone = stall, now, false, 0
 		d.Health, d.Reason = api.Draining, stallReason(stall, time.Now(), now)
+	}
+	if whose := (page.Stall{Task: stall.Task, PID: stall.PID}); d.saidAt == 0 || whose != d.stallSaid && duration(now-d.saidAt) >= stallPatience {
+		d.stallSaid, d.saidAt = whose, now
 		notices = append(notices, Notice{Kind: DeviceSick, Stall: true, Device: d.UUID, Task: stall.Task, Reason: d.Reason, Message: fmt.Sprintf(
 			"Device %s takes no new work: %s.", d.UUID, d.Reason)})
 	}
@@ -89,10 +96,29 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 	return notices
 }
 
+// recover has a device back once nothing was read of such work for stallWell: on a busy machine its end is seen where there is none.
+func (d *deviceState) recover(now uint64) []Notice {
+	if d.stallGone == 0 {
+		d.stallGone = now
+	}
+	if duration(now-d.stallGone) < stallWell {
+		return nil
+	}
+	d.forgetStall()
+	d.Health, d.Reason = api.Healthy, ""
+	return []Notice{{Kind: DeviceBack, Device: d.UUID, Message: fmt.Sprintf(
+		"Device %s is back: no work that does not end takes others' floors any more.", d.UUID)}}
+}
+
+// forgetStall is for a device that is sick of no such work, or of something else.
+func (d *deviceState) forgetStall() {
+	d.stall, d.stallGone, d.stallSaid, d.saidAt = page.Stall{}, 0, page.Stall{}, 0
+}
+
 // stallIsOver says whether a device has been sick of one process' work for so long that its task is to be ended. Where work of several does not
 // end nobody knows whose is at fault; what a process has on the device may have ended long ago if that is stopped and cannot say so.
 func (d *deviceState) stallIsOver(now uint64) bool {
-	if d.stall.Since == 0 || d.stall.Task == "" || d.stall.PID == 0 || now < d.stallRead || duration(now-d.stallRead) < stallPatience {
+	if d.stall.Since == 0 || d.stallGone != 0 || d.stall.Task == "" || d.stall.PID == 0 || now < d.stallRead || duration(now-d.stallRead) < stallPatience {
 		return false
 	}
 	process, there := factsOf(d.stall.PID)

@@ -134,12 +134,19 @@ func TestStallIsStopped(t *testing.T) {
 			{stall, after(stallPatience), stopped},
 			{stall, after(2 * stallPatience), ""},
 			{other, after(3 * stallPatience), string(DeviceSick)},
-			{page.Stall{}, after(3*stallPatience + 1), string(DeviceBack)},
-			{other, after(3*stallPatience + 2), string(DeviceSick)},
+			{page.Stall{}, after(3*stallPatience + 1), ""},
+			{other, after(3*stallPatience + 2), ""}, // it is sick all the time, but the time counts anew
 			{other, after(4*stallPatience + 1), ""},
 			{other, after(4*stallPatience + 2), stopped},
-			{page.Stall{}, after(5 * stallPatience), string(DeviceBack)},
+			{page.Stall{}, after(5 * stallPatience), ""},
+			{page.Stall{}, after(5*stallPatience + stallWell - 1), ""},
+			{page.Stall{}, after(5*stallPatience + stallWell), string(DeviceBack)},
 			{page.Stall{}, after(6 * stallPatience), ""},
+			{stall, after(7 * stallPatience), string(DeviceSick)},
+			{other, after(7*stallPatience + 1), ""}, // whose work it is changes to and fro
+			{stall, after(7*stallPatience + 2), ""},
+			{other, after(8*stallPatience - 1), ""},
+			{other, after(8 * stallPatience), string(DeviceSick)},
 		}
 		for i, step := range steps {
 			if got := kinds(a.takeStall(d, read(step.stall, step.now), step.now)); got != step.want {
@@ -257,7 +264,8 @@ func TestStaleStall(t *testing.T) {
 		{read(stall, written), written + uint64(2*stallPatience), ""},
 		{read(stall, written+uint64(2*stallPatience)+1), written + uint64(2*stallPatience) + 1, ""}, // for what was not seen meanwhile
 		{read(stall, written+uint64(3*stallPatience)), written + uint64(3*stallPatience), string(Stalled)},
-		{read(page.Stall{}, written), written + uint64(4*stallPatience), string(DeviceBack)},
+		{read(page.Stall{}, written), written + uint64(4*stallPatience), ""},
+		{read(page.Stall{}, written), written + uint64(4*stallPatience+stallWell), string(DeviceBack)},
 	} {
 		if got := kinds(a.takeStall(d, step.entry, step.now)); got != step.want {
 			t.Errorf("step %d: told %q, want %q", i, got, step.want)
@@ -297,6 +305,7 @@ func TestStallIsToldInOrder(t *testing.T) {
 	now := monotonic()
 	a.takeStall(a.devices["GPU-a"], read(page.Stall{Since: 1, Task: "hog.0", PID: 77}, now), now)
 	a.lookForStall("GPU-a", now) // its page has none
+	a.lookForStall("GPU-a", now+uint64(stallWell))
 	down.Wait()
 	for _, want := range []NoticeKind{DeviceBack, DeviceDown} {
 		select {
