@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -18,24 +19,9 @@ type books struct {
 // readBooks reads the arbiter's pages: how it charged what the tenants did stands beside what they completed.
 func (s *suite) readBooks() (books, error) {
 	b := books{at: time.Now(), grants: map[string]page.BookEntry{}}
-	devices, _ := filepath.Glob(filepath.Join(s.server.run, "devices", "*")) // the pattern is well formed
-	for _, path := range devices {
-		m, err := page.Open[page.Device](path, false)
-		if err != nil {
-			return b, err
-		}
-		err = m.View(func(d *page.Device) error {
-			entry, ok := d.Read()
-			if !ok {
-				return fmt.Errorf("%s stays half written", path)
-			}
-			b.switches += entry.Switches
-			return nil
-		})
-		m.Close()
-		if err != nil {
-			return b, err
-		}
+	var err error
+	if b.switches, err = s.switched(); err != nil {
+		return b, err
 	}
 	tasks, _ := filepath.Glob(filepath.Join(s.server.run, "tasks", "*", "book"))
 	for _, path := range tasks {
@@ -55,6 +41,64 @@ func (s *suite) readBooks() (books, error) {
 		}
 	}
 	return b, nil
+}
+
+// switched is how often leases have gone from one workload to another so far.
+func (s *suite) switched() (times uint64, err error) {
+	devices, _ := filepath.Glob(filepath.Join(s.server.run, "devices", "*")) // the pattern is well formed
+	for _, path := range devices {
+		m, err := page.Open[page.Device](path, false)
+		if err != nil {
+			return 0, err
+		}
+		err = m.View(func(d *page.Device) error {
+			entry, ok := d.Read()
+			if !ok {
+				return fmt.Errorf("%s stays half written", path)
+			}
+			times += entry.Switches
+			return nil
+		})
+		m.Close()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return times, nil
+}
+
+// countEvery is how far apart the moments are at which it is read how often leases have changed.
+const countEvery = 50 * time.Millisecond
+
+// countChanges reads that from now on, until stop is called, which returns what was read.
+func (s *suite) countChanges() (stop func() ([]sample, error)) {
+	var counted []sample
+	var failed error
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for last := false; ; {
+			now, err := monotonic()
+			times, err2 := s.switched()
+			if failed = errors.Join(err, err2); failed != nil {
+				return
+			}
+			counted = append(counted, sample{now, float64(times)})
+			if last {
+				return
+			}
+			select {
+			case <-end:
+				last = true // once more, so that no moment before this is behind the last
+			case <-time.After(countEvery):
+			}
+		}
+	}()
+	return func() ([]sample, error) {
+		close(end)
+		<-ended
+		return counted, failed
+	}
 }
 
 // since logs what each workload was charged between two readings, and returns how often the device went from one to another in a second.

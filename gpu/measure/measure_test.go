@@ -73,6 +73,68 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// What changes of leases take is nobody's: apart from it, each kind of set is judged against what is left of the device.
+func TestJudgedSwitchesApart(t *testing.T) {
+	set := func(change func(*judge.Tenant), more ...api.Compute) judge.Set {
+		set := judge.Equal(append([]api.Compute{{Floor: 250, Ceiling: 1000}, {Floor: 250, Ceiling: 1000}}, more...), 500*time.Microsecond)
+		change(&set.Tenants[0])
+		return set
+	}
+	for name, c := range map[string]struct {
+		set  judge.Set
+		got  []float64 // of the device
+		want map[string]float64
+	}{
+		"saturating": {set(func(*judge.Tenant) {}), []float64{0.47, 0.48}, map[string]float64{
+			"share_error_points": 3, "share_error_switches_apart_points": 1, // due 50 each, and 48 of what is left
+			"device_busy_percent": 95, "device_busy_switches_apart_percent": 100 * 95. / 96,
+		}},
+		"of partial demand": {set(func(t *judge.Tenant) { t.Demand = 200 }), []float64{0.2, 0.75}, map[string]float64{
+			"share_error_of_demand_points": 5, "share_error_of_demand_switches_apart_points": 1, // the second is due 80, and 76
+			"device_busy_percent": 95, "device_busy_switches_apart_percent": 100 * 95. / 96,
+		}},
+		"beside one that waits": {
+			set(func(t *judge.Tenant) { t.Batch = 1 }, api.Compute{Floor: 250, Ceiling: 250}),
+			[]float64{0.24, 0.345, 0.25},
+			// The second is due 37.5, and 35.5; the third has all that it may have, and what the first leaves of its floor is its own.
+			map[string]float64{"neighbour_lost_points": 3, "neighbour_lost_switches_apart_points": 1, "floor_missed_points": 1},
+		},
+	} {
+		o := judge.Observation{Tenants: c.set.Tenants}
+		for at := time.Second; at <= 2*time.Second; at += 10 * time.Millisecond {
+			r := judge.Reading{At: at, Switching: at / 25, Busy: map[int]time.Duration{}}
+			for i, part := range c.got {
+				r.Busy[i+1] = time.Duration(part * float64(at))
+			}
+			o.Readings = append(o.Readings, r)
+		}
+		for i := range c.got {
+			o.PIDs = append(o.PIDs, i+1)
+		}
+		found := figures{}
+		if err := newSuite(t).judged(c.set, o, 500*time.Millisecond, found); err != nil {
+			t.Fatal(err)
+		}
+		for figure, want := range c.want {
+			if got, ok := found[figure].(float64); !ok || math.Abs(got-want) > 0.001 {
+				t.Errorf("%s: %s %v, want %v", name, figure, found[figure], want)
+			}
+		}
+		for i := range o.Readings {
+			o.Readings[i].Switching = 0
+		}
+		unknown := figures{}
+		if err := newSuite(t).judged(c.set, o, 500*time.Millisecond, unknown); err != nil {
+			t.Fatal(err)
+		}
+		for figure := range unknown {
+			if strings.Contains(figure, "apart") {
+				t.Errorf("%s: %s, and it is not known what a switch takes", name, figure)
+			}
+		}
+	}
+}
+
 // What a tenant asks for is in kernels of the length that it means; what it is due is in those of the length they have.
 func TestObserveDemand(t *testing.T) {
 	s := newSuite(t)

@@ -218,14 +218,21 @@ func (s *suite) judged(set judge.Set, o judge.Observation, window time.Duration,
 	found["window_s"] = window.Seconds()
 	found["got_points"], found["due_points"] = rounded(v.Got), rounded(v.Due)
 	found["over_a_ceiling_points"] = v.Overshoot
+	known := apart.Switching > 0
 	switch {
 	case set.Waits():
 		found["floor_missed_points"], found["neighbour_lost_points"] = v.Missed, v.Lost
+		if known {
+			found["neighbour_lost_switches_apart_points"] = apart.Lost
+		}
 	case set.Partial():
 		found["share_error_of_demand_points"], found["device_busy_percent"] = v.MeasuredError, v.MeasuredBusy
+		if known {
+			found["share_error_of_demand_switches_apart_points"], found["device_busy_switches_apart_percent"] = apart.MeasuredError, apart.MeasuredBusy
+		}
 	default:
 		found["share_error_points"], found["device_busy_percent"] = v.ShareError, v.Busy
-		if apart.Switching > 0 {
+		if known {
 			found["share_error_switches_apart_points"], found["device_busy_switches_apart_percent"] = apart.ShareError, apart.Busy
 		}
 	}

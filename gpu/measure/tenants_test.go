@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/aliquot-dev/aliquot/node/page"
 )
 
 // helper, in the environment, makes this test's program one of those that are measured; gate names a file by which two of them meet.
@@ -88,6 +91,58 @@ func TestServedBeside(t *testing.T) {
 	alone, err := s.steady(t.Context(), helperLine("steady"))
 	if err != nil || math.Abs(alone-1000) > 10 {
 		t.Errorf("alone %.1f steps a second, %v; want 1000", alone, err)
+	}
+}
+
+// How often leases changed is counted over the time in which the server served, not while it came and went.
+func TestSharedBeside(t *testing.T) {
+	s := newSuite(t)
+	s.server, s.change = &server{run: t.TempDir()}, 100*time.Microsecond
+	device := filepath.Join(s.server.run, "devices", "0")
+	if err := os.Mkdir(filepath.Dir(device), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := page.Create[page.Device](device, 0o600, "GPU-0", 0, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := page.Open[page.Device](device, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	over, changing := make(chan struct{}), make(chan error, 1)
+	go func() { // a thousand changes in each second
+		changing <- m.View(func(d *page.Device) error {
+			for {
+				now, err := monotonic()
+				if err != nil {
+					return err
+				}
+				d.Switches.Store(uint64(now.Milliseconds()))
+				select {
+				case <-over:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}()
+	found := figures{}
+	served, steps, err := s.sharedBeside(t.Context(), helperLine("steady"), helperLine("server"), found)
+	close(over)
+	if err := errors.Join(err, <-changing); err != nil {
+		t.Fatal(err)
+	}
+	changes, _ := found["lease_changes_per_s"].(float64)
+	switching, _ := found["switching_percent"].(float64)
+	if served["p99_ms"] != 4. || math.Abs(steps-1000) > 10 || math.Abs(changes-1000) > 100 || math.Abs(switching-changes/100) > 1e-6 {
+		t.Errorf("served %v, %.1f steps a second, %v", served, steps, found)
+	}
+	if err := os.WriteFile(device, []byte("no page"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.sharedBeside(t.Context(), helperLine("steady"), helperLine("server"), found); err == nil {
+		t.Error("changes were counted where there is no page of a device")
 	}
 }
 

@@ -223,7 +223,13 @@ func (s *suite) torchBeside(ctx context.Context, mode string) (figures, error) {
 				return found, err
 			}
 		}
-		served, steps, err := s.servedBeside(ctx, trainer, server)
+		run := s.servedBeside
+		if kind == "shared" {
+			run = func(ctx context.Context, trainer, server line) (figures, float64, error) {
+				return s.sharedBeside(ctx, trainer, server, found)
+			}
+		}
+		served, steps, err := run(ctx, trainer, server)
 		if err != nil {
 			return found, fmt.Errorf("%s: %w", kind, err)
 		}
@@ -231,6 +237,34 @@ func (s *suite) torchBeside(ctx context.Context, mode string) (figures, error) {
 		found[kind+"_training_percent_of_alone"] = 100 * steps / s.training[mode]
 	}
 	return found, nil
+}
+
+// sharedBeside runs a server beside a trainer, both in shares, and finds how often the lease went from one to the other while it served, and
+// what part of the device those changes took, where that is known.
+func (s *suite) sharedBeside(ctx context.Context, trainer, server line, found figures) (served figures, steps float64, err error) {
+	stop := s.countChanges()
+	served, steps, err = s.servedBeside(ctx, trainer, server)
+	counted, failed := stop()
+	if err = errors.Join(err, failed); err != nil {
+		return served, steps, err
+	}
+	from, to := servedFrom(served)
+	changes, ok := rate(counted, from, to)
+	if !ok {
+		return served, steps, errors.New("changes of leases were not counted for all the time that the server says it served")
+	}
+	found["lease_changes_per_s"] = changes
+	if s.change > 0 {
+		found["switching_percent"] = 100 * changes * s.change.Seconds()
+	}
+	return served, steps, nil
+}
+
+// servedFrom is from when to when a server says it served, of the monotonic clock.
+func servedFrom(served figures) (from, to time.Duration) {
+	began, _ := served["from_s"].(float64)
+	ended, _ := served["to_s"].(float64)
+	return time.Duration(began * 1e9), time.Duration(ended * 1e9)
 }
 
 // servedBeside runs a server beside a trainer and returns what it says, and the trainer's steps a second meanwhile.
@@ -243,12 +277,11 @@ func (s *suite) servedBeside(ctx context.Context, trainer, server line) (served 
 	if served, err = s.json(ctx, server); err != nil {
 		return nil, 0, err
 	}
-	from, _ := served["from_s"].(float64)
-	to, _ := served["to_s"].(float64)
-	if err := c.saidBy(ctx, time.Duration(to*1e9)); err != nil {
+	from, to := servedFrom(served)
+	if err := c.saidBy(ctx, to); err != nil {
 		return served, 0, err
 	}
-	steps, ok := rate(c.loads[0].read(), time.Duration(from*1e9), time.Duration(to*1e9))
+	steps, ok := rate(c.loads[0].read(), from, to)
 	if !ok {
 		return served, 0, errors.New("the trainer said too seldom how far it was")
 	}
