@@ -230,6 +230,30 @@ func TestHogFound(t *testing.T) {
 	}
 }
 
+// What the processes of a share hold together is held against its ceiling; what no process has is told beside it.
+func TestNVMLHeld(t *testing.T) {
+	seen := figures{
+		"first_bytes": 100., "most_bytes": 1150., "looks": 7., "look_us": 20., "processes_result": 0., "processes_looks": 3., "processes_look_us": 90.,
+		"processes_first_bytes": 40., "processes_most_bytes": 1030., "nobody_bytes": 55., "nobody_looks": 2.,
+	}
+	found := figures{}
+	nvmlHeld(seen, 1000, found)
+	for name, want := range map[string]float64{
+		"nvml_most_bytes": 1050, "nvml_processes_most_bytes": 990, "nvml_processes_over_ceiling_bytes": -10, "nvml_held_by_nobody_bytes": 55,
+		"nvml_held_by_nobody_looks": 2, "nvml_looks": 7, "nvml_processes_looks": 3,
+	} {
+		if found[name] != want {
+			t.Errorf("%s %v, want %v", name, found[name], want)
+		}
+	}
+	found = figures{}
+	nvmlHeld(figures{"first_bytes": 100., "most_bytes": 1150., "looks": 7., "processes_result": 3., "processes_looks": 0.}, 1000, found)
+	_, judged := found["nvml_processes_over_ceiling_bytes"]
+	if judged || found["nvml_most_bytes"] != 1050. || !strings.Contains(fmt.Sprint(found["nvml_processes"]), "cannot tell: it says 3") {
+		t.Errorf("of one that does not tell processes apart: %v", found)
+	}
+}
+
 func TestSamplesFromLines(t *testing.T) {
 	l := load{counts: make(chan struct{}), more: make(chan struct{}, 1)}
 	pump(strings.NewReader("loops 99\n1000 8\n2000 16\nwords and more\n3000 "), l.take)
