@@ -87,12 +87,16 @@ func TestJudge(t *testing.T) {
 		{UUID: "GPU-0", Model: "H200", Simulated: true, Health: api.Down, HealthReason: "its process has ended"},
 		{UUID: "GPU-1", Index: 1, Model: "H200", Simulated: true, Health: api.Down, HealthReason: "its process has ended"},
 	}
+	contained, budget1, budget2 := fine(), fine(), fine() // root who may not run before others, and why
+	contained.Realtime, budget1.Realtime, budget2.Realtime = unix.EPERM, unix.EPERM, unix.EPERM
+	budget1.MayNice, budget1.Cgroup, budget2.MayNice = true, 1, true
 	for name, test := range map[string]struct {
 		facts Facts
 		worst Severity
 	}{
 		"fine": {fine(), OK}, "poor": {poor(), Fail}, "no-server": {gone, Fail}, "broken-driver": {broken, Fail}, "simulated": {simulated, Warn}, "no-devices": {none, Fail},
 		"server-of-root": {another, OK}, "all-down": {down, Fail},
+		"root-in-a-container": {contained, Warn}, "no-realtime-budget": {budget1, Warn}, "realtime-in-root-group": {budget2, Warn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			findings := Judge(test.facts)
@@ -210,6 +214,38 @@ func TestCgroups(t *testing.T) {
 		version, err := cgroups(filepath.Join(root, test.root), filepath.Join(root, test.self))
 		if version != test.version || (err == nil) != test.good {
 			t.Errorf("%s: version %d, %v", test.root, version, err)
+		}
+	}
+}
+
+// Root in a user namespace has every capability there, and on the machine none.
+func TestMayNice(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	all := write("all", "Name:\tx\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n")
+	lacks := write("lacks", "CapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n") // of a container
+	cut := write("cut", "Name:\tx\n")
+	whole, part := write("whole", "         0          0 4294967295\n"), write("part", "         0       1000          1\n")
+	none := filepath.Join(folder, "none")
+	for _, test := range []struct {
+		status, users string
+		want          bool
+	}{
+		{all, whole, true},
+		{all, none, true},
+		{all, part, false},
+		{lacks, whole, false},
+		{cut, whole, false},
+		{none, whole, false},
+	} {
+		if got := mayNice(test.status, test.users); got != test.want {
+			t.Errorf("%s, %s: %v", filepath.Base(test.status), filepath.Base(test.users), got)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type Facts struct {
 	Cgroup         int   // version; 0: none
 	CgroupWrite    error // why no group can be made
 	Realtime       error // why SCHED_FIFO cannot be had
+	MayNice        bool  // it has CAP_SYS_NICE, and on the machine, not in a user namespace only
 	Memlock        uint64
 	TimerLate      time.Duration // worst of a few
 

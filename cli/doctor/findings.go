@@ -116,14 +116,30 @@ func judgeOwn(f Facts, add adder) {
 	default:
 		add("cgroups", "Control groups", OK, fmt.Sprintf("v%d, and groups can be made: limits of CPU and memory are kept", f.Cgroup), "")
 	}
-	if f.Realtime == nil {
-		add("realtime", "Real-time priority", OK, "permitted: the arbiter decides on time on a busy machine", "")
-	} else {
-		add("realtime", "Real-time priority", Warn, fmt.Sprintf("not permitted (%s): on a busy machine leases come late", f.Realtime),
-			"Run the server as root, or give its user `rtprio 10` in /etc/security/limits.conf.")
-	}
+	judgeRealtime(f, add)
 	add("memlock", "Locked memory", pick(f.Memlock >= littleMemlock, OK, Warn), "limit "+bytesOrAll(f.Memlock),
 		"Raise `memlock` in /etc/security/limits.conf: the arbiter locks its pages.")
+}
+
+// judgeRealtime judges whether the arbiter may run before everything else. Root may, unless a container or its control group keeps it from that.
+func judgeRealtime(f Facts, add adder) {
+	const code, title, late = "realtime", "Real-time priority", "on a busy machine leases come late"
+	switch {
+	case f.Realtime == nil:
+		add(code, title, OK, "permitted: the arbiter decides on time on a busy machine", "")
+	case f.UID != 0:
+		add(code, title, Warn, fmt.Sprintf("not permitted (%s): %s", f.Realtime, late),
+			"Run the server as root, or give its user `rtprio 10` in /etc/security/limits.conf.")
+	case !f.MayNice:
+		add(code, title, Warn, fmt.Sprintf("not permitted (%s), also to root, who lacks CAP_SYS_NICE here, as in a container: %s", f.Realtime, late),
+			"Start the server outside of the container, or give the container that capability (docker run --cap-add SYS_NICE).")
+	case f.Cgroup == 1:
+		add(code, title, Warn, fmt.Sprintf("not permitted (%s), also to root, whose control group has no real-time budget here: %s", f.Realtime, late),
+			"Write one into cpu.rt_runtime_us of the server's control group, and before that of those above it.")
+	default:
+		add(code, title, Warn, fmt.Sprintf("not permitted (%s), also to root: with CONFIG_RT_GROUP_SCHED the kernel permits it in the root control group only: %s", f.Realtime, late),
+			"Start the server in the root control group, or run a kernel without CONFIG_RT_GROUP_SCHED.")
+	}
 }
 
 func judgeFolders(f Facts, add adder) {

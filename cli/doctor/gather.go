@@ -32,7 +32,7 @@ func Machine(ctx context.Context, run, state string) Facts {
 	}
 	facts.MountNamespace = tryNamespace(ctx)
 	facts.Cgroup, facts.CgroupWrite = cgroups("/sys/fs/cgroup", "/proc/self/cgroup")
-	facts.Realtime = tryRealtime()
+	facts.Realtime, facts.MayNice = tryRealtime(), mayNice("/proc/self/status", "/proc/self/uid_map")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err == nil {
 		facts.Memlock = limit.Cur
@@ -110,6 +110,25 @@ func tryRealtime() error {
 		answer <- unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 	}()
 	return <-answer
+}
+
+// mayNice says whether a process has CAP_SYS_NICE on the whole machine, by what the kernel says of it and of its user namespace.
+func mayNice(status, uidMap string) bool {
+	users, err := os.ReadFile(uidMap)
+	if err == nil && strings.Join(strings.Fields(string(users)), " ") != "0 0 4294967295" {
+		return false // with no such file there are no user namespaces
+	}
+	text, err := os.ReadFile(status)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if mask, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && set&(1<<unix.CAP_SYS_NICE) != 0
+		}
+	}
+	return false
 }
 
 // timerLateness is the worst of a few short sleeps.
