@@ -226,7 +226,7 @@ func (r *Rule) loseIdle(holder *grant) {
 			if r.now >= g.idleSince+r.config.Idle {
 				g.quick = false
 			}
-			g.yielded = !g.quick
+			g.yielded = !g.quick // it wakes though its end is not noticed yet; one that waits after each launch only goes on
 		}
 	}
 	r.endLease(holder)

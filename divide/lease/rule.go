@@ -34,7 +34,7 @@ type grant struct {
 	quick      bool // came back soon from its last pause
 	demand     bool // waits at the gate
 	waking     bool // woke with credit and has not been served since
-	yielded    bool // its last lease ended because it idled, unawaited, or was about to: if it wants the device again, it wakes
+	yielded    bool // its last lease ended because it idled, and it does not come back soon as a rule, or was about to idle
 
 	// What was last heard of its processes.
 	outstanding   bool

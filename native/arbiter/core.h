@@ -49,7 +49,8 @@
  * overlapped: the next goes beside it and the time is apportioned in the same way.
  *
  * A holder that has drained, waits to launch nothing and has launched nothing for `idle` loses its lease; if another waits and it is not worth
- * holding (worth_holding), at once, or even `early` before what it launched last should end (core_about_to_idle). Time that a program spends
+ * holding (worth_holding), at once, or even `early` before what it launched last should end (core_about_to_idle). If it wants the device again
+ * before its end is noticed it wakes like one that was idle, unless it comes back soon as a rule: that is a wait between launches. Time that a program spends
  * between its launches is not use: while nobody waits the holder is charged by its own word (launches at their learned durations), never more
  * than the clock; likewise while only borrowers wait and it is an owner, but pauses of more than half its work are charged then, and the rest
  * of them comes off what it gets above its floor, bucket and vtime. Work that is later than its word may have ended unheard, where its program
@@ -159,7 +160,7 @@ struct core_grant {
 	bool overlapped, barred, quick;
 	bool demand;          /* waits at the gate */
 	bool waking;          /* woke with credit and has not been served since */
-	bool yielded;         /* its last lease ended because it idled, unawaited, or was about to: if it wants the device again, it wakes */
+	bool yielded;         /* its last lease ended because it idled, and it does not come back soon as a rule, or was about to idle */
 	bool outstanding;
 	bool coming;          /* a launch waits behind what is queued */
 	uint64_t still_since; /* when it was last seen to have launched */

@@ -79,7 +79,7 @@ void core_lose_idle(struct core *core, int holder)
 			g->lost_idle_at = g->idle_since;
 			if (core->now >= g->idle_since + core->config.idle_ns)
 				g->quick = false;
-			g->yielded = !g->quick;
+			g->yielded = !g->quick; /* it wakes though its end is not noticed yet; one that waits after each launch only goes on */
 		}
 	}
 	core_end_lease(core, holder);

@@ -114,8 +114,8 @@ static void bursts(int owners)
 	world_free(w);
 }
 
-/* An owner that asks for a short kernel now and then, at random, beside two who always have more: often so soon after the last one ended that its lease is
- * just over. It is served within a kernel of theirs all the same, and not when the next lease is over. */
+/* An owner that asks for a short kernel now and then, at random, beside two who always have more: often so soon after the last one ended that its
+ * lease is just over. It is served within a kernel of theirs all the same, and not when the next lease is over. */
 static void comes_back(uint64_t switch_cost)
 {
 	static uint64_t took[ROOM];
