@@ -58,7 +58,7 @@ func Usable(config Config) error {
 func DriverPresent() error { return device.Present(nil) }
 
 // DriverDevices says how many devices this machine's driver knows.
-func DriverDevices() (int, error) { return device.Count() }
+func DriverDevices() (int, error) { return device.Count(nil) }
 
 // Open starts an agent: it installs the native parts, finds the devices (or starts simulated ones), finishes what an earlier agent
 // left half done, and finds or starts the arbiter. Nothing that runs is disturbed by it.

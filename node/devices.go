@@ -23,12 +23,12 @@ type deviceState struct {
 
 	stopped, doubts uint64 // of DeviceUsage
 
-	stall     page.Stall // what it is draining of; zero: not of that
-	stallRead uint64     // when this agent first read of it, by the pages' clock
-	stallTold bool       // that its task is to be ended
-	stallGone uint64     // when it first read of none again; 0: it still does
-	stallSaid page.Stall // what was last said of it to be sick of; zero: nothing since it was well
-	saidAt    uint64     // when that was
+	stall       page.Stall // what it is draining of; zero: not of that
+	stallRead   uint64     // when this agent first read of it, by the pages' clock
+	stallTold   bool       // that its task is to be ended
+	stallGone   uint64     // when it first read of none again; 0: it still does
+	stallSaid   page.Stall // whose work it was last said to be sick of
+	stallSaidAt uint64     // when that was, by the pages' clock; 0: never since it was well
 
 	wanted     page.Wanted // memory that owners wait for, as last read
 	wantedTold uint64      // when a notice was given of it, by the pages' clock

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aliquot-dev/aliquot/native"
+	"github.com/aliquot-dev/aliquot/node/device"
 )
 
 // realDriver is what the process that opens an agent on "the machine's driver" is told. It is a process of its own because a process
@@ -30,12 +31,19 @@ func openReal(told string) error {
 	if err := json.Unmarshal([]byte(told), &r); err != nil {
 		return err
 	}
+	devices, err := device.Count(r.Folders)
+	if err != nil {
+		return err
+	}
 	a, err := Open(context.Background(), Config{Run: r.Run, DriverFolders: r.Folders})
 	if err != nil {
 		return err
 	}
 	if a.Simulated() || !a.Mounts() {
 		return fmt.Errorf("simulated %v, mounts %v", a.Simulated(), a.Mounts())
+	}
+	if devices != len(a.Devices()) {
+		return fmt.Errorf("the driver knows %d devices, and the agent has %d", devices, len(a.Devices()))
 	}
 	r.Task.Grants[0].Device = a.Devices()[0].UUID
 	launch, err := a.Prepare(context.Background(), r.Task)

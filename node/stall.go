@@ -76,13 +76,13 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 	case stall.Since == 0 && d.stall.Since == 0:
 		return nil
 	case stall.Since == 0:
-		return d.recover(now)
+		return d.wellAgain(now)
 	case stall != d.stall || d.stallGone != 0:
 		d.stall, d.stallRead, d.stallTold, d.stallGone = stall, now, false, 0
 		d.Health, d.Reason = api.Draining, stallReason(stall, time.Now(), now)
 	}
-	if whose := (page.Stall{Task: stall.Task, PID: stall.PID}); d.saidAt == 0 || whose != d.stallSaid && duration(now-d.saidAt) >= stallPatience {
-		d.stallSaid, d.saidAt = whose, now
+	if whose := (page.Stall{Task: stall.Task, PID: stall.PID}); d.stallSaidAt == 0 || whose != d.stallSaid && duration(now-d.stallSaidAt) >= stallPatience {
+		d.stallSaid, d.stallSaidAt = whose, now
 		notices = append(notices, Notice{Kind: DeviceSick, Stall: true, Device: d.UUID, Task: stall.Task, Reason: d.Reason, Message: fmt.Sprintf(
 			"Device %s takes no new work: %s.", d.UUID, d.Reason)})
 	}
@@ -96,8 +96,8 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 	return notices
 }
 
-// recover has a device back once nothing was read of such work for stallWell: on a busy machine its end is seen where there is none.
-func (d *deviceState) recover(now uint64) []Notice {
+// wellAgain has a device back once nothing was read of such work for stallWell: on a busy machine its end is seen where there is none.
+func (d *deviceState) wellAgain(now uint64) []Notice {
 	if d.stallGone == 0 {
 		d.stallGone = now
 	}
@@ -112,7 +112,7 @@ func (d *deviceState) recover(now uint64) []Notice {
 
 // forgetStall is for a device that is sick of no such work, or of something else.
 func (d *deviceState) forgetStall() {
-	d.stall, d.stallGone, d.stallSaid, d.saidAt = page.Stall{}, 0, page.Stall{}, 0
+	d.stall, d.stallGone, d.stallSaid, d.stallSaidAt = page.Stall{}, 0, page.Stall{}, 0
 }
 
 // stallIsOver says whether a device has been sick of one process' work for so long that its task is to be ended. Where work of several does not

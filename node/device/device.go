@@ -158,13 +158,13 @@ func Usable(options Options) error {
 	return usableNVML(driver, options)
 }
 
-// Count says how many devices this machine's own driver knows, MIG instances each for one.
-func Count() (int, error) {
-	driver, err := findDriver(Options{})
+// Count says how many devices the driver that Open would use knows, instances of one each for one.
+func Count(folders []string) (int, error) {
+	driver, err := findDriver(Options{Folders: folders})
 	if err != nil {
 		return 0, err
 	}
-	b, err := lookNVML(driver, Options{})
+	b, err := lookNVML(driver, Options{Folders: folders})
 	if err != nil {
 		return 0, err
 	}
