@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -26,13 +27,18 @@ func (s *suite) readBooks() (books, error) {
 	tasks, _ := filepath.Glob(filepath.Join(s.server.run, "tasks", "*", "book"))
 	for _, path := range tasks {
 		m, err := page.Open[page.Book](path, false)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has just ended
 		}
+		if err != nil {
+			return b, err
+		}
 		err = m.View(func(book *page.Book) error {
-			if entry, ok := book.Grant[0].Read(); ok {
-				b.grants[filepath.Base(filepath.Dir(path))] = entry
+			entry, ok := book.Grant[0].Read()
+			if !ok {
+				return fmt.Errorf("%s stays half written: has the arbiter died? log.txt says more", path)
 			}
+			b.grants[filepath.Base(filepath.Dir(path))] = entry
 			return nil
 		})
 		m.Close()
@@ -54,7 +60,7 @@ func (s *suite) switched() (times uint64, err error) {
 		err = m.View(func(d *page.Device) error {
 			entry, ok := d.Read()
 			if !ok {
-				return fmt.Errorf("%s stays half written", path)
+				return fmt.Errorf("%s stays half written: has the arbiter died? log.txt says more", path)
 			}
 			times += entry.Switches
 			return nil
@@ -101,8 +107,13 @@ func (s *suite) countChanges() (stop func() ([]sample, error)) {
 	}
 }
 
-// since logs what each workload was charged between two readings, and returns how often the device went from one to another in a second.
-func (s *suite) since(before, after books) (perSecond float64) {
+// changes is how often leases went from one workload to another in a second between two readings.
+func changes(before, after books) (perSecond float64) {
+	return float64(after.switches-before.switches) / after.at.Sub(before.at).Seconds()
+}
+
+// logCharges logs what each workload was charged between two readings.
+func (s *suite) logCharges(before, after books) {
 	took := after.at.Sub(before.at)
 	for uid, b := range after.grants {
 		a, ok := before.grants[uid]
@@ -113,7 +124,6 @@ func (s *suite) since(before, after books) (perSecond float64) {
 			points(b.Held-a.Held, took), points(b.Wait-a.Wait, took), b.Leases-a.Leases, b.Overlapped-a.Overlapped, b.Revoked-a.Revoked,
 			time.Duration(a.Credit), time.Duration(b.Credit))
 	}
-	return float64(after.switches-before.switches) / took.Seconds()
 }
 
 func points(ns uint64, of time.Duration) float64 { return 100 * float64(ns) / float64(of) }

@@ -39,7 +39,7 @@ func (s *suite) giveBack(ctx context.Context, kernel time.Duration, wakes int) (
 	if len(explained) > 0 {
 		found["explained"] = explained[:min(len(explained), mostExplained)]
 	}
-	if s.without {
+	if s.noDriver {
 		return found, nil
 	}
 	bare, err := s.wakes(ctx, kernel, min(wakes, 400), false)

@@ -28,7 +28,7 @@ func (s *suite) inference(ctx context.Context) (figures, error) {
 	for i, name := range []string{"alone", "beside", "by_the_driver"} {
 		took := s.scale.requests
 		if i == 2 {
-			if s.without {
+			if s.noDriver {
 				break
 			}
 			took /= 2

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// mostLooks is how often a short run looks whether a rate has followed: what a program got of a busy machine in one such moment tells nothing.
+const mostLooks = 20
+
 // resize changes a ceiling while a tenant works and finds out how soon its rate follows.
 func (s *suite) resize(ctx context.Context) (found figures, err error) {
 	alone, err := s.alone(ctx, standard)
@@ -34,13 +37,15 @@ func (s *suite) resize(ctx context.Context) (found figures, err error) {
 	if _, err := s.aliquot(ctx, "resize", name, "--gpu", "0.2..0.6"); err != nil {
 		return nil, err
 	}
-	after, err := s.watch(ctx, c, s.scale.alone)
-	if err != nil {
-		return nil, err
-	}
 	points := func(rates []float64) float64 { return 100 * rates[0] / alone }
+	var after []float64
+	for looks := 0; looks == 0 || s.short && looks < mostLooks && points(after) < points(before)+5; looks++ {
+		if after, err = s.watch(ctx, c, s.scale.alone); err != nil {
+			return nil, err
+		}
+	}
 	found = figures{"ceiling_30_points": points(before), "ceiling_60_points": points(after), "follows_after_ms": follows(c.loads[0].read(), from, 0.45*alone)}
-	if !s.short && points(after) < points(before)+5 { // a quarter of a second on a busy machine tells nothing
+	if points(after) < points(before)+5 {
 		return found, fmt.Errorf("with its ceiling raised from 30 to 60 points it got %.1f", points(after))
 	}
 	return found, nil

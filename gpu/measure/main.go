@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -40,7 +41,7 @@ type suite struct {
 	out      string
 	simulate bool
 	short    bool
-	without  bool           // what is left to the driver's own time-slicing
+	noDriver bool           // leave out what is left to the driver's own time-slicing
 	only     *regexp.Regexp // nil: all steps
 	python   string         // empty: none
 	log      *log
@@ -51,7 +52,8 @@ type suite struct {
 	loops    int64              // that take 500 µs on this device; 0: not known yet
 	change   time.Duration      // that the device takes to change from one context to another; 0: not known
 	named    int                // tenants that were given a name
-	torch    string             // why there is no PyTorch; empty: there is
+	noTorch  error              // why PyTorch cannot be run, once that was asked; nil: it can
+	asked    sync.Once          // whether it can
 	training map[string]float64 // steps a second alone, for each mode
 	requests map[string]float64 // that come a second, for each mode
 }
@@ -113,7 +115,7 @@ func (s *suite) parse() (limit time.Duration, err error) {
 	flag.StringVar(&s.out, "out", "out", "folder for what is found")
 	flag.BoolVar(&s.simulate, "simulate", false, "use simulated devices; PyTorch is not run then")
 	flag.BoolVar(&s.short, "short", false, "measure for moments only: the figures are good for nothing but to see that it runs")
-	flag.BoolVar(&s.without, "without-driver", false, "leave out what is left to the driver's own time-slicing")
+	flag.BoolVar(&s.noDriver, "without-driver", false, "leave out what is left to the driver's own time-slicing")
 	flag.Func("only", "take only the steps whose part and name match, as 'probe|share 4 x|torch'; the server is always started", func(text string) (err error) {
 		s.only, err = regexp.Compile(text)
 		return err

@@ -102,13 +102,13 @@ func (s *suite) probeShared(ctx context.Context, name string) (figures, error) {
 	return found, err
 }
 
-// often is how many processes each tell what a call costs more through the shim than past it: in one they are asked in turns.
-const often = 3
+// costProcesses each tell what a call costs more through the shim than past it, which they ask in turns.
+const costProcesses = 3
 
 // cost is what a call costs more through the shim under a gate, and with the whole device as the share, which goes ungated: the median of the processes.
 func (s *suite) cost(ctx context.Context, name string) (figures, error) {
 	found := figures{}
-	rounds := often
+	rounds := costProcesses
 	if s.short {
 		rounds = 1
 	}
@@ -124,7 +124,7 @@ func (s *suite) cost(ctx context.Context, name string) (figures, error) {
 				return found, err
 			}
 			if _, ok := told[name+"_more_p50_ns"].(float64); !ok {
-				return found, errors.New("the probe found no driver behind the shim")
+				return found, fmt.Errorf("what %s costs past the shim cannot be asked: there is no driver behind it, so the probe did not run in its share: see log.txt", name)
 			}
 			for key, value := range told {
 				if ns, ok := value.(float64); ok && strings.HasSuffix(key, "_ns") {

@@ -51,7 +51,7 @@ func (s *suite) beside(ctx context.Context, set setStep) (figures, error) {
 	if err != nil {
 		return found, err
 	}
-	if err := s.judged(set.Set, o, s.scale.slide, found); err != nil || !set.bare || s.without || s.short && len(set.Tenants) > 4 { // short: one will do
+	if err := s.judged(set.Set, o, s.scale.slide, found); err != nil || !set.bare || s.noDriver || s.short && len(set.Tenants) > 4 { // short: one will do
 		return found, err
 	}
 	var lines []line
@@ -134,12 +134,13 @@ func (s *suite) besideShared(ctx context.Context, set judge.Set) (o judge.Observ
 	if found == nil {
 		found = figures{}
 	}
-	changes := s.since(was, is)
-	found["lease_changes_per_s"] = changes
+	s.logCharges(was, is)
+	perSecond := changes(was, is)
+	found["lease_changes_per_s"] = perSecond
 	if s.change > 0 && len(o.Readings) > 0 {
-		found["switching_percent"] = 100 * changes * s.change.Seconds()
+		found["switching_percent"] = 100 * perSecond * s.change.Seconds()
 		for i, r := range o.Readings {
-			o.Readings[i].Switching = time.Duration((r.At - o.Readings[0].At).Seconds() * changes * float64(s.change))
+			o.Readings[i].Switching = time.Duration((r.At - o.Readings[0].At).Seconds() * perSecond * float64(s.change))
 		}
 	}
 	found["arbiter_percent_of_a_core"] = 100 * float64(after-before) / float64(time.Since(began))

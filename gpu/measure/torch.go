@@ -22,8 +22,8 @@ const (
 func (s *suite) torchSteps(mode string) []step {
 	one := func(name string, limit, needs time.Duration, run func(context.Context, string) (figures, error)) step {
 		return step{"torch", name + ", " + mode, limit, s.long(needs), func(ctx context.Context) (figures, error) {
-			if s.torch != "" {
-				return nil, notRun(s.torch)
+			if err := s.canTorch(ctx); err != nil {
+				return nil, err
 			}
 			return run(ctx, mode)
 		}}
@@ -35,19 +35,27 @@ func (s *suite) torchSteps(mode string) []step {
 	}
 }
 
-// pytorch finds out whether there is PyTorch, what it loads, and what it is shown inside a share.
+// canTorch says why PyTorch cannot be run here, with notRun; nil: it can. It is found out when it is first asked.
+func (s *suite) canTorch(ctx context.Context) error {
+	s.asked.Do(func() {
+		switch {
+		case s.simulate:
+			s.noTorch = notRun(simulatedTorch)
+		case s.python == "":
+			s.noTorch = notRun("there is no python3 here")
+		default:
+			if _, err := s.output(ctx, line{[]string{s.python, "-c", "import torch; assert torch.cuda.is_available()"}, nil}); err != nil {
+				s.noTorch = notRun("this python3 has no PyTorch that sees a GPU; log.txt says more")
+			}
+		}
+	})
+	return s.noTorch
+}
+
+// pytorch finds out what PyTorch loads, and what it is shown inside a share.
 func (s *suite) pytorch(ctx context.Context) (figures, error) {
-	if s.simulate {
-		s.torch = simulatedTorch
-		return nil, notRun(s.torch)
-	}
-	if s.python == "" {
-		s.torch = "there is no python3 here"
-		return nil, notRun(s.torch)
-	}
-	if _, err := s.output(ctx, line{[]string{s.python, "-c", "import torch; assert torch.cuda.is_available()"}, nil}); err != nil {
-		s.torch = "this python3 has no PyTorch that sees a GPU; log.txt says more"
-		return nil, notRun(s.torch)
+	if err := s.canTorch(ctx); err != nil {
+		return nil, err
 	}
 	found := figures{}
 	script := filepath.Join(s.folder, "torch", "loads.py")
@@ -75,8 +83,8 @@ func (s *suite) pytorch(ctx context.Context) (figures, error) {
 
 // frameworks does what programs of PyTorch, JAX and CuPy do, each in a share of its own beside the others.
 func (s *suite) frameworks(ctx context.Context) (figures, error) {
-	if s.torch != "" {
-		return nil, notRun(s.torch)
+	if err := s.canTorch(ctx); err != nil {
+		return nil, err
 	}
 	script := filepath.Join(s.folder, "torch", "frameworks.py")
 	list, err := s.bare(s.python, script, "list")
@@ -203,7 +211,7 @@ func (s *suite) torchBeside(ctx context.Context, mode string) (figures, error) {
 	}
 	found := figures{}
 	kinds := []string{"shared", "by_the_driver"}
-	if s.without {
+	if s.noDriver {
 		kinds = kinds[:1]
 	}
 	for _, kind := range kinds {
