@@ -16,7 +16,7 @@ import (
 func TestMeasurements(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	b := &bench{
-		size: size{nodes: 100, pods: 300, turns: 1, stockNodes: 20, stockPods: 50, stockLimit: time.Minute}, root: root, profiles: t.TempDir(),
+		size: size{nodes: 40, pods: 120, turns: 1, stockNodes: 10, stockPods: 30, stockLimit: time.Minute}, root: root, profiles: t.TempDir(),
 		cache: cmp.Or(os.Getenv("ALIQUOT_KUBE_CACHE"), filepath.Join(root, "build", "kube")), state: "/var/lib/aliquot-e2e-placing",
 	}
 	if err := b.run(t.Context()); err != nil {
@@ -24,8 +24,8 @@ func TestMeasurements(t *testing.T) {
 	}
 	for _, name := range []string{
 		"bare_per_second", "bare_writers/1", "bare_writers/2", "bare_per_second/1", "bare_per_second/2", "bound_per_second", "bound_per_second/1", "bound_per_second_vs_bare", "bare_cpu_per_pod", "cpu_per_pod", "cpu_per_pod/scheduler", "bare_cpu_over_ours", "start_to_all_seen", "creation_to_bound_p50",
-		"creation_to_bound_p99", "scheduler_memory_peak", "restart_to_first_decision", "killed_to_first_decision", "stock_bound_per_second@20_nodes",
-		"stock_bound@20_nodes", "replayed_steps", "bound_per_second@20_nodes",
+		"creation_to_bound_p99", "scheduler_memory_peak", "restart_to_first_decision", "killed_to_first_decision", "stock_bound_per_second@10_nodes",
+		"stock_bound@10_nodes", "replayed_steps", "bound_per_second@10_nodes",
 	} {
 		i := slices.IndexFunc(b.Metrics, func(m report.Metric) bool { return m.Metric == name })
 		if i < 0 || b.Metrics[i].Value <= 0 {

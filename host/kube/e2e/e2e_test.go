@@ -281,7 +281,7 @@ func (w *world) eventually(what string, is func() (bool, string)) {
 
 // within waits until something is so, for a time at most, and says what is so instead.
 func within(atMost time.Duration, is func() (bool, string)) (ok bool, instead string) {
-	look := time.NewTicker(50 * time.Millisecond)
+	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
 	late := time.After(atMost)
 	for {

@@ -16,14 +16,14 @@ import (
 )
 
 // clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
-var clusters = flag.Int("clusters", 4, "how many clusters the tests have among them, each its own for as long as it takes")
+var clusters = flag.Int("clusters", 6, "how many clusters the tests have among them, each its own for as long as it takes")
 
 // folder is where they live; of two runs at the same time each needs its own.
 var folder = flag.String("folder", "/var/lib/aliquot-e2e", "the folders of the clusters begin so: a dash and a number follow")
 
 // longest are the tests that take longest, the longest first: they begin first, so that none is left to run alone in the end.
 var longest = []string{
-	"TestKilled", "TestShares", "TestUpgrade", "TestUninstall", "TestOwnDriver", "TestOnlyScheduler", "TestScheduler", "TestChart", "TestOwnedGangs", "TestSizes", "TestDroppedFields", "TestQueueBounds",
+	"TestKilled", "TestUpgrade", "TestShares", "TestOwnDriver", "TestScheduler", "TestUninstall", "TestTenants", "TestOnlyScheduler", "TestChart", "TestOwnedGangs", "TestDroppedFields", "TestSizes", "TestHostile",
 }
 
 // pool lends clusters to tests.

@@ -33,7 +33,7 @@ const (
 var still = quiet{changed: make(chan struct{}), does: map[*shared]doing{}}
 
 // settles is how long who measures waits at most until the others stand: one may have nothing to begin for long.
-const settles = 3 * time.Second
+const settles = time.Second
 
 // set says what a test does from now on. Its caller holds the lock.
 func (q *quiet) set(s *shared, what doing) {

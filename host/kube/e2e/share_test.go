@@ -60,10 +60,10 @@ func TestShares(t *testing.T) {
 		}
 		return nil
 	}
-	w.sharesOver(5*time.Second, "beside each other", quarterAndHalf, bound)
+	w.sharesOver(3*time.Second, "beside each other", quarterAndHalf, bound)
 	w.agent.Kill()
 	w.startAgent()
-	w.sharesOver(5*time.Second, "after the agent was killed", quarterAndHalf, bound)
+	w.sharesOver(3*time.Second, "after the agent was killed", quarterAndHalf, bound)
 	w.remove("half")
 	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
 	w.resizes()

@@ -54,7 +54,7 @@ func TestUpgrade(t *testing.T) {
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
-	w.sharesOver(5*time.Second, "after it", quarterAndHalf, byFloors)
+	w.sharesOver(3*time.Second, "after it", quarterAndHalf, byFloors)
 	w.no(change(w.ctx, w.sharesAs(w.Kubeconfig()), w.claim("quarter").Name, `{"ceiling":{"compute":"0.60"}}`))
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))

@@ -31,7 +31,7 @@ func (c *Cluster) startStore(ctx context.Context) error {
 
 // runControllers starts the controller manager.
 func (c *Cluster) runControllers(context.Context) error {
-	_, err := c.Start("kube-controller-manager", nil, c.programs["kube-controller-manager"],
+	_, err := c.Start("kube-controller-manager", c.roomy(), c.programs["kube-controller-manager"],
 		"--kubeconfig="+c.state.kubeconfig("controller-manager"), "--authentication-kubeconfig="+c.state.kubeconfig("controller-manager"),
 		"--authorization-kubeconfig="+c.state.kubeconfig("controller-manager"), "--leader-elect=false", "--use-service-account-credentials",
 		"--service-account-private-key-file="+c.state.pki("accounts.key"), "--root-ca-file="+c.state.pki("ca.crt"),
@@ -41,7 +41,7 @@ func (c *Cluster) runControllers(context.Context) error {
 
 // runScheduler starts the stock scheduler.
 func (c *Cluster) runScheduler(context.Context) error {
-	_, err := c.Start("kube-scheduler", nil, c.programs["kube-scheduler"],
+	_, err := c.Start("kube-scheduler", c.roomy(), c.programs["kube-scheduler"],
 		"--kubeconfig="+c.state.kubeconfig("scheduler"), "--authentication-kubeconfig="+c.state.kubeconfig("scheduler"),
 		"--authorization-kubeconfig="+c.state.kubeconfig("scheduler"), "--leader-elect=false",
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.scheduler))
@@ -52,7 +52,7 @@ func (c *Cluster) runScheduler(context.Context) error {
 func (c *Cluster) startEtcd(ctx context.Context) error {
 	clients, peers := fmt.Sprintf("https://127.0.0.1:%d", c.ports.etcd), fmt.Sprintf("https://127.0.0.1:%d", c.ports.etcdPeer)
 	certificate, key, ca := c.state.pki("etcd.crt"), c.state.pki("etcd.key"), c.state.pki("ca.crt")
-	etcd, err := c.Start("etcd", nil, c.programs["etcd"], "--name=test", "--data-dir="+c.state.path("etcd"), "--unsafe-no-fsync",
+	etcd, err := c.Start("etcd", c.roomy(), c.programs["etcd"], "--name=test", "--data-dir="+c.state.path("etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls="+clients, "--advertise-client-urls="+clients, "--cert-file="+certificate, "--key-file="+key,
 		"--client-cert-auth", "--trusted-ca-file="+ca,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=test="+peers,
@@ -122,7 +122,7 @@ func (c *Cluster) runServer(ctx context.Context) error {
 		return err
 	}
 	args = append(args, noted...)
-	server, err := c.Start("kube-apiserver", nil, c.programs["kube-apiserver"], args...)
+	server, err := c.Start("kube-apiserver", c.roomy(), c.programs["kube-apiserver"], args...)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (c *Cluster) startNode(ctx context.Context) error {
 
 // runContainerd starts containerd, and waits until it answers.
 func (c *Cluster) runContainerd(ctx context.Context) error {
-	containerd, err := c.Start("containerd", nil, c.programs["containerd"], "--config="+c.state.path("containerd.toml"))
+	containerd, err := c.Start("containerd", c.roomy(), c.programs["containerd"], "--config="+c.state.path("containerd.toml"))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *Cluster) runContainerd(ctx context.Context) error {
 
 // runKubelet starts kubelet. What it does is for others to see.
 func (c *Cluster) runKubelet(context.Context) error {
-	_, err := c.Start("kubelet", nil, c.programs["kubelet"], "--kubeconfig="+c.state.kubeconfig("kubelet"),
+	_, err := c.Start("kubelet", c.roomy(), c.programs["kubelet"], "--kubeconfig="+c.state.kubeconfig("kubelet"),
 		"--config="+c.state.path("kubelet.json"), "--root-dir="+c.state.path("kubelet"), "--hostname-override="+NodeName)
 	return err
 }

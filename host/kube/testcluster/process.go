@@ -58,6 +58,15 @@ func (c *Cluster) Start(name string, environment []string, program string, args 
 	return p, nil
 }
 
+// roomy has programs in Go, where several clusters share few processors, collect their garbage more seldom, as long as they are not large. A control plane alone,
+// in which programs are measured, is as its users have it.
+func (c *Cluster) roomy() []string {
+	if c.control {
+		return nil
+	}
+	return []string{"GOGC=400", "GOMEMLIMIT=512MiB"}
+}
+
 // PID is the process' number.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
