@@ -98,7 +98,13 @@ func (w *world) runOn(had map[int]bool, names ...string) {
 // processesOf are those of a pod's containers, by its UID.
 func (w *world) processesOf(uid string) map[int]bool {
 	w.Helper()
-	return w.processesIn("pod" + uid)
+	all, err := w.ProcessesOf(uid)
+	w.no(err)
+	found := map[int]bool{}
+	for _, pid := range all {
+		found[pid] = true
+	}
+	return found
 }
 
 // processesIn are those in control groups with this in their names.

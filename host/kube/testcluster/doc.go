@@ -103,6 +103,9 @@ func (c *Cluster) Folder() string { return string(c.state) }
 // Group is the cluster's control group, as a path below the root of each hierarchy: what is in it ends with the cluster.
 func (c *Cluster) Group() string { return c.group.name }
 
+// ProcessesOf are those of a pod's containers, by the pod's UID, as far as they are in the control groups that kubelet made for it.
+func (c *Cluster) ProcessesOf(uid string) ([]int, error) { return c.group.processesOf(uid) }
+
 // Log is what one of the cluster's processes has said: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd,
 // kubelet, or one that was started beside them.
 func (c *Cluster) Log(name string) string {

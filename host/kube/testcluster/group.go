@@ -58,8 +58,8 @@ func findGroup(name string) (*group, error) {
 type weight int
 
 const (
-	clusters weight = 8   // waits for no compiler beside it
-	measured weight = 100 // version 2 has no more
+	clusters weight = 8  // waits for no compiler beside it
+	measured weight = 32 // leaves the others enough for theirs to go on
 )
 
 // weigh gives the group that much of the processors.
@@ -124,9 +124,21 @@ func (g *group) add(pid int) error {
 }
 
 // processes are all in the group and below it, in every hierarchy.
-func (g *group) processes() ([]int, error) {
+func (g *group) processes() ([]int, error) { return processesBelow(g.folders...) }
+
+// processesOf are those of a pod's containers, by its UID; kubelet has a group for each pod, below that of its class of service.
+func (g *group) processesOf(uid string) ([]int, error) {
+	var folders []string
+	for _, class := range []string{"", "burstable", "besteffort"} {
+		folders = append(folders, filepath.Join(g.track, "kubepods", class, "pod"+uid))
+	}
+	return processesBelow(folders...)
+}
+
+// processesBelow are all in these groups and below them, in order.
+func processesBelow(folders ...string) ([]int, error) {
 	var all []int
-	for _, folder := range g.folders {
+	for _, folder := range folders {
 		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -23,6 +24,23 @@ func TestInGroup(t *testing.T) {
 		if got := inGroup(of, "mine"); got != want {
 			t.Errorf("%q: %v, want %v", of, got, want)
 		}
+	}
+}
+
+// Of what was started last of each name, what has ended by itself is lost; what was killed to be away is not.
+func TestLost(t *testing.T) {
+	over := make(chan struct{})
+	close(over)
+	p := processes{all: []*Process{
+		{name: "runs", ended: over},
+		{name: "runs", ended: make(chan struct{})},
+		{name: "ended", ended: make(chan struct{})},
+		{name: "ended", ended: over},
+		{name: "away", ended: over, away: true},
+		{name: "other", ended: over},
+	}}
+	if lost := p.lost("runs", "ended", "away", "never"); !slices.Equal(lost, []string{"ended"}) {
+		t.Errorf("%v are lost", lost)
 	}
 }
 

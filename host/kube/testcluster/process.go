@@ -17,6 +17,7 @@ type Process struct {
 	log     string
 	command *exec.Cmd
 	ended   chan struct{} // closed once it has ended
+	away    bool          // it was killed to be away until it is started again
 }
 
 // processes are all that were started, in that order.

@@ -26,6 +26,7 @@ func (c *Cluster) Kill(name string) error {
 	if c.runs()[name] == nil || one == nil {
 		return fmt.Errorf("kill %s: give kube-apiserver, kube-controller-manager, kube-scheduler, containerd or kubelet, of a cluster that has it", name)
 	}
+	one.away = true
 	one.Kill()
 	return nil
 }
@@ -38,7 +39,20 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return c.runs()[name](ctx)
+	if err := c.runs()[name](ctx); err != nil || name != "kube-apiserver" {
+		return err
+	}
+	return c.revive(ctx)
+}
+
+// revive starts again what has ended by itself of the API server's clients, as kubelet does where they are pods: who finds no API server when it begins ends.
+func (c *Cluster) revive(ctx context.Context) error {
+	for _, name := range c.processes.lost("kube-controller-manager", "kube-scheduler") {
+		if err := c.runs()[name](ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RestartServer restarts the API server with these feature gates off, as an older one has or one whose administrator chose so: it drops fields of what is
@@ -89,6 +103,22 @@ func (p *processes) takeBeside() (taken []*Process) {
 		return beside
 	})
 	return taken
+}
+
+// lost are those of these names whose last process has ended and is not to be away.
+func (p *processes) lost(names ...string) (lost []string) {
+	for _, name := range names {
+		one := p.last(name)
+		if one == nil || one.away {
+			continue
+		}
+		select {
+		case <-one.ended:
+			lost = append(lost, name)
+		default:
+		}
+	}
+	return lost
 }
 
 // last is the process of a name that was started last; nil: none was.
