@@ -108,6 +108,7 @@ type Config struct {
 	Client    kubernetes.Interface
 	Objects   dynamic.Interface               // where Queues and the Policy are; nil: all work is in the default queue
 	Informers informers.SharedInformerFactory // of all namespaces; Run starts it
+	Ahead     context.CancelFunc              // ends those of Informers that Ahead started; nil: it was not called
 	Filters   Filters
 	Name      string           // whose pods it places; empty: Name
 	Also      []string         // others whose pods it places, as the stock scheduler's where it runs instead of it

@@ -1,15 +1,26 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
+
+// Ahead has nodes and the slices of their devices listed and followed until ctx ends, before a scheduler runs: while another leads, or while what was
+// under way when this one was killed may still be written. These are most of what a large cluster has, and no scheduler writes them. It comes before all
+// else that asks the factory for informers.
+func Ahead(ctx context.Context, factory informers.SharedInformerFactory) {
+	factory.Core().V1().Nodes().Informer()
+	factory.Resource().V1().ResourceSlices().Informer()
+	factory.Start(ctx.Done())
+}
 
 // watch has changes of the cluster put into the inbox. It returns what says that all there was has been.
 func (s *Scheduler) watch() ([]cache.InformerSynced, error) {

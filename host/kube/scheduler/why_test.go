@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
 	core "k8s.io/client-go/testing"
 )
 
@@ -93,6 +96,29 @@ func (c *cluster) says(name string, words ...string) {
 		}
 		return true
 	})
+}
+
+// One that does not run yet follows nodes and their devices, and nothing that a scheduler writes.
+func TestAhead(t *testing.T) {
+	c := newCluster(t)
+	c.node("one", 1)
+	c.pod("waits", 500)
+	factory := informers.NewSharedInformerFactory(c.client, 0)
+	Ahead(t.Context(), factory)
+	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
+		if !synced || kind != reflect.TypeFor[*corev1.Node]() && kind != reflect.TypeFor[*resourceapi.ResourceSlice]() {
+			t.Errorf("%v is followed, and seen: %v", kind, synced)
+		}
+	}
+	nodes, err := factory.Core().V1().Nodes().Lister().List(labels.Everything())
+	slices, wrong := factory.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
+	if len(nodes) != 1 || len(slices) != 1 {
+		t.Errorf("it knows %d nodes (%v) and %d slices (%v) of one each", len(nodes), err, len(slices), wrong)
+	}
+	watched := c.watches()
+	if watched["pods"]+watched["resourceclaims"] != 0 {
+		t.Errorf("it watches %v", watched)
+	}
 }
 
 // Of two schedulers one leads; the other does when that one has ended and writes nothing any more, and one that cannot renew the Lease ends.
