@@ -16,7 +16,7 @@ import (
 )
 
 // clusters is how many there are. Much of a test is waiting for what kubelet and controllers do at their own pace, and others can work meanwhile.
-var clusters = flag.Int("clusters", 5, "how many clusters the tests have among them, each its own for as long as it takes")
+var clusters = flag.Int("clusters", 4, "how many clusters the tests have among them, each its own for as long as it takes")
 
 // folder is where they live; of two runs at the same time each needs its own.
 var folder = flag.String("folder", "/var/lib/aliquot-e2e", "the folders of the clusters begin so: a dash and a number follow")

@@ -205,17 +205,15 @@ func (w *world) usedOnce(span time.Duration, names ...string) (used map[string]i
 	w.Helper()
 	var first, last reading
 	still.measure(w.ctx, w.shared, func() {
-		w.no(w.Favour(func() {
-			before := wanting()
-			first = w.read()
-			select { // the time that is measured
-			case <-time.After(span):
-			case <-w.ctx.Done():
-				w.Fatal(w.ctx.Err())
-			}
-			last = w.read()
-			waited = wanting() - before
-		}))
+		before := wanting()
+		first = w.read()
+		select { // the time that is measured
+		case <-time.After(span):
+		case <-w.ctx.Done():
+			w.Fatal(w.ctx.Err())
+		}
+		last = w.read()
+		waited = wanting() - before
 	})
 	used = map[string]int64{}
 	for _, name := range names {

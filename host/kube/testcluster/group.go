@@ -54,22 +54,18 @@ func findGroup(name string) (*group, error) {
 	return g, nil
 }
 
-// weight is how much of the processors a group has, where others want them too: of what groups have by themselves, 1024 in version 1 and 100 in version 2, so many times.
-type weight int
+// weights are the files by which a group has more of the processors than others that want them too, and what is in them: twenty times the usual, in
+// version 1 and in version 2.
+var weights = map[string]string{"cpu.shares": "20480", "cpu.weight": "2000"}
 
-const (
-	clusters weight = 8  // waits for no compiler beside it
-	measured weight = 32 // leaves the others enough for theirs to go on
-)
-
-// weigh gives the group that much of the processors.
-func (g *group) weigh(much weight) error {
+// first has what is in the group go before what is not, wherever both have something to do on the same processors.
+func (g *group) first() error {
 	for _, folder := range g.folders {
-		for file, usual := range map[string]weight{"cpu.shares": 1024, "cpu.weight": 100} {
+		for file, weight := range weights {
 			if _, err := os.Stat(filepath.Join(folder, file)); err != nil {
 				continue // another controller's hierarchy, or the other version
 			}
-			if err := os.WriteFile(filepath.Join(folder, file), []byte(strconv.Itoa(int(usual*much))), 0); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(weight), 0); err != nil {
 				return fmt.Errorf("give a control group more of the processors: %w", err)
 			}
 		}

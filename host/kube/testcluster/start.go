@@ -63,7 +63,7 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 		return err
 	}
 	if !c.control { // what is measured on devices waits for no compiler beside it
-		if err := c.group.weigh(clusters); err != nil {
+		if err := c.group.first(); err != nil {
 			return err
 		}
 	}
@@ -83,16 +83,6 @@ func (c *Cluster) start(ctx context.Context, kinds []byte) error {
 		return err
 	}
 	return c.startNode(ctx)
-}
-
-// Favour does something while what this cluster runs goes before all else on the machine: what is measured of its programs waits for no other cluster.
-func (c *Cluster) Favour(do func()) (err error) {
-	if err := c.group.weigh(measured); err != nil {
-		return err
-	}
-	defer func() { err = c.group.weigh(clusters) }()
-	do()
-	return nil
 }
 
 // Stop ends every process of the cluster, pods with them, and removes what it made on this machine. Pods are killed, not told to end:
