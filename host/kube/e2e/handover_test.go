@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 func (w *world) handsOver(replace func()) {
 	w.Helper()
 	before := w.agentReady("")
-	begun, waited := time.Now(), wanting()
 	replace()
 	var started []string
 	next := time.NewTicker(250 * time.Millisecond)
@@ -52,11 +50,6 @@ func (w *world) handsOver(replace func()) {
 		w.no(err)
 		for _, event := range events.Items {
 			if event.Reason == "FailedPrepareDynamicResources" {
-				// Where programs wait for a processor, those on a device do not say that their work has ended, and it is taken for sick meanwhile.
-				if strings.Contains(event.Message, "(it is sick: work of task ") && wanting()-waited > time.Since(begun)/4 {
-					w.Logf("on a busy machine %s is told %s", name, event.Message)
-					continue
-				}
 				w.Errorf("%s is told %s: %s", name, event.Reason, event.Message)
 			}
 		}

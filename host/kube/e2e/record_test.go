@@ -132,7 +132,7 @@ func (w *world) processesIn(group string) map[int]bool {
 // part is what a pod may use of a device, in thousandths of it, but for what is tolerated.
 type part struct{ least, most int64 }
 
-// shares measures for five seconds whether pods use of a device what they may.
+// shares measures for three seconds whether pods use of a device what they may.
 func (w *world) shares(when string, want map[string]part) {
 	w.Helper()
 	w.sharesOver(3*time.Second, when, want, nil)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/host/sim"
@@ -119,10 +118,7 @@ func (c *cluster) remove(name string) {
 func (c *cluster) run() (s *Scheduler, end func()) {
 	c.Helper()
 	before := c.watches()
-	factory := informers.NewSharedInformerFactory(c.client, 0)
-	ahead, stop := context.WithCancel(c.Context())
-	c.Cleanup(stop)
-	Ahead(ahead, factory)
+	factory := Follow(c.Context(), c.client)
 	filters := newPlain(factory)
 	filters.failing.Store(c.unprepared)
 	filters.classed, filters.open, filters.mounted = c.classed, c.open, c.mounted
@@ -131,7 +127,7 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 		c.Fatal(err)
 	}
 	s = New(Config{
-		Client: c.client, Objects: c.objects, Informers: factory, Ahead: stop, Filters: filters, Also: c.also, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, AskEvery: c.askEvery, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
+		Client: c.client, Objects: c.objects, Informers: factory, Filters: filters, Also: c.also, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, AskEvery: c.askEvery, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(c.Context())
 	ended := make(chan error, 1)

@@ -107,8 +107,7 @@ type Rooms struct {
 type Config struct {
 	Client    kubernetes.Interface
 	Objects   dynamic.Interface               // where Queues and the Policy are; nil: all work is in the default queue
-	Informers informers.SharedInformerFactory // of all namespaces; Run starts it
-	Ahead     context.CancelFunc              // ends those of Informers that Ahead started; nil: it was not called
+	Informers informers.SharedInformerFactory // of all namespaces, as Follow makes them; Run starts and ends them
 	Filters   Filters
 	Name      string           // whose pods it places; empty: Name
 	Also      []string         // others whose pods it places, as the stock scheduler's where it runs instead of it

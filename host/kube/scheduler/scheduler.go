@@ -119,9 +119,6 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer done()
 	s.config.Informers.Start(ctx.Done())
 	defer s.config.Informers.Shutdown()
-	if s.config.Ahead != nil {
-		defer s.config.Ahead()
-	}
 	defer s.beside.Wait()
 	defer s.tick.Stop()
 	if !cache.WaitForCacheSync(ctx.Done(), seen...) {

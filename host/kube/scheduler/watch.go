@@ -8,18 +8,34 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
-// Ahead has nodes and the slices of their devices listed and followed until ctx ends, before a scheduler runs: while another leads, or while what was
-// under way when this one was killed may still be written. These are most of what a large cluster has, and no scheduler writes them. It comes before all
-// else that asks the factory for informers.
-func Ahead(ctx context.Context, factory informers.SharedInformerFactory) {
+// followed is a factory of which some informers run before the others are started: to shut it down ends them, too.
+type followed struct {
+	informers.SharedInformerFactory
+	end context.CancelFunc
+}
+
+// Shutdown ends the informers that run already, and waits until all have ended: those that Start started must have been told to.
+func (f followed) Shutdown() {
+	f.end()
+	f.SharedInformerFactory.Shutdown()
+}
+
+// Follow makes a scheduler's informers, of which those of nodes and of the slices of their devices run until ctx ends: while another leads, or while what was
+// under way when this one was killed may still be written. These are most of what a large cluster has, and no scheduler writes them; what one writes is
+// listed when the scheduler runs.
+func Follow(ctx context.Context, client kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
+	ctx, end := context.WithCancel(ctx)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, options...)
 	factory.Core().V1().Nodes().Informer()
 	factory.Resource().V1().ResourceSlices().Informer()
 	factory.Start(ctx.Done())
+	return followed{factory, end}
 }
 
 // watch has changes of the cluster put into the inbox. It returns what says that all there was has been.

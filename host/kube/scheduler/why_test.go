@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
 	core "k8s.io/client-go/testing"
 )
 
@@ -99,21 +98,21 @@ func (c *cluster) says(name string, words ...string) {
 }
 
 // One that does not run yet follows nodes and their devices, and nothing that a scheduler writes.
-func TestAhead(t *testing.T) {
+func TestFollow(t *testing.T) {
 	c := newCluster(t)
 	c.node("one", 1)
 	c.pod("waits", 500)
-	factory := informers.NewSharedInformerFactory(c.client, 0)
-	Ahead(t.Context(), factory)
+	factory := Follow(t.Context(), c.client)
+	defer factory.Shutdown()
 	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
 		if !synced || kind != reflect.TypeFor[*corev1.Node]() && kind != reflect.TypeFor[*resourceapi.ResourceSlice]() {
 			t.Errorf("%v is followed, and seen: %v", kind, synced)
 		}
 	}
 	nodes, err := factory.Core().V1().Nodes().Lister().List(labels.Everything())
-	slices, wrong := factory.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
-	if len(nodes) != 1 || len(slices) != 1 {
-		t.Errorf("it knows %d nodes (%v) and %d slices (%v) of one each", len(nodes), err, len(slices), wrong)
+	devices, wrong := factory.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
+	if len(nodes) != 1 || len(devices) != 1 {
+		t.Errorf("it knows %d nodes (%v) and %d slices (%v) of one each", len(nodes), err, len(devices), wrong)
 	}
 	watched := c.watches()
 	if watched["pods"]+watched["resourceclaims"] != 0 {

@@ -93,7 +93,7 @@ func (c *Cluster) RESTOf(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// runServer starts the API server, and waits until it answers.
+// runServer starts the API server, and waits until it answers. Those of its clients that had ended without it are there again then.
 func (c *Cluster) runServer(ctx context.Context) error {
 	bind := net.IPv4zero // pods reach it at the node's address for them, which is not there yet
 	if c.control {
@@ -128,13 +128,17 @@ func (c *Cluster) runServer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return server.ready(ctx, func(ctx context.Context) error {
+	err = server.ready(ctx, func(ctx context.Context) error {
 		said, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil && len(said) > 0 {
 			return fmt.Errorf("%w: %s", err, said)
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return c.revive(ctx)
 }
 
 // secured is a client with one of the cluster's certificates, that trusts them.

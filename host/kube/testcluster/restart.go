@@ -39,10 +39,7 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := c.runs()[name](ctx); err != nil || name != "kube-apiserver" {
-		return err
-	}
-	return c.revive(ctx)
+	return c.runs()[name](ctx)
 }
 
 // revive starts again what has ended by itself of the API server's clients, as kubelet does where they are pods: who finds no API server when it begins ends.

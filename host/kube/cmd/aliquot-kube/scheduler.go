@@ -96,16 +96,13 @@ func schedule(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagers))
-	ahead, stop := context.WithCancel(ctx)
-	defer stop()
-	scheduler.Ahead(ahead, factory)
+	factory := scheduler.Follow(ctx, client, informers.WithTransform(withoutManagers))
 	filters, err := filter.New(ctx, client, factory, *name)
 	if err != nil {
 		return err
 	}
 	settings := scheduler.Config{
-		Client: client, Objects: objects, Informers: factory, Ahead: stop, Filters: upstream{filters}, Name: *name, Also: names, Writers: *writers, Grace: *grace, Log: log,
+		Client: client, Objects: objects, Informers: factory, Filters: upstream{filters}, Name: *name, Also: names, Writers: *writers, Grace: *grace, Log: log,
 	}
 	if *record != "" {
 		file, err := os.OpenFile(*record, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
