@@ -6,6 +6,9 @@
  * than all of them; between turns all that was launched ends, so that there is always a batch to measure the next in. A driver that does nothing
  * stands in, so the difference is all ours.
  *
+ * A real driver runs and reads more than the caches nearest to a core hold, so our code and data have left them when the next launch comes: that is
+ * measured, too, call by call.
+ *
  * Where somebody else works on the core's other hyperthread, which a virtual machine cannot see, all but the reading of the clock takes up to
  * twice as long. The driver's launch here is mostly that; its allocation is not, and shows it.
  */
@@ -13,6 +16,8 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #define ROUNDS 51
 #define GROUPS 200 /* in a round */
@@ -22,6 +27,7 @@ struct costs {
 	double ns[ROUNDS * GROUPS]; /* of one call */
 	int count;
 	double median, mean;
+	double middle; /* the mean of the middle half: of single calls, which some clocks tell in steps of 10 ns */
 };
 
 static int by_size(const void *a, const void *b)
@@ -36,6 +42,39 @@ static void reckon(struct costs *c)
 	c->median = c->ns[c->count / 2];
 	for (int i = 0; i < c->count; i++)
 		c->mean += c->ns[i] / c->count;
+	for (int i = c->count / 4; i < c->count * 3 / 4; i++)
+		c->middle += c->ns[i] / (c->count * 3 / 4 - c->count / 4);
+}
+
+#define LINE 64              /* bytes of a cache line */
+#define COOL_CODE (40 << 10) /* bytes of code and of data: more than the caches next to a core hold */
+#define COOL_DATA (48 << 10)
+
+/* Code of COOL_CODE that jumps from each of its lines to another; NULL: there is no memory that may be run. */
+static void (*cool_code(void))(void)
+{
+	enum { LINES = COOL_CODE / LINE, STEP = 277 }; /* no two in a row beside each other; STEP and LINES have no common factor */
+	uint8_t *code = mmap(NULL, COOL_CODE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (code == MAP_FAILED)
+		return NULL;
+	for (int i = 0, at = 0; i < LINES; i++, at = (at + STEP) % LINES) {
+		int32_t jump = (int32_t)((at + STEP) % LINES - at) * LINE - 5;
+		code[at * LINE] = i == LINES - 1 ? 0xc3 : 0xe9; /* ret; jmp rel32 */
+		memcpy(&code[at * LINE + 1], &jump, sizeof(jump));
+	}
+	void (*run)(void) = NULL;
+	if (mprotect(code, COOL_CODE, PROT_READ | PROT_EXEC) == 0)
+		memcpy(&run, &code, sizeof(run));
+	return run;
+}
+
+/* Fills the nearest caches. */
+static void cool(void (*code)(void))
+{
+	static volatile uint8_t data[COOL_DATA];
+	for (int i = 0; i < COOL_DATA; i += LINE)
+		data[i]++;
+	code();
 }
 
 static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
@@ -45,6 +84,18 @@ static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64
 		for (int i = 0; i < CALLS; i++)
 			CHECK_EQ(launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), CUDA_SUCCESS);
 		c->ns[c->count++] = (double)(clock_now() - begin) / CALLS;
+	}
+}
+
+/* Single launches, each with the nearest caches full of other things, as a real driver leaves them. */
+static void cold_launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream, void (*code)(void))
+{
+	for (int i = 0; i < GROUPS; i++) {
+		cool(code);
+		uint64_t begin = clock_now();
+		CUresult r = launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+		c->ns[c->count++] = (double)(clock_now() - begin);
+		CHECK_EQ(r, CUDA_SUCCESS);
 	}
 }
 
@@ -105,8 +156,8 @@ static void handles_among(struct costs *plain, struct costs *alone, struct costs
 int main(void)
 {
 	static struct arbiter arbiter;
-	static uint64_t kernel = 1;
-	static struct costs plain, gated, ungated, streamed, pair, counted, piece, piece_counted, handle, alone, among;
+	static uint64_t kernel = 1, longer = 8000; /* ns: the longer one is always at work when the next comes */
+	static struct costs plain, gated, ungated, streamed, pair, counted, piece, piece_counted, handle, alone, among, cold, cold_gated;
 	CUdeviceptr held;
 	CUstream stream;
 	void *driver = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -114,6 +165,8 @@ int main(void)
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
 	__typeof__(cuMemAlloc_v2) *allocate = (__typeof__(cuMemAlloc_v2) *)dlsym(driver, "cuMemAlloc_v2");
 	__typeof__(cuMemFree_v2) *release = (__typeof__(cuMemFree_v2) *)dlsym(driver, "cuMemFree_v2");
+	void (*code)(void) = cool_code();
+	CHECK(code != NULL);
 	arbiter_make(&arbiter, 1, 1ull << 40, 1ull << 40);
 	arbiter.ctl->grant[0].run_ahead_ns = 4000000000u;
 	arbiter_serve(&arbiter);
@@ -129,6 +182,9 @@ int main(void)
 		drain(t);
 		launches(&streamed, cuLaunchKernel, &kernel, stream);
 		drain(t);
+		cold_launches(&cold, launch, &longer, stream, code);
+		cold_launches(&cold_gated, cuLaunchKernel, &longer, stream, code);
+		drain(t);
 		gate_ungate(&arbiter, 0);
 		launches(&ungated, cuLaunchKernel, &kernel, NULL);
 		drain(t);
@@ -138,10 +194,12 @@ int main(void)
 		pairs(&piece_counted, 512, cuMemAlloc_v2, cuMemFree_v2);
 	}
 	CHECK_EQ(t->device_launches, t->launched); /* each was measured, as a program's are */
-	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&streamed), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted);
+	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&streamed), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted), reckon(&cold), reckon(&cold_gated);
 	printf("a launch: %.1f ns without the shim, %+.1f ns with the gate open, %+.1f ns ungated (on average %.1f, %+.1f, %+.1f)\n", plain.median,
 	       gated.median - plain.median, ungated.median - plain.median, plain.mean, gated.mean - plain.mean, ungated.mean - plain.mean);
 	printf("a launch into a stream: %+.1f ns with the gate open (on average %+.1f)\n", streamed.median - plain.median, streamed.mean - plain.mean);
+	printf("a launch that finds the nearest caches full of other things: %.1f ns without the shim, %+.1f ns with it\n", cold.middle,
+	       cold_gated.middle - cold.middle);
 	printf("an allocation with its free: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", pair.median,
 	       counted.median - pair.median, pair.mean, counted.mean - pair.mean);
 	printf("the same under 1 MiB: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", piece.median,
