@@ -23,7 +23,7 @@ var folder = flag.String("folder", "/var/lib/aliquot-e2e", "the folders of the c
 
 // longest are the tests that take longest, the longest first: they begin first, so that none is left to run alone in the end.
 var longest = []string{
-	"TestKilled", "TestUpgrade", "TestShares", "TestOwnDriver", "TestScheduler", "TestUninstall", "TestTenants", "TestOnlyScheduler", "TestChart", "TestOwnedGangs", "TestDroppedFields", "TestSizes", "TestHostile",
+	"TestKilled", "TestUpgrade", "TestShares", "TestOwnDriver", "TestScheduler", "TestUninstall", "TestTenants", "TestOnlyScheduler", "TestChart", "TestOwnedGangs", "TestFeatures", "TestSizes", "TestHostile",
 }
 
 // pool lends clusters to tests.

@@ -194,7 +194,7 @@ func (w *world) Restart(ctx context.Context, name string) error {
 	return w.Cluster.Restart(ctx, name)
 }
 
-func (w *world) RestartServer(ctx context.Context, without ...string) error {
+func (w *world) RestartServer(ctx context.Context, options ...string) error {
 	still.gate(ctx, w.shared)
-	return w.Cluster.RestartServer(ctx, without...)
+	return w.Cluster.RestartServer(ctx, options...)
 }

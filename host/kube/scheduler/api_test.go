@@ -50,6 +50,7 @@ type cluster struct {
 	memory     int64                                           // of each device
 	device     func(node string, i int, d *resourceapi.Device) // changes devices before they are offered; nil: nothing does
 	classed    bool                                            // pods that are alike are known to be, by their labels, too
+	rules      bool                                            // schedulers follow rules that taint devices
 	open       bool                                            // all nodes are said to take all pods, which is quick
 	also       []string                                        // more schedulers whose pods are placed
 	now        func() time.Time                                // by which schedulers go; nil: the machine's clock

@@ -127,7 +127,7 @@ func (c *cluster) run() (s *Scheduler, end func()) {
 		c.Fatal(err)
 	}
 	s = New(Config{
-		Client: c.client, Objects: c.objects, Informers: factory, Filters: filters, Also: c.also, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, AskEvery: c.askEvery, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
+		Client: c.client, Objects: c.objects, Informers: factory, Tainted: c.follows(factory), Filters: filters, Also: c.also, Writers: 4, Spare: c.spare, UsesPace: 20 * time.Millisecond, AskEvery: c.askEvery, Now: c.now, Record: record, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(c.Context())
 	ended := make(chan error, 1)

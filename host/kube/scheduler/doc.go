@@ -103,11 +103,18 @@ type Rooms struct {
 	Breaches int           // how many others would have to go for these whom disruption budgets do not let go
 }
 
+// Tainted are ResourceSlices as they count where rules taint devices: upstream's tracker (k8s.io/dynamic-resource-allocation/resourceslice/tracker).
+type Tainted interface {
+	watched
+	ListPatchedResourceSlices() ([]*resourceapi.ResourceSlice, error)
+}
+
 // Config is what a scheduler works on.
 type Config struct {
 	Client    kubernetes.Interface
 	Objects   dynamic.Interface               // where Queues and the Policy are; nil: all work is in the default queue
 	Informers informers.SharedInformerFactory // of all namespaces, as Follow makes them; Run starts and ends them
+	Tainted   Tainted                         // ResourceSlices with the taints that DeviceTaintRules give devices; nil: those of the informers, where the API server has no such rules
 	Filters   Filters
 	Name      string           // whose pods it places; empty: Name
 	Also      []string         // others whose pods it places, as the stock scheduler's where it runs instead of it

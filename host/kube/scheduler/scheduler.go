@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -59,7 +60,8 @@ type Scheduler struct {
 	tenants       tenants
 	uses          uses
 	sayings       sayings
-	stuck         map[types.UID]string // why a write for a pod is refused again and again, and is tried on
+	stuck         map[types.UID]string                  // why a write for a pod is refused again and again, and is tried on
+	tainted       map[string]*resourceapi.ResourceSlice // Config.Tainted, as last looked at
 	recorder      record.EventRecorder
 	metrics       *metrics
 	classifying   bool
@@ -93,6 +95,7 @@ func New(config Config) *Scheduler {
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
 		write: writer{
 			client: config.Client, log: config.Log, filters: config.Filters,
+			spare: flowcontrol.NewTokenBucketPassiveRateLimiter(assignedPace, assignedBurst),
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},

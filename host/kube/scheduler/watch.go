@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -38,19 +39,29 @@ func Follow(ctx context.Context, client kubernetes.Interface, options ...informe
 	return followed{factory, end}
 }
 
+// watched tells of objects as they come, change and go, once handlers are added.
+type watched interface {
+	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
+}
+
 // watch has changes of the cluster put into the inbox. It returns what says that all there was has been.
 func (s *Scheduler) watch() ([]cache.InformerSynced, error) {
 	core, resource, storage := s.config.Informers.Core().V1(), s.config.Informers.Resource().V1(), s.config.Informers.Storage().V1()
 	s.write.claims, s.write.pods = resource.ResourceClaims().Lister(), core.Pods().Lister()
 	volumes := handler(s, func(any) { s.outdateVolumes("") }, func(any) { s.outdateVolumes("") })
 	var seen []cache.InformerSynced
+	var offered watched = resource.ResourceSlices().Informer()
+	changed := handler(s, s.sliceSet, s.sliceGone)
+	if s.config.Tainted != nil {
+		offered, changed = s.config.Tainted, s.slicesChanged()
+	}
 	for _, one := range []struct {
-		informer cache.SharedIndexInformer
+		informer watched
 		handler  cache.ResourceEventHandler
 	}{
 		{core.Namespaces().Informer(), handler(s, s.namespaceSet, s.namespaceGone)},
 		{core.Nodes().Informer(), handler(s, s.nodeSet, s.nodeGone)},
-		{resource.ResourceSlices().Informer(), handler(s, s.sliceSet, s.sliceGone)},
+		{offered, changed},
 		{resource.DeviceClasses().Informer(), handler(s, s.deviceClassSet, s.deviceClassGone)},
 		{resource.ResourceClaims().Informer(), handler(s, s.claimSet, s.claimGone)},
 		{s.config.Informers.Batch().V1().Jobs().Informer(), handler(s, s.jobSet, s.jobGone)},
@@ -133,6 +144,45 @@ func (s *Scheduler) sliceGone(slice *resourceapi.ResourceSlice) {
 		delete(n.slices, slice.Name)
 		s.dirty[n] = true
 	}
+}
+
+// slicesChanged has all slices looked at again, once for all changes that come before that. What the tracker tells of one slice is not in order where a rule
+// and the slice change at once, so nothing but that there was a change is believed.
+func (s *Scheduler) slicesChanged() cache.ResourceEventHandler {
+	var waits atomic.Bool
+	look := func(any) {
+		if !waits.Swap(true) {
+			s.inbox.put(func() {
+				waits.Store(false)
+				s.slicesAnew()
+			})
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, now any) { look(now) }, DeleteFunc: look}
+}
+
+// slicesAnew takes in the slices that differ from those of the look before.
+func (s *Scheduler) slicesAnew() {
+	all, err := s.config.Tainted.ListPatchedResourceSlices()
+	if err != nil {
+		s.config.Log.Error("look at devices and the rules that taint them, which is done again when any of these changes", "err", err)
+		return
+	}
+	now := make(map[string]*resourceapi.ResourceSlice, len(all))
+	for _, slice := range all {
+		now[slice.Name] = slice
+	}
+	for name, slice := range s.tainted {
+		if now[name] == nil {
+			s.sliceGone(slice)
+		}
+	}
+	for name, slice := range now {
+		if s.tainted[name] != slice {
+			s.sliceSet(slice)
+		}
+	}
+	s.tainted = now
 }
 
 func (s *Scheduler) volumeClaimChanged(claim *corev1.PersistentVolumeClaim) {

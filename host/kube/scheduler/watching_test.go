@@ -31,6 +31,9 @@ func (c *cluster) watched() []string {
 		"namespaces", "nodes", "resourceslices", "deviceclasses", "resourceclaims", "jobs", "pods", "persistentvolumeclaims", "persistentvolumes",
 		"storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments", "poddisruptionbudgets",
 	}
+	if c.rules {
+		all = append(all, "devicetaintrules")
+	}
 	if c.objects != nil {
 		all = append(all, v1alpha1.Queues.Resource, v1alpha1.Policies.Resource)
 	}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -95,6 +96,50 @@ func (c *cluster) says(name string, words ...string) {
 		}
 		return true
 	})
+}
+
+// assigned are the events of pods that were given a node, by pod.
+func (c *cluster) assigned() map[string]string {
+	c.Helper()
+	events, err := c.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("events"), corev1.SchemeGroupVersion.WithKind("Event"), "default")
+	if err != nil {
+		c.Fatal(err)
+	}
+	told := map[string]string{}
+	for _, event := range events.(*corev1.EventList).Items {
+		if event.Reason == "Scheduled" {
+			told[event.InvolvedObject.Name] = event.Message
+		}
+	}
+	return told
+}
+
+// An event says where a pod was placed and what it has, but of many at once not of each.
+func TestAssigned(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	c.run()
+	began := time.Now()
+	c.pod("share", 250)
+	c.ordinary("plain", "10m", 0)
+	for name, want := range map[string]string{
+		"share": "Successfully assigned default/share to a, with 0.25 of gpu-0 and 1Gi of its memory", "plain": "Successfully assigned default/plain to a",
+	} {
+		c.eventually("an event tells of "+name, func() bool { return c.assigned()[name] != "" })
+		if got := c.assigned()[name]; got != want {
+			t.Errorf("of %s is told %q, want %q", name, got, want)
+		}
+	}
+	var many []string
+	for i := range 2 * assignedBurst {
+		many = append(many, fmt.Sprint("many-", i))
+		c.ordinary(many[i], "10m", 0)
+	}
+	c.runs(many...)
+	c.eventually("as many are told of as may be at once", func() bool { return len(c.assigned()) >= assignedBurst })
+	if got, most := len(c.assigned()), assignedBurst+1+assignedPace*time.Since(began).Seconds(); float64(got) > most {
+		t.Errorf("%d are told of, of %.0f that there is time for", got, most)
+	}
 }
 
 // One that does not run yet follows nodes and their devices, and nothing that a scheduler writes.

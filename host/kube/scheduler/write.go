@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
 	"github.com/aliquot-dev/aliquot/internal/point"
 )
 
@@ -33,6 +37,7 @@ type writer struct {
 	writes  bool                                       // it is its turn: of a copy that one goroutine has
 	tell    func(pod types.UID, why string)            // is told why a write that must be done for a pod is not done; empty: it is
 	says    func(pod *corev1.Pod, reason, text string) // has an event told of a pod
+	spare   flowcontrol.PassiveRateLimiter             // whether there is time to tell where a pod was placed, too
 	claims  resourcelisters.ResourceClaimLister        // as they were last heard of; so pods
 	pods    corelisters.PodLister
 }
@@ -299,6 +304,9 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 			return binding, pods.Bind(ctx, binding, metav1.CreateOptions{})
 		})
 		if err == nil {
+			if w.spare.TryAccept() {
+				w.says(t.pod, "Scheduled", t.assigned())
+			}
 			return nil
 		}
 		must = must || !refusal(err)
@@ -320,6 +328,37 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 			return err
 		}
 	}
+}
+
+// An event of each pod that is placed would be a write more for each: where many are placed at once it is told of some.
+const (
+	assignedPace  = 5 // events a second
+	assignedBurst = 50
+)
+
+// assigned says where a pod was placed, in the words of the stock scheduler, and which parts of which devices of ours are its.
+func (t jobTask) assigned() string {
+	text, with := fmt.Sprintf("Successfully assigned %s/%s to %s", t.pod.Namespace, t.pod.Name, t.node), []string(nil)
+	for _, c := range t.claims {
+		allocation := cmp.Or(c.allocation, c.object.Status.Allocation)
+		if allocation == nil {
+			continue
+		}
+		for _, r := range allocation.Devices.Results {
+			compute, memory := r.ConsumedCapacity[driver.Compute], r.ConsumedCapacity[driver.Memory]
+			switch {
+			case r.Driver != driver.Name:
+			case compute.IsZero():
+				with = append(with, r.Device)
+			default:
+				with = append(with, fmt.Sprintf("%s of %s and %s of its memory", api.Milli(compute.Value()), r.Device, api.Bytes(memory.Value())))
+			}
+		}
+	}
+	if len(with) == 0 {
+		return text
+	}
+	return text + ", with " + strings.Join(with, ", ")
 }
 
 // refusal says whether an error is the API server's word that something was not done. After any other it may have been.

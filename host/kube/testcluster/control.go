@@ -114,9 +114,7 @@ func (c *Cluster) runServer(ctx context.Context) error {
 	if c.control {
 		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
 	}
-	for _, gate := range c.without {
-		args = append(args, "--feature-gates="+gate+"=false")
-	}
+	args = append(args, c.more...)
 	noted, err := c.audit.options(c.state)
 	if err != nil {
 		return err

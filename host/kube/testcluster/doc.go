@@ -55,7 +55,7 @@ type Cluster struct {
 	log      *slog.Logger
 	cache    string
 	control  bool
-	without  []string // feature gates that the API server has off
+	more     []string // options of the API server
 	audit    Audit
 	programs programs
 	state    state

@@ -52,10 +52,10 @@ func (c *Cluster) revive(ctx context.Context) error {
 	return nil
 }
 
-// RestartServer restarts the API server with these feature gates off, as an older one has or one whose administrator chose so: it drops fields of what is
-// written to it. With none it is as at first.
-func (c *Cluster) RestartServer(ctx context.Context, without ...string) error {
-	c.without = without
+// RestartServer restarts the API server with more options, as its administrator may choose: features off, so that it drops fields of what is written to
+// it, or on that are off by default. With none it is as at first.
+func (c *Cluster) RestartServer(ctx context.Context, options ...string) error {
+	c.more = options
 	return c.Restart(ctx, "kube-apiserver")
 }
 

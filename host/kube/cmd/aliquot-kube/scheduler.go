@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcebeta "k8s.io/api/resource/v1beta2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -96,6 +101,20 @@ func schedule(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	seen := newMonitor(*profiles, log)
+	defer seen.Close()
+	if err := seen.serve(*metrics); err != nil {
+		return err
+	}
+	rules, err := taintRules(ctx, client, log)
+	if err != nil {
+		return err
+	}
+	if rules {
+		if err := filter.FollowTaintRules(); err != nil {
+			return fmt.Errorf("follow the DeviceTaintRules that the API server has: %w", err)
+		}
+	}
 	factory := scheduler.Follow(ctx, client, informers.WithTransform(withoutManagers))
 	filters, err := filter.New(ctx, client, factory, *name)
 	if err != nil {
@@ -103,6 +122,9 @@ func schedule(ctx context.Context, args []string) error {
 	}
 	settings := scheduler.Config{
 		Client: client, Objects: objects, Informers: factory, Filters: upstream{filters}, Name: *name, Also: names, Writers: *writers, Grace: *grace, Log: log,
+	}
+	if rules {
+		settings.Tainted = filters.Tainted()
 	}
 	if *record != "" {
 		file, err := os.OpenFile(*record, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -113,13 +135,8 @@ func schedule(ctx context.Context, args []string) error {
 		settings.Record = file
 	}
 	one := scheduler.New(settings)
-	seen := newMonitor(*profiles, log)
-	defer seen.Close()
 	seen.add(one.Metrics())
 	seen.ready.Store(true)
-	if err := seen.serve(*metrics); err != nil {
-		return err
-	}
 	if !*elect {
 		return one.Run(ctx)
 	}
@@ -131,6 +148,20 @@ func schedule(ctx context.Context, args []string) error {
 		*identity = machine + "_" + string(uuid.NewUUID())
 	}
 	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log, Renews: seen.renews()}.Lead(ctx, one.Run)
+}
+
+// taintRules says whether the API server has DeviceTaintRules, a beta API that is off unless it is turned on. Until it answers it is asked again.
+func taintRules(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (has bool, err error) {
+	err = wait.PollUntilContextCancel(ctx, time.Second, true, func(context.Context) (bool, error) {
+		list, err := client.Discovery().ServerResourcesForGroupVersion(resourcebeta.SchemeGroupVersion.String())
+		if err != nil && !apierrors.IsNotFound(err) {
+			log.Warn("the API server does not say whether it has DeviceTaintRules, and is asked again", "error", err)
+			return false, nil
+		}
+		has = err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "devicetaintrules" })
+		return true, nil
+	})
+	return has, err
 }
 
 // namesOf reads names of schedulers.

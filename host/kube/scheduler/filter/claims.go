@@ -102,6 +102,9 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	if err != nil {
 		return nil, err
 	}
+	if options.EnableDeviceTaintRules {
+		f.tainted = slices
+	}
 	manager := withoutOurs{dynamicresources.NewDRAManager(ctx, known, slices, factory)}
 	f.claims = &claims{manager: manager, made: factory.Resource().V1().ResourceClaims().Lister()}
 	f.synced = append(f.synced, known.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}).HasSynced)
@@ -117,6 +120,14 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	f.synced = append(f.synced, registration.HasSynced)
 	return manager, nil
 }
+
+// FollowTaintRules has all filters made afterwards follow the DeviceTaintRules of the cluster, as the feature gate DRADeviceTaintRules has the stock scheduler do.
+func FollowTaintRules() error {
+	return utilfeature.DefaultMutableFeatureGate.Set(string(features.DRADeviceTaintRules) + "=true")
+}
+
+// Tainted are the ResourceSlices of all drivers, with the taints that DeviceTaintRules give devices; nil: such rules are not followed.
+func (f *Filters) Tainted() *tracker.Tracker { return f.tainted }
 
 // freeWithin is for how long a claim is being given back at most, for no other pod is judged on all nodes meanwhile.
 const freeWithin = 4 * time.Second

@@ -14,6 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -43,6 +44,7 @@ type Filters struct {
 
 	changed changes
 	chosen  chosen
+	tainted *tracker.Tracker // nil: no rules that taint devices are followed
 }
 
 // An assumption is a pod that was assumed on a node and is not seen bound yet, with what the plugins reserved for it.
@@ -79,7 +81,8 @@ type Feasible struct {
 // there are no nodes. Client serves PreBind, claims that Nodes gives back, and events of pods, by a scheduler of that name. What New starts ends with ctx.
 //
 // The informers used are those of pods, nodes, namespaces, persistent volumes and their claims, storage classes, CSI nodes, drivers,
-// capacities and volume attachments, resource claims and slices, device classes and disruption budgets: the account needs get, list and watch on them.
+// capacities and volume attachments, resource claims and slices, device classes, disruption budgets and, after FollowTaintRules, device taint rules: the
+// account needs get, list and watch on them.
 func New(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, name string) (*Filters, error) {
 	metrics.Register()
 	logger := klog.FromContext(ctx)
