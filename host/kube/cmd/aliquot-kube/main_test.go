@@ -12,6 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	core "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/aliquot-dev/aliquot/host/kube/deploy"
@@ -114,5 +118,39 @@ func TestAwaitsDevices(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) || seen.ready.Load() == served {
 			t.Errorf("where another serves the node (%v) it is ready: %v; ended: %v", served, seen.ready.Load(), err)
 		}
+	}
+}
+
+// DeviceTaintRules are followed where the API server has them, also if it does not answer at first.
+func TestTaintRules(t *testing.T) {
+	client := fake.NewClientset()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	look := func() bool {
+		t.Helper()
+		has, err := taintRules(t.Context(), client, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return has
+	}
+	if look() {
+		t.Error("an API server without the API is said to have rules")
+	}
+	api := &metav1.APIResourceList{GroupVersion: "resource.k8s.io/v1beta2", APIResources: []metav1.APIResource{{Name: "resourceslices"}}}
+	client.Resources = append(client.Resources, api)
+	if look() {
+		t.Error("an API server that has others of the API is said to have rules")
+	}
+	api.APIResources = append(api.APIResources, metav1.APIResource{Name: "devicetaintrules"})
+	fails := 1
+	client.PrependReactor("get", "resource", func(core.Action) (bool, runtime.Object, error) {
+		fails--
+		if fails >= 0 {
+			return true, nil, errors.New("nobody answers")
+		}
+		return false, nil, nil
+	})
+	if !look() || fails >= 0 {
+		t.Errorf("rules that there are are not found, or it was not asked again: %d", fails)
 	}
 }
