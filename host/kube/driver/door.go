@@ -27,7 +27,7 @@ type door struct {
 	opened       chan struct{}
 	plugin       plugin // behind it, once it is open
 	registered   chan struct{}
-	anew         chan struct{} // has one when kubelet has registered this agent, again maybe, since it was last looked at
+	anew         chan struct{} // has one when kubelet has registered this agent, again maybe, or devices changed since it was last looked at
 	once         sync.Once
 	failed       chan error // why kubelet is not served any more
 }
@@ -108,15 +108,20 @@ func (d *door) hears(ctx context.Context, request any, _ *grpc.UnaryServerInfo, 
 		answer, err := handle(ctx, request)
 		if status.PluginRegistered {
 			d.once.Do(func() { close(d.registered) })
-			select {
-			case d.anew <- struct{}{}:
-			default: // it will be looked at
-			}
+			d.again()
 		}
 		return answer, err
 	}
 	defer d.calls.begin(time.Now())()
 	return handle(ctx, request)
+}
+
+// again has what the node offers offered again, a few times.
+func (d *door) again() {
+	select {
+	case d.anew <- struct{}{}:
+	default: // it will be looked at
+	}
 }
 
 // listen makes the socket that kubelet calls, in place of one that is left.

@@ -95,7 +95,13 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx)) // it works on until the next one does
 	d.working.Go(func() { d.reconcileUntil(ctx) })
 	d.working.Go(func() { d.reportUntil(ctx) })
-	d.working.Go(func() { d.offerAnewUntil(ctx) })
+	d.working.Go(func() {
+		offerAnewUntil(ctx, d.turn.door.anew, func() {
+			if err := d.publish(ctx); err != nil {
+				d.log.Error("the devices could not be offered again", "error", err)
+			}
+		})
+	})
 	if d.live != nil {
 		d.working.Go(func() { d.live.run(ctx) })
 	}
@@ -134,31 +140,33 @@ func (d *Driver) publish(ctx context.Context) error {
 	return d.turn.helper.PublishResources(ctx, offered(d.config.Node, d.config.Agent.Devices(), d.config.LatencyClasses))
 }
 
-// How long after kubelet has registered the agent the devices are offered again first, and last: doubled each time.
+// How long it takes until the devices are offered again first, and last: doubled each time. The last is more than the minute for which the helper takes
+// slices that it has written to be there, whoever has removed them since (resourceslice.DefaultMutationCacheTTL; after an update, in 1.36, it never looks again:
+// kubernetes/kubernetes#140063).
 const (
 	offerAfter = time.Second
-	offerLast  = 16 * time.Second
+	offerLast  = 64 * time.Second
 )
 
-// offerAnewUntil has the devices offered again, a few times, whenever kubelet has registered the agent, until the context ends: a kubelet that begins removes
-// what its node offered (kubelet 1.36), as soon as it can or later, and by itself the helper would offer that again half a minute after it has gone. Where
-// nothing has gone nothing is written.
-func (d *Driver) offerAnewUntil(ctx context.Context) {
+// offerAnewUntil has the devices offered again, a few times, whenever kubelet has registered the agent or what is offered has changed, until the context
+// ends: a kubelet that begins removes what its node offered (kubelet 1.36), as soon as it can or later, and by itself the helper would offer that again half a
+// minute after it has gone, or not at all. Where nothing has gone nothing is written.
+func offerAnewUntil(ctx context.Context, anew <-chan struct{}, offer func()) {
+	var again <-chan time.Time // nil: not again
+	wait := offerAfter
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.turn.door.anew:
+		case <-anew:
+			wait = offerAfter
+			again = time.After(wait)
+			continue
+		case <-again:
 		}
-		for wait := offerAfter; wait <= offerLast; wait *= 2 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-			if err := d.publish(ctx); err != nil {
-				d.log.Error("the devices could not be offered again", "error", err)
-			}
+		offer()
+		if again, wait = nil, 2*wait; wait <= offerLast {
+			again = time.After(wait)
 		}
 	}
 }

@@ -200,6 +200,7 @@ func (d *Driver) deviceChanged(ctx context.Context, notice node.Notice) {
 	if err := d.publish(ctx); err != nil {
 		d.log.Error("the devices could not be told of", "error", err)
 	}
+	d.turn.door.again()
 	kind, reason := corev1.EventTypeWarning, map[node.NoticeKind]string{node.DeviceDown: deviceDown, node.DeviceSick: "DeviceSick", node.DeviceBack: "DeviceBack"}[notice.Kind]
 	if notice.Kind == node.DeviceBack {
 		kind = corev1.EventTypeNormal

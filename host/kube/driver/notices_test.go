@@ -51,7 +51,7 @@ func noticing(t *testing.T, s *site, uids ...string) (plugin, *recorder) {
 	given := &recorder{}
 	p.events = given
 	var err error
-	p.turn = &Turn{}
+	p.turn = &Turn{door: newDoor(Config{})}
 	p.turn.helper, err = kubeletplugin.Start(t.Context(), p, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(here), kubeletplugin.KubeClient(s.config.Client),
 		kubeletplugin.DRAService(false), kubeletplugin.RegistrationService(false))
 	if err != nil {
@@ -118,6 +118,14 @@ func TestNotices(t *testing.T) {
 		s.agent.sets(step.health, "it burns")
 		for _, notice := range step.notices {
 			p.Notice(t.Context(), notice)
+		}
+		changes := slices.ContainsFunc(step.notices, func(n node.Notice) bool {
+			return n.Kind == node.DeviceSick || n.Kind == node.DeviceDown || n.Kind == node.DeviceBack
+		})
+		if again := len(p.turn.door.anew) == 1; again != changes {
+			t.Errorf("step %d: the devices are to be offered again: %v, want %v", i, again, changes)
+		} else if again {
+			<-p.turn.door.anew
 		}
 		p.tellAll(t)
 		a, b := s.ready("claim-a"), s.ready("claim-b")

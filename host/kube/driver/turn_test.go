@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -227,6 +228,34 @@ func TestOffersAnew(t *testing.T) {
 	if after := time.Since(gone); after > resourceslice.DefaultSyncDelay {
 		t.Errorf("they were offered again %v after they had gone, as by the helper alone", after)
 	}
+}
+
+// Devices are offered again soon, and once more when the helper cannot take slices to be there any more that it wrote just before and another removed; what
+// happens meanwhile has all of that begin anew.
+func TestOffersAnewForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		anew, offers := make(chan struct{}), []time.Duration(nil)
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		var since time.Time
+		begin := func() {
+			since, offers = time.Now(), nil
+			anew <- struct{}{}
+		}
+		go offerAnewUntil(ctx, anew, func() { offers = append(offers, time.Since(since)) })
+		begin()
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		if len(offers) < 3 || offers[0] > time.Second {
+			t.Errorf("in 40 s they are offered after %v", offers)
+		}
+		begin()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if offers[0] > time.Second || offers[len(offers)-1] < resourceslice.DefaultMutationCacheTTL || len(offers) > 10 {
+			t.Errorf("they are offered after %v, and the helper remembers what it wrote for %v", offers, resourceslice.DefaultMutationCacheTTL)
+		}
+	})
 }
 
 // handover is a node with kubelet's folder, whose part the test plays, and the lock of node's agent.
