@@ -79,15 +79,17 @@ func (b *bench) measureCalls(ctx context.Context, r *report.Report) error {
 }
 
 func parseCalls(printed string) (c callCosts, err error) {
-	lines := strings.Split(printed, "\n")
-	if len(lines) < 2 {
-		return c, fmt.Errorf("the measurement of calls printed %q", printed)
-	}
-	if _, err := fmt.Sscanf(lines[0], "a launch: %f ns without the shim, %f ns with the gate open, %f ns ungated", &c.launch, &c.gated, &c.ungated); err != nil {
-		return c, fmt.Errorf("the measurement of calls printed %q: %w", lines[0], err)
-	}
-	if _, err := fmt.Sscanf(lines[1], "an allocation with its free: %f ns without the shim, %f ns with it", &c.pair, &c.counted); err != nil {
-		return c, fmt.Errorf("the measurement of calls printed %q: %w", lines[1], err)
+	for _, one := range []struct {
+		begins, rest string
+		into         []any
+	}{
+		{"a launch:", " %f ns without the shim, %f ns with the gate open, %f ns ungated", []any{&c.launch, &c.gated, &c.ungated}},
+		{"an allocation with its free:", " %f ns without the shim, %f ns with it", []any{&c.pair, &c.counted}},
+	} {
+		_, after, _ := strings.Cut("\n"+printed, "\n"+one.begins)
+		if _, err := fmt.Sscanf(after, one.rest, one.into...); err != nil {
+			return c, fmt.Errorf("the measurement of calls printed %q, where %q is looked for: %w", printed, one.begins, err)
+		}
 	}
 	return c, nil
 }

@@ -95,7 +95,7 @@ func New(config Config) *Scheduler {
 		config: config, engine: engine.New(engine.Config{}), inbox: inbox{more: make(chan struct{}, 1)},
 		write: writer{
 			client: config.Client, log: config.Log, filters: config.Filters,
-			spare: flowcontrol.NewTokenBucketPassiveRateLimiter(assignedPace, assignedBurst),
+			pace:  flowcontrol.NewTokenBucketPassiveRateLimiter(assignedPace, assignedBurst),
 			turns: turns{writing: make(chan struct{}, config.Writers), preparing: make(chan struct{}, prepareMost)},
 		},
 		nodes: map[string]*node{}, dirty: map[*node]bool{}, pods: map[types.UID]*pod{}, users: map[string]map[*pod]bool{}, claims: map[string]*claim{},

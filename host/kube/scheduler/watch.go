@@ -146,8 +146,8 @@ func (s *Scheduler) sliceGone(slice *resourceapi.ResourceSlice) {
 	}
 }
 
-// slicesChanged has all slices looked at again, once for all changes that come before that. What the tracker tells of one slice is not in order where a rule
-// and the slice change at once, so nothing but that there was a change is believed.
+// slicesChanged has all slices looked at again, once for all changes that come before that: what the tracker tells of one slice is not in order where a rule
+// and the slice change at once. (What it has of the slice then may lack the rule until either changes again, here as in the stock scheduler.)
 func (s *Scheduler) slicesChanged() cache.ResourceEventHandler {
 	var waits atomic.Bool
 	look := func(any) {

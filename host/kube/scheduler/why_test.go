@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -21,7 +20,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/aliquot-dev/aliquot/host/kube/driver"
 )
 
 // Who waits is told why, in its condition and by an event, by the engine's reason or by what the filters said; and it is counted.
@@ -114,12 +118,11 @@ func (c *cluster) assigned() map[string]string {
 	return told
 }
 
-// An event says where a pod was placed and what it has, but of many at once not of each.
+// An event says where a pod was placed and what it has.
 func TestAssigned(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 1)
 	c.run()
-	began := time.Now()
 	c.pod("share", 250)
 	c.ordinary("plain", "10m", 0)
 	for name, want := range map[string]string{
@@ -130,15 +133,28 @@ func TestAssigned(t *testing.T) {
 			t.Errorf("of %s is told %q, want %q", name, got, want)
 		}
 	}
-	var many []string
-	for i := range 2 * assignedBurst {
-		many = append(many, fmt.Sprint("many-", i))
-		c.ordinary(many[i], "10m", 0)
+}
+
+// Of many that are placed at once events tell of some alone; a device that is had whole is named without parts.
+func TestAssignedAtPace(t *testing.T) {
+	pods := fake.NewClientset()
+	pods.PrependReactor("create", "pods", func(core.Action) (bool, runtime.Object, error) { return true, &corev1.Binding{}, nil })
+	told := 0
+	w := writer{client: pods, tell: func(types.UID, string) {}, says: func(*corev1.Pod, string, string) { told++ }}
+	whole := jobTask{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}, node: "a", claims: []jobClaim{{object: &resourceapi.ResourceClaim{}, allocation: &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: driver.Name, Device: "gpu-0"}, {Driver: "another", Device: "card"}}},
+	}}}}
+	for _, pace := range []flowcontrol.PassiveRateLimiter{flowcontrol.NewFakeNeverRateLimiter(), flowcontrol.NewFakeAlwaysRateLimiter(), flowcontrol.NewFakeNeverRateLimiter()} {
+		w.pace = pace
+		if err := w.bind(t.Context(), whole, false); err != nil {
+			t.Fatal(err)
+		}
 	}
-	c.runs(many...)
-	c.eventually("as many are told of as may be at once", func() bool { return len(c.assigned()) >= assignedBurst })
-	if got, most := len(c.assigned()), assignedBurst+1+assignedPace*time.Since(began).Seconds(); float64(got) > most {
-		t.Errorf("%d are told of, of %.0f that there is time for", got, most)
+	if told != 1 {
+		t.Errorf("%d are told of, and there was time for one", told)
+	}
+	if got, want := whole.assigned(), "Successfully assigned default/one to a, with gpu-0"; got != want {
+		t.Errorf("it is told %q, want %q", got, want)
 	}
 }
 

@@ -37,7 +37,7 @@ type writer struct {
 	writes  bool                                       // it is its turn: of a copy that one goroutine has
 	tell    func(pod types.UID, why string)            // is told why a write that must be done for a pod is not done; empty: it is
 	says    func(pod *corev1.Pod, reason, text string) // has an event told of a pod
-	spare   flowcontrol.PassiveRateLimiter             // whether there is time to tell where a pod was placed, too
+	pace    flowcontrol.PassiveRateLimiter             // of events that tell where a pod was placed
 	claims  resourcelisters.ResourceClaimLister        // as they were last heard of; so pods
 	pods    corelisters.PodLister
 }
@@ -304,9 +304,7 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 			return binding, pods.Bind(ctx, binding, metav1.CreateOptions{})
 		})
 		if err == nil {
-			if w.spare.TryAccept() {
-				w.says(t.pod, "Scheduled", t.assigned())
-			}
+			w.announce(t)
 			return nil
 		}
 		must = must || !refusal(err)
@@ -317,6 +315,7 @@ func (w *writer) bind(ctx context.Context, t jobTask, must bool) error {
 		case apierrors.IsNotFound(unknown) || unknown == nil && now.UID != t.pod.UID:
 			return lost("the pod is gone")
 		case unknown == nil && now.Spec.NodeName == t.node:
+			w.announce(t)
 			return nil
 		case unknown == nil && now.Spec.NodeName != "":
 			return lost("it has node %s", now.Spec.NodeName)
@@ -336,6 +335,13 @@ const (
 	assignedBurst = 50
 )
 
+// announce has an event told of a pod that was placed, if there is time for it.
+func (w *writer) announce(t jobTask) {
+	if w.pace.TryAccept() {
+		w.says(t.pod, "Scheduled", t.assigned())
+	}
+}
+
 // assigned says where a pod was placed, in the words of the stock scheduler, and which parts of which devices of ours are its.
 func (t jobTask) assigned() string {
 	text, with := fmt.Sprintf("Successfully assigned %s/%s to %s", t.pod.Namespace, t.pod.Name, t.node), []string(nil)
@@ -348,7 +354,7 @@ func (t jobTask) assigned() string {
 			compute, memory := r.ConsumedCapacity[driver.Compute], r.ConsumedCapacity[driver.Memory]
 			switch {
 			case r.Driver != driver.Name:
-			case compute.IsZero():
+			case compute.IsZero(): // it consumes no part: it is had whole
 				with = append(with, r.Device)
 			default:
 				with = append(with, fmt.Sprintf("%s of %s and %s of its memory", api.Milli(compute.Value()), r.Device, api.Bytes(memory.Value())))

@@ -114,6 +114,7 @@ func schedule(ctx context.Context, args []string) error {
 		if err := filter.FollowTaintRules(); err != nil {
 			return fmt.Errorf("follow the DeviceTaintRules that the API server has: %w", err)
 		}
+		log.Info("rules that taint devices are followed")
 	}
 	factory := scheduler.Follow(ctx, client, informers.WithTransform(withoutManagers))
 	filters, err := filter.New(ctx, client, factory, *name)
@@ -147,7 +148,15 @@ func schedule(ctx context.Context, args []string) error {
 		}
 		*identity = machine + "_" + string(uuid.NewUUID())
 	}
-	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log, Renews: seen.renews()}.Lead(ctx, one.Run)
+	return scheduler.Leadership{Client: client, Namespace: *namespace, Name: *name, Identity: *identity, Log: log, Renews: seen.renews()}.Lead(ctx, func(ctx context.Context) error {
+		switch now, err := taintRules(ctx, client, log); {
+		case err != nil:
+			return nil // it is told to end
+		case now != rules:
+			return fmt.Errorf("whether the API server has DeviceTaintRules has changed while another scheduler led (it has: %v); start this one anew, as kubelet does", now)
+		}
+		return one.Run(ctx)
+	})
 }
 
 // taintRules says whether the API server has DeviceTaintRules, a beta API that is off unless it is turned on. Until it answers it is asked again.

@@ -104,6 +104,7 @@ func (f *Filters) watchClaims(ctx context.Context, client kubernetes.Interface, 
 	}
 	if options.EnableDeviceTaintRules {
 		f.tainted = slices
+		f.synced = append(f.synced, slices.HasSynced)
 	}
 	manager := withoutOurs{dynamicresources.NewDRAManager(ctx, known, slices, factory)}
 	f.claims = &claims{manager: manager, made: factory.Resource().V1().ResourceClaims().Lister()}

@@ -88,7 +88,11 @@ func newDeviceCluster(t *testing.T, objects ...runtime.Object) *deviceCluster {
 	c.filters = filters
 	ended := make(chan error, 1)
 	go func() {
-		ended <- scheduler.New(scheduler.Config{Client: c.client, Informers: factory, Filters: ours{filters}}).Run(ctx)
+		config := scheduler.Config{Client: c.client, Informers: factory, Filters: ours{filters}}
+		if tainted := filters.Tainted(); tainted != nil {
+			config.Tainted = tainted
+		}
+		ended <- scheduler.New(config).Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -14,5 +14,5 @@
 // judged, reserved and allocated by upstream's DynamicResources like everything else, which sees no device of ours. A claim that mixes both fits
 // nowhere, and the reason says so.
 //
-// Feature gates are those of the build, at upstream's defaults for the release.
+// Feature gates are those of the build, at upstream's defaults for the release, but for FollowTaintRules.
 package filter
