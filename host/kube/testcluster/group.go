@@ -99,10 +99,10 @@ func (g *group) make() error {
 }
 
 // realTime is what of each processor, in µs of each second, a cluster's own processes may have in real time: simulated devices and arbiters, which take much less.
-const realTime = 150_000
+const realTime = 120_000
 
 // promise lets processes of a group run in real time, where groups have to be allowed to (version 1, CONFIG_RT_GROUP_SCHED): on nodes they may, as a rule. For more
-// clusters than six there is not enough, and those run with a priority.
+// clusters than seven there is not enough, and those run with a priority.
 func promise(folder string) {
 	_ = os.WriteFile(filepath.Join(folder, "cpu.rt_runtime_us"), []byte(strconv.Itoa(realTime)), 0)
 }
