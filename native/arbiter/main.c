@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the arbiter's beginning, its loop and its end. */
 #include "arbiter.h"
+#include "prompt.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -54,16 +52,6 @@ void unwatch(struct node *node, struct source *source)
 	epoll_ctl(node->epoll, EPOLL_CTL_DEL, source->fd, NULL);
 	close(source->fd);
 	source->fd = -1;
-}
-
-/* The best this machine allows: real time, else priority; exact timers; memory that is never paged out. None of it is needed to be right. */
-static void be_prompt(void)
-{
-	struct sched_param param = {.sched_priority = 1};
-	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param))
-		setpriority(PRIO_PROCESS, 0, -10);
-	prctl(PR_SET_TIMERSLACK, 1ul);
-	mlockall(MCL_CURRENT);
 }
 
 static int take_lock(const struct node *node)
@@ -312,7 +300,7 @@ int main(int argc, char **argv)
 	core_init(&node.core, &config);
 	if (take_lock(&node) || set_up(&node))
 		return 1;
-	be_prompt();
+	be_prompt(1, -10);
 	adopt_all(&node);
 	if (control_open(&node))
 		return 1;

@@ -7,7 +7,7 @@ ARBITER_PROCESS := bell stall main page tasks process sockets observe books memo
 ARBITER_SOURCES := $(ARBITER_CORE:%=$(ARBITER)/%.c) $(ARBITER_PROCESS:%=$(ARBITER)/%.c)
 ARBITER_TEST_CORE := $(ARBITER_CORE:%=$(ARBITER)/%.c)
 ARBITER_WORLD := $(addprefix $(ARBITER)/test/,world.c nodes.c judge.c)
-ARBITER_HEADERS := $(wildcard $(ARBITER)/*.h $(ARBITER)/test/*.h) $(NATIVE)/abi.h $(NATIVE)/point.h
+ARBITER_HEADERS := $(wildcard $(ARBITER)/*.h $(ARBITER)/test/*.h) $(NATIVE)/abi.h $(NATIVE)/point.h $(NATIVE)/prompt.h
 
 $(OUT)/bin/aliquot-arbiter: $(ARBITER_SOURCES) $(ARBITER_HEADERS)
 	@mkdir -p $(@D)

@@ -44,7 +44,7 @@ type shared struct {
 	last                 *world                  // that had it last
 	bare                 bool                    // it is without our kinds and our namespace
 	alone                bool                    // it is without the stock scheduler
-	drops                bool                    // its API server is without some of the feature gates
+	drops                bool                    // its API server has other options, by which it drops fields
 }
 
 // teller passes on what is written to it, to whom it was told last.
@@ -154,7 +154,7 @@ func (s *shared) tidy(ctx context.Context, t *testing.T) error {
 	return nil
 }
 
-// again gives the cluster back what a test did without: feature gates, the stock scheduler, and our kinds of object.
+// again gives the cluster back what a test did without: the options of its API server, the stock scheduler, and our kinds of object.
 func (s *shared) again(ctx context.Context, t *testing.T) error {
 	t.Helper()
 	if s.drops {

@@ -127,7 +127,11 @@ func inherit(folder, file string) error {
 }
 
 func (g *group) add(pid int) error {
-	return os.WriteFile(filepath.Join(g.track, system, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	err := os.WriteFile(filepath.Join(g.track, system, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	if errors.Is(err, unix.EINVAL) { // as the kernel says it of a process in real time
+		return fmt.Errorf("put process %d into the cluster's control group: %w: it runs in real time, and the group could not be allowed to, as others have all that there is (cpu.rt_runtime_us); run fewer clusters at once", pid, err)
+	}
+	return err
 }
 
 // processes are all in the group and below it, in every hierarchy.

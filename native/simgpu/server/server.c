@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +15,6 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +23,7 @@
 #include <sys/un.h>
 
 #include "cuda.h"
+#include "prompt.h"
 
 uint64_t now_ns(void)
 {
@@ -268,19 +266,6 @@ static struct sim_record *make_record(const char *path)
 	return r;
 }
 
-/*
- * A device is never late because programs keep the machine's processors busy: so this goes before all of them, where that is allowed, the arbiter
- * among them. (Who floods it with calls keeps a processor busy with that, as no real device would.)
- */
-static void be_prompt(void)
-{
-	struct sched_param param = {.sched_priority = 2}; /* before the arbiter's, too */
-	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param))
-		setpriority(PRIO_PROCESS, 0, -20);
-	prctl(PR_SET_TIMERSLACK, 1ul);
-	mlockall(MCL_CURRENT);
-}
-
 static int open_server(const struct options *o, struct source *src)
 {
 	sigset_t stop;
@@ -302,7 +287,9 @@ static int open_server(const struct options *o, struct source *src)
 		fprintf(stderr, "aliquot-simgpu: cannot make the record %s: %s\n", o->record, strerror(errno));
 		return -1;
 	}
-	be_prompt();
+	/* A device is never late because programs keep the machine's processors busy: so this goes before all of them, where that is allowed, the arbiter among
+	 * them. (Who floods it with calls keeps a processor busy with that, as no real device would.) */
+	be_prompt(2, -20);
 	src[0].what = SRC_LISTEN;
 	src[1].what = SRC_TIMER;
 	src[2].what = SRC_SIGNAL;

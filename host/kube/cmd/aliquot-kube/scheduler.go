@@ -159,7 +159,8 @@ func schedule(ctx context.Context, args []string) error {
 	})
 }
 
-// taintRules says whether the API server has DeviceTaintRules, a beta API that is off unless it is turned on. Until it answers it is asked again.
+// taintRules says whether the API server has DeviceTaintRules, a beta API that is off unless it is turned on. Until it answers it is asked again; an error is
+// that the context has ended.
 func taintRules(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (has bool, err error) {
 	err = wait.PollUntilContextCancel(ctx, time.Second, true, func(context.Context) (bool, error) {
 		list, err := client.Discovery().ServerResourcesForGroupVersion(resourcebeta.SchemeGroupVersion.String())
@@ -170,6 +171,9 @@ func taintRules(ctx context.Context, client kubernetes.Interface, log *slog.Logg
 		has = err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "devicetaintrules" })
 		return true, nil
 	})
+	if err != nil {
+		err = fmt.Errorf("ask the API server whether it has DeviceTaintRules: %w", err)
+	}
 	return has, err
 }
 
