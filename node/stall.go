@@ -14,6 +14,10 @@ const (
 	// stallLook is how often the devices' pages are asked for work that does not end and takes others' floors (native/arbiter/stall.h).
 	stallLook = 500 * time.Millisecond
 
+	// stallDoubt is how old such work must be: of what is late for less than that, programs that the machine had no time for may not have said yet that it has
+	// ended, nor others launched.
+	stallDoubt = time.Second
+
 	// stallPatience is how long this agent must have read of the same such work before its task is to be ended, under
 	// api.StopUnenforced: so long others have been without their floors, while the work itself may have begun long before.
 	stallPatience = 10 * time.Second
@@ -60,7 +64,7 @@ func (a *Agent) lookForStall(uuid string, now uint64) {
 
 // takeStall changes a device's health by what its page says, and returns what is to be told: also whose work it is sick of, where that changes, but no
 // more often than every stallPatience. A fault that its driver reported goes first. What nobody has written of late is no news of such work, and the
-// time in which there was none does not count.
+// time in which there was none does not count; what is in doubt is none.
 func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (notices []Notice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,6 +75,9 @@ func (a *Agent) takeStall(d *deviceState, entry page.DeviceEntry, now uint64) (n
 	if stall.Since != 0 && now > entry.Updated && duration(now-entry.Updated) > stallStale {
 		d.stallRead = now
 		return nil
+	}
+	if duration(now-min(stall.Since, now)) < stallDoubt {
+		stall = page.Stall{}
 	}
 	switch {
 	case stall.Since == 0 && d.stall.Since == 0:

@@ -51,7 +51,7 @@ func TestStall(t *testing.T) {
 	folder := fakeRun(t)
 	a := openFake(t, folder, newFakeDevices("GPU-a", "GPU-b"))
 	ctx := testContext(t)
-	writeStall(t, folder, "GPU-b", monotonic(), "hog.0", 77)
+	writeStall(t, folder, "GPU-b", monotonic()-uint64(stallDoubt), "hog.0", 77)
 	n := nextNotice(t, a, DeviceSick)
 	if !n.Stall || n.Device != "GPU-b" || n.Task != "hog.0" || !strings.HasPrefix(n.Reason, "it is sick: work of task hog.0 (process 77) has not ended since ") {
 		t.Errorf("notice %+v", n)
@@ -79,7 +79,7 @@ func TestStallAndFault(t *testing.T) {
 	folder := fakeRun(t)
 	devices := newFakeDevices("GPU-a")
 	a := openFake(t, folder, devices)
-	writeStall(t, folder, "GPU-a", monotonic(), "hog.0", 77)
+	writeStall(t, folder, "GPU-a", monotonic()-uint64(stallDoubt), "hog.0", 77)
 	nextNotice(t, a, DeviceSick)
 	devices.events <- device.Event{UUID: "GPU-a", Condition: device.Sick, Reason: "XID 48"}
 	if n := nextNotice(t, a, DeviceSick); n.Reason != "XID 48" || n.Task != "" {
@@ -172,7 +172,7 @@ func TestEndStalled(t *testing.T) {
 		told  bool
 		ends  bool
 	}{{hog, false, false}, {beside, true, false}, {hog, true, true}} {
-		stall := page.Stall{Since: monotonic(), Task: "w.0", PID: c.child.pid}
+		stall := page.Stall{Since: monotonic() - uint64(stallDoubt), Task: "w.0", PID: c.child.pid}
 		writeStall(t, folder, "GPU-a", stall.Since, stall.Task, stall.PID)
 		a.mu.Lock()
 		d := a.devices["GPU-a"]
@@ -194,6 +194,31 @@ func TestEndStalled(t *testing.T) {
 	}
 	if !beside.lives() {
 		t.Error("another process was ended")
+	}
+}
+
+// TestStallInDoubt: work that is late for a moment, as on a machine that has no time for programs, makes no device sick, nor keeps one from being well again.
+func TestStallInDoubt(t *testing.T) {
+	a, d := healthy(api.StopUnenforced)
+	now := uint64(time.Hour)
+	for range 100 { // each look finds other work that is late
+		now += uint64(stallLook)
+		young := page.Stall{Since: now - uint64(stallDoubt) + 1, Task: "w.0", PID: os.Getpid()}
+		if got := kinds(a.takeStall(d, read(young, now), now)); got != "" || d.Health != api.Healthy {
+			t.Fatalf("told %q, it is %v", got, d.Health)
+		}
+	}
+	old := page.Stall{Since: now - uint64(stallDoubt), Task: "hog.0", PID: os.Getpid()}
+	if got := kinds(a.takeStall(d, read(old, now), now)); got != string(DeviceSick) || d.Health != api.Draining {
+		t.Errorf("of work that is late for %v it tells %q, and the device is %v", stallDoubt, got, d.Health)
+	}
+	var told []Notice
+	for range int(stallWell/stallLook) + 1 {
+		now += uint64(stallLook)
+		told = append(told, a.takeStall(d, read(page.Stall{Since: now, Task: "w.0", PID: os.Getpid()}, now), now)...)
+	}
+	if got := kinds(told); got != string(DeviceBack) || d.Health != api.Healthy {
+		t.Errorf("while only moments are late it tells %q, and the device is %v", got, d.Health)
 	}
 }
 
