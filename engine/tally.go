@@ -31,11 +31,12 @@ const maxTallies = 512
 // tally is how many devices are ruled out by what for one shape, in each node class and on each node. So it is brought up to date at
 // the cost of the nodes that changed.
 type tally struct {
-	changes uint64    // of the fleet, plus 1; with others it is counted anew
-	at      uint64    // Touches up to which it is up to date
-	nodes   []tallied // by node
-	bounds  []bound   // by node
-	sums    []sum     // by node class
+	changes uint64            // of the fleet, plus 1; with others it is counted anew
+	at      uint64            // Touches up to which it is up to date
+	nodes   []tallied         // by node
+	bounds  []bound           // by node
+	sums    []sum             // by node class
+	reasons map[ruling]string // of those that were asked for: what pass.reasons says
 }
 
 // bound is how far what is booked on a node decides what rules its devices out.

@@ -75,7 +75,7 @@ func (w *world) taintedByRule() {
 	}}, metav1.CreateOptions{})
 	w.no(err)
 	w.submit(work{name: "barred", compute: 250, memory: "4Gi", command: []string{"/bin/trainer", "--seconds", "0", "--progress", "0"}, scheduler: scheduler.Name})
-	w.unplaced("barred", "1 device: draining")
+	w.unplaced("barred", "1 device: draining: it has the taint example.com/recalled")
 	w.no(rules.Delete(w.ctx, "recalled", metav1.DeleteOptions{}))
 	w.trains("barred")
 	w.remove("barred")

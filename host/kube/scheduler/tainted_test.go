@@ -70,7 +70,7 @@ func TestTaintRules(t *testing.T) {
 		t.Errorf("it has %q, and the other is tainted", got)
 	}
 	c.pod("second", 1000, named("a"))
-	c.says("second", "1 device: draining")
+	c.says("second", "1 device: draining: it has the taint example.com/recalled")
 	c.rule("hot", "b", "")
 	c.eventually("it has heard of the rule", func() bool {
 		heard := make(chan int, 1)
@@ -78,7 +78,7 @@ func TestTaintRules(t *testing.T) {
 		return <-heard == 1
 	})
 	c.pod("third", 1000, named("b"))
-	c.says("third", "1 device: draining")
+	c.says("third", "1 device: draining: it has the taint example.com/hot")
 	tolerant := part("gpu", 500, 1)
 	tolerant.Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: "example.com/hot", Operator: resourceapi.DeviceTolerationOpExists}}
 	c.pod("tolerant", 1, requests(tolerant), named("b"))
