@@ -126,8 +126,12 @@ func inherit(folder, file string) error {
 	return os.WriteFile(filepath.Join(folder, file), parents, 0)
 }
 
+// add puts a process into the group. One that has ended by then, which is for those to find who started it, need not be in it.
 func (g *group) add(pid int) error {
 	err := os.WriteFile(filepath.Join(g.track, system, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
 	if errors.Is(err, unix.EINVAL) { // as the kernel says it of a process in real time
 		return fmt.Errorf("put process %d into the cluster's control group: %w: it runs in real time, and the group could not be allowed to, as others have all that there is (cpu.rt_runtime_us); run fewer clusters at once", pid, err)
 	}
