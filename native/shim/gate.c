@@ -262,7 +262,7 @@ bool gate_capturing(CUstream stream, bool per_thread)
 /* Whether a launch goes into the open batch of its stream: what was never measured is measured alone, and idle time between launches belongs to none. */
 static inline bool batch_takes(const struct batch *open, const struct pass *pass, uint64_t now)
 {
-	return open != NULL && (open->inflight != 0 || (!pass->unknown && now <= open->ends_ns));
+	return open != NULL && ((!pass->unknown && now <= open->ends_ns) || batch_in_flight(open));
 }
 
 /* The batch for a launch that the open one, if any, does not take. *start: its start event must be recorded first. */
@@ -307,10 +307,13 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	if (s != NULL && unlikely(!batch_takes(b, pass, now)))
 		b = batch_next(m, pass, now, &start);
 	pass->batch = b;
+	pass->lasts = true;
 	if (b != NULL) {
-		b->inflight++;
+		b->entered++;
 		b->paced |= pass->paced;
 		b->lease_end_ns = get(&m->ctl->lease_end_ns);
+		batch_count(b, pass);
+		pass->lasts = m->watch_sleeps || batch_is_full(m, b);
 	}
 	lock_give(&m->lock);
 	ALQ_POINT("shim.gate.passed");
@@ -319,40 +322,54 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	return CUDA_SUCCESS;
 }
 
-/* It never reached the device, or nothing tells when it ends: booked by its estimate. Returns what is left of its batch. */
-static RARE struct batch *leave_unmeasured(struct meter *m, const struct pass *pass)
+/* All have left an open batch that may be full, or hold nothing that reached the device. */
+static void batch_left(struct meter *m, struct batch *b)
 {
-	struct batch *b = pass->batch;
-	pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
-	meter_completed(m, 1, pass->est_ns, pass->unknown);
-	if (b == NULL || b->inflight != 0 || b->launches != 0)
-		return b;
-	b->stream->open = NULL;
-	batch_free(b);
-	return NULL;
+	if (b->stream->open != b || batch_in_flight(b))
+		return;
+	if (b->launches == 0) {
+		b->stream->open = NULL;
+		batch_free(b);
+	} else if ((get(&b->left) & BATCH_FULL) != 0) {
+		batch_close(m, b, false);
+	}
 }
 
+/* A launch after which there is more to do than to count it as there. What never reached the device, and that of which nothing tells when it ends, is
+ * booked by its estimate. */
+static RARE void leave_last(const struct pass *pass, CUresult result)
+{
+	struct meter *m = pass->meter;
+	struct batch *b = pass->batch;
+	lock_take(&m->lock);
+	if (b == NULL || (result != CUDA_SUCCESS && !b->dropped)) {
+		pass->cost->pending -= pass->unknown && pass->cost->pending > 0;
+		meter_completed(m, 1, pass->est_ns, pass->unknown);
+	}
+	if (b != NULL) {
+		if (result != CUDA_SUCCESS)
+			batch_discount(b, pass);
+		__atomic_fetch_add(&b->left, 1, __ATOMIC_ACQ_REL);
+		if (batch_is_full(m, b))
+			__atomic_fetch_or(&b->left, BATCH_FULL, __ATOMIC_ACQ_REL);
+		batch_left(m, b);
+	}
+	meter_wake_watcher(m);
+	lock_give(&m->lock);
+}
+
+/* As a rule a launch leaves without the lock. Its batch is not touched any more once it has: it may be another's by then. */
 void gate_leave(struct pass *pass, CUresult result)
 {
 	struct meter *m = pass->meter;
 	struct batch *b = pass->batch;
 	if (m == NULL)
 		return;
-	lock_take(&m->lock);
-	if (b != NULL) {
-		b->inflight--;
-		if (unlikely(b->dropped))
-			pass->batch = b = NULL;
+	if (unlikely(result != CUDA_SUCCESS || pass->lasts)) {
+		leave_last(pass, result);
+	} else if (unlikely((__atomic_fetch_add(&b->left, 1, __ATOMIC_ACQ_REL) & BATCH_FULL) != 0)) {
+		lock_take(&m->lock);
+		batch_left(m, b);
+		lock_give(&m->lock);
 	}
-	if (likely(result == CUDA_SUCCESS && b != NULL))
-		batch_count(b, pass);
-	else
-		b = leave_unmeasured(m, pass);
-	if (b != NULL && unlikely(batch_is_full(m, b) || b->full)) {
-		b->full = true;
-		if (b->inflight == 0)
-			batch_close(m, b, false);
-	}
-	meter_wake_watcher(m);
-	lock_give(&m->lock);
 }

@@ -67,6 +67,18 @@ struct part *batch_part(struct batch *b, struct cost *cost)
 	return &b->part[i];
 }
 
+void batch_discount(struct batch *b, const struct pass *pass)
+{
+	struct part *p = pass->part;
+	p->unknown -= pass->unknown;
+	b->unknown -= pass->unknown;
+	p->launches--;
+	p->est_ns -= pass->est_ns;
+	b->launches--;
+	b->est_ns -= pass->est_ns;
+	b->ends_ns -= pass->est_ns;
+}
+
 CUresult event_put(CUevent event, const struct stream *s)
 {
 	CUresult r = driver.cuEventRecord(event, s->handle);
@@ -119,6 +131,12 @@ static uint64_t batch_due(const struct batch *b)
 	return b->ends_ns + 50 * NS_PER_US;
 }
 
+/* Has a batch closed by who leaves it last. False: all have left it. */
+static bool batch_fill(struct batch *b)
+{
+	return (__atomic_fetch_or(&b->left, BATCH_FULL, __ATOMIC_ACQ_REL) & ~BATCH_FULL) != b->entered;
+}
+
 /* One batch that is due, or NULL; *next is when one will be. */
 static struct batch *batch_next_due(struct meter *m, uint64_t due, uint64_t *next)
 {
@@ -131,8 +149,8 @@ static struct batch *batch_next_due(struct meter *m, uint64_t due, uint64_t *nex
 				struct batch *b = s->open;
 				if (b == NULL)
 					continue;
-				if (b->inflight != 0) {
-					b->full |= due == UINT64_MAX;
+				if (batch_in_flight(b) && (due != UINT64_MAX || batch_fill(b))) {
+					continue;
 				} else if (batch_due(b) <= due && s->thread == 0) {
 					return b;
 				} else if (batch_due(b) < *next) {
@@ -188,7 +206,7 @@ static void batch_learn(struct batch *b, uint64_t measured_ns)
 	for (uint32_t i = 0; i < b->parts; i++) {
 		struct part *p = &b->part[i];
 		double part = b->est_ns == 0 ? 1.0 / b->parts : (double)p->est_ns / (double)b->est_ns;
-		if (p->version == p->cost->version)
+		if (p->launches != 0 && p->version == p->cost->version)
 			cost_learn(p->cost, (uint64_t)((double)measured_ns * part / p->launches), (b->fresh || b->shared) && !b->paced);
 	}
 }

@@ -17,30 +17,25 @@
 #define PARTS 8    /* different launches in one batch */
 #define STREAM_BUCKETS 64
 
-/* Launches into one stream, one after the other, with an event before (or the event after the batch before) and one after. */
+/*
+ * Launches into one stream, one after the other, with an event before (or the event after the batch before) and one after. A launch is counted
+ * before the driver has it, and taken out again if that refuses it. First what every launch changes.
+ */
 struct batch {
-	struct batch *next;      /* in its stream's queue, or in the list of free ones */
-	struct batch *before;    /* whose end is this one's start; NULL: its own start event */
-	struct stream *stream;
-	CUevent start, end;
-	uint32_t refs;           /* the queue, the batch after it, the context's origin */
-	uint32_t inflight;       /* launches between gate_enter and gate_leave */
+	uint32_t entered;        /* launches that passed gate_enter, */
+	uint32_t left;           /* and those of them that passed gate_leave, which may be without the lock; with BATCH_FULL */
 	uint32_t launches;
 	uint32_t unknown;        /* of these, never measured before */
-	bool full;               /* to be closed as soon as nothing is in flight */
+	uint64_t est_ns;
+	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
+	uint64_t lease_end_ns;   /* under which it was opened */
 	bool timed;              /* its start is known */
 	bool fresh;              /* the first of a lease: it may have waited for the work of the one before */
 	bool shared;             /* part of it ran outside our lease */
 	bool sample;             /* to be closed right after its first launch, so that its end is exact */
 	bool paced;              /* launched without a lease, beside others: what it measures beyond what was expected is theirs */
-	bool dropped;            /* its context has ended while launches in it were in flight: those are booked by themselves */
+	bool dropped;            /* its context has ended while launches in it were in flight, and all of it was booked then */
 	bool late;               /* its end event came when its work had ended already: what it measures is too much */
-	uint64_t est_ns;
-	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
-	uint64_t expect_ns;      /* the same, with all else that was queued when it was closed */
-	uint64_t behind_ns;      /* its start event lies so long before its first launch could begin */
-	uint64_t lease_end_ns;   /* under which it was opened */
-	int64_t end_at;          /* on the context's time line; INT64_MIN: not known */
 	uint32_t parts;
 	struct part {
 		struct cost *cost;
@@ -48,7 +43,17 @@ struct batch {
 		uint32_t version; /* of the cost, when it was launched */
 		uint64_t est_ns;
 	} part[PARTS];
+	struct batch *next;      /* in its stream's queue, or in the list of free ones */
+	struct batch *before;    /* whose end is this one's start; NULL: its own start event */
+	struct stream *stream;
+	CUevent start, end;
+	uint32_t refs;           /* the queue, the batch after it, the context's origin */
+	uint64_t expect_ns;      /* ends_ns with all else that was queued when it was closed */
+	uint64_t behind_ns;      /* its start event lies so long before its first launch could begin */
+	int64_t end_at;          /* on the context's time line; INT64_MIN: not known */
 };
+
+#define BATCH_FULL (1u << 31) /* in left: whoever leaves it last closes it, or who finds that all have left */
 
 struct stream {
 	struct stream *next;     /* in its bucket, or in the list of free ones */
@@ -161,15 +166,22 @@ static inline struct stream *stream_of(struct context *c, CUstream handle, bool 
 /* The batch that the next launch into a stream belongs to; sets *start when its start event must be recorded first. */
 struct batch *batch_open(struct stream *s, uint64_t now, bool *start);
 
+/* Whether launches are between gate_enter and gate_leave: who finds none may go by what they did, and put an event behind them. */
+static inline bool batch_in_flight(const struct batch *b)
+{
+	return (get_acquire(&b->left) & ~BATCH_FULL) != b->entered;
+}
+
 /* Where in a batch launches like this one are counted. */
 struct part *batch_part(struct batch *b, struct cost *cost);
 
-/* Counts a launch that has reached the driver. */
-static inline void batch_count(struct batch *b, const struct pass *pass)
+/* Counts a launch that is about to reach the driver. */
+static inline void batch_count(struct batch *b, struct pass *pass)
 {
 	struct part *p = b->part;
 	if (unlikely(b->parts == 0 || p->cost != pass->cost || p->version != pass->cost->version))
 		p = batch_part(b, pass->cost);
+	pass->part = p;
 	if (unlikely(pass->unknown)) {
 		p->unknown++;
 		b->unknown++;
@@ -180,6 +192,9 @@ static inline void batch_count(struct batch *b, const struct pass *pass)
 	b->est_ns += pass->est_ns;
 	b->ends_ns += pass->est_ns;
 }
+
+/* Takes one out again that never reached it. */
+void batch_discount(struct batch *b, const struct pass *pass);
 
 #define BATCH_LAUNCHES 128
 #define UNGATED_BATCH_NS (4 * NS_PER_MS)

@@ -44,7 +44,7 @@ shim: $(SHIM_OUT)/libcuda.so.1 $(SHIM_OUT)/libnvidia-ml.so.1
 SHIM_TEST := $(SHIM_OUT)/test
 SHIM_FAKE := $(SHIM_TEST)/driver/libcuda-real.so.1 $(SHIM_TEST)/driver/libnvidia-ml-real.so.1
 SHIM_TEST_HEADERS := $(wildcard $(SHIM)/test/*.h) $(SHIM_HEADERS)
-SHIM_UNIT := gate_test stream_test line_test away_test memory_test pools_test tables_test pieces_test cost_test
+SHIM_UNIT := gate_test flight_test stream_test line_test away_test memory_test pools_test tables_test pieces_test cost_test
 SHIM_WHOLE := names_test process_test
 
 # With the named crash points in.

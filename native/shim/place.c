@@ -160,7 +160,7 @@ void context_drop(struct meter *m, struct context *c)
 			struct stream *s = c->bucket[i];
 			if (s->open != NULL) {
 				s->open->dropped = true;
-				inflight |= s->open->inflight != 0;
+				inflight |= batch_in_flight(s->open);
 				batch_done(m, s->open, UINT64_MAX);
 			}
 			for (struct batch *b = s->head; b != NULL; b = b->next)

@@ -113,7 +113,7 @@ void stream_free(struct stream *s)
 
 static void stream_leave(struct meter *m, struct stream *s)
 {
-	if (s->open != NULL && s->open->inflight == 0)
+	if (s->open != NULL && !batch_in_flight(s->open))
 		batch_close(m, s->open, true);
 	put(&s->gone, true);
 	route_remove(s);

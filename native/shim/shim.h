@@ -147,9 +147,11 @@ struct pass {
 	struct meter *meter; /* NULL: not gated */
 	struct stream *stream;
 	struct batch *batch;
+	struct part *part; /* of the batch, where it is counted */
 	struct cost *cost;
 	uint64_t est_ns;
 	uint64_t behind_ns; /* so long it will wait on the device for work of other processes of the share */
+	bool lasts; /* there is more to do once the driver has it than to count it as there: its batch is full, say */
 	bool unknown;
 	bool paced; /* let through by the floor's schedule, while the arbiter is away */
 };

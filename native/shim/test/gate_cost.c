@@ -6,8 +6,9 @@
  * than all of them; between turns all that was launched ends, so that there is always a batch to measure the next in. A driver that does nothing
  * stands in, so the difference is all ours.
  *
- * A real driver runs and reads more than the caches nearest to a core hold, so our code and data have left them when the next launch comes: that is
- * measured, too, call by call, and what stands is the mean of the middle half.
+ * A real driver runs and reads more than the caches nearest to a core hold, so our code and data have left them when it answers and when the next
+ * launch comes. That is measured, too, call by call, with a driver that fills these caches in each launch, less the time that this takes; what stands
+ * is the mean of the middle half.
  *
  * Where somebody else works on the core's other hyperthread, which a virtual machine cannot see, all but the reading of the clock takes up to
  * twice as long. The driver's launch here is mostly that; its allocation is not, and shows it.
@@ -16,6 +17,7 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -68,13 +70,19 @@ static void (*cool_code(void))(void)
 	return run;
 }
 
+static void (*code)(void);
+static uint64_t cooling_ns;
+
 /* Fills the nearest caches. */
-static void cool(void (*code)(void))
+static CUresult cool(void)
 {
 	static volatile uint8_t data[COOL_DATA];
+	uint64_t begin = clock_now();
 	for (int i = 0; i < COOL_DATA; i += LINE)
 		data[i]++;
 	code();
+	cooling_ns = clock_now() - begin;
+	return CUDA_SUCCESS;
 }
 
 static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
@@ -87,16 +95,39 @@ static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64
 	}
 }
 
-/* Single launches, each with the nearest caches full of other things, as a real driver leaves them. */
-static void cold_launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream, void (*code)(void))
+/* Single launches by a driver that fills the nearest caches with other things in each. */
+static void cold_launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
 {
+	fake_at_launch(cool);
 	for (int i = 0; i < GROUPS; i++) {
-		cool(code);
 		uint64_t begin = clock_now();
 		CUresult r = launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
-		c->ns[c->count++] = (double)(clock_now() - begin);
+		c->ns[c->count++] = (double)(clock_now() - begin - cooling_ns);
 		CHECK_EQ(r, CUDA_SUCCESS);
 	}
+	fake_at_launch(NULL);
+}
+
+/* Launches of another thread meanwhile, into a stream of its own. */
+static bool beside;
+static uint64_t beside_kernel = 1;
+static CUstream beside_stream;
+
+static void *launch_beside(void *launch)
+{
+	for (int i = 0; i < GROUPS * CALLS && __atomic_load_n(&beside, __ATOMIC_ACQUIRE); i++)
+		CHECK_EQ((*(__typeof__(cuLaunchKernel) **)launch)((CUfunction)&beside_kernel, 1, 1, 1, 1, 1, 1, 0, beside_stream, NULL, NULL), CUDA_SUCCESS);
+	return NULL;
+}
+
+static void launches_beside(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
+{
+	pthread_t t;
+	beside = true;
+	pthread_create(&t, NULL, launch_beside, &launch);
+	launches(c, launch, kernel, stream);
+	__atomic_store_n(&beside, false, __ATOMIC_RELEASE);
+	pthread_join(t, NULL);
 }
 
 /* Waits until all that was launched is known to have ended. */
@@ -157,7 +188,7 @@ int main(void)
 {
 	static struct arbiter arbiter;
 	static uint64_t kernel = 1, longer = 40000; /* ns: the longer one is always at work when the next comes */
-	static struct costs plain, gated, ungated, streamed, pair, counted, piece, piece_counted, handle, alone, among, cold, cold_gated;
+	static struct costs plain, gated, ungated, streamed, pair, counted, piece, piece_counted, handle, alone, among, cold, cold_gated, two, two_gated;
 	CUdeviceptr held;
 	CUstream stream;
 	void *driver = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -165,13 +196,14 @@ int main(void)
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
 	__typeof__(cuMemAlloc_v2) *allocate = (__typeof__(cuMemAlloc_v2) *)dlsym(driver, "cuMemAlloc_v2");
 	__typeof__(cuMemFree_v2) *release = (__typeof__(cuMemFree_v2) *)dlsym(driver, "cuMemFree_v2");
-	void (*code)(void) = cool_code();
+	code = cool_code();
 	CHECK(code != NULL);
 	arbiter_make(&arbiter, 1, 1ull << 40, 1ull << 40);
 	arbiter.ctl->grant[0].run_ahead_ns = 4000000000u;
 	arbiter_serve(&arbiter);
 	tenant_start(&arbiter);
 	CHECK_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	CHECK_EQ(cuStreamCreate(&beside_stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 	fake_run(true);
 	const struct alq_tel_grant *t = &arbiter.tel->slot[0].grant[0];
 	CHECK_EQ(cuMemAlloc_v2(&held, 512), CUDA_SUCCESS); /* so that pieces come out of a block that is there */
@@ -182,8 +214,11 @@ int main(void)
 		drain(t);
 		launches(&streamed, cuLaunchKernel, &kernel, stream);
 		drain(t);
-		cold_launches(&cold, launch, &longer, stream, code);
-		cold_launches(&cold_gated, cuLaunchKernel, &longer, stream, code);
+		cold_launches(&cold, launch, &longer, stream);
+		cold_launches(&cold_gated, cuLaunchKernel, &longer, stream);
+		drain(t);
+		launches_beside(&two, launch, &kernel, stream);
+		launches_beside(&two_gated, cuLaunchKernel, &kernel, stream);
 		drain(t);
 		gate_ungate(&arbiter, 0);
 		launches(&ungated, cuLaunchKernel, &kernel, NULL);
@@ -194,12 +229,14 @@ int main(void)
 		pairs(&piece_counted, 512, cuMemAlloc_v2, cuMemFree_v2);
 	}
 	CHECK_EQ(t->device_launches, t->launched); /* each was measured, as a program's are */
-	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&streamed), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted), reckon(&cold), reckon(&cold_gated);
+	reckon(&plain), reckon(&gated), reckon(&ungated), reckon(&streamed), reckon(&pair), reckon(&counted), reckon(&piece), reckon(&piece_counted), reckon(&cold), reckon(&cold_gated), reckon(&two), reckon(&two_gated);
 	printf("a launch: %.1f ns without the shim, %+.1f ns with the gate open, %+.1f ns ungated (on average %.1f, %+.1f, %+.1f)\n", plain.median,
 	       gated.median - plain.median, ungated.median - plain.median, plain.mean, gated.mean - plain.mean, ungated.mean - plain.mean);
 	printf("a launch into a stream: %+.1f ns with the gate open (on average %+.1f)\n", streamed.median - plain.median, streamed.mean - plain.mean);
-	printf("a launch that finds the nearest caches full of other things: %.1f ns without the shim, %+.1f ns with it\n", cold.middle,
+	printf("a launch by a driver that fills the nearest caches with other things: %.1f ns without the shim, %+.1f ns with it\n", cold.middle,
 	       cold_gated.middle - cold.middle);
+	printf("a launch beside those of another thread: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", two.median,
+	       two_gated.median - two.median, two.mean, two_gated.mean - two.mean);
 	printf("an allocation with its free: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", pair.median,
 	       counted.median - pair.median, pair.mean, counted.mean - pair.mean);
 	printf("the same under 1 MiB: %.1f ns without the shim, %+.1f ns with it (on average %.1f, %+.1f)\n", piece.median,
