@@ -99,6 +99,7 @@ chaos: examples ## replace server and arbiter by another version REPLACED=100 ti
 gpu: setup native examples ## build/gpu: all that measures a real GPU on another machine; sh build/gpu/gpu.sh there, or here with --simulate
 	@echo 'Building the folder for real GPUs'
 	@$(MAKE) --no-print-directory -C gpu/programs
+	@$(MAKE) --no-print-directory -C native $(CURDIR)/build/native/shim/test/gate_cost
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o build/gpu/aliquot ./cmd/aliquot
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o build/gpu/measure ./gpu/measure
 	@scripts/gpu-folder

@@ -23,6 +23,35 @@ func (s *suite) probe(ctx context.Context, name string) (figures, error) {
 	return s.json(ctx, l)
 }
 
+// processor tells what the shim adds to calls on this machine's processor where the driver does nothing (native/shim/test/gate_cost.c), for what it adds
+// to a real driver's to be held against.
+func (s *suite) processor(ctx context.Context) (figures, error) {
+	out, err := s.output(ctx, line{[]string{s.program("costs/gate_cost")}, clean(os.Environ())})
+	if err != nil {
+		return nil, err
+	}
+	return addedTo(out)
+}
+
+// addedTo reads how much calls take more with the shim, ns, out of what gate_cost prints.
+func addedTo(printed string) (figures, error) {
+	found := figures{}
+	for _, one := range []struct{ key, begins, rest string }{
+		{"launch_more_ns", "a launch:", " %f ns without the shim, %f ns with the gate open"},
+		{"launch_among_other_things_more_ns", "a launch by a driver that fills the nearest caches with other things:", " %f ns without the shim, %f ns with it"},
+		{"launch_beside_another_thread_more_ns", "a launch beside those of another thread:", " %f ns without the shim, %f ns with it"},
+		{"alloc_and_free_more_ns", "an allocation with its free:", " %f ns without the shim, %f ns with it"},
+	} {
+		var without, more float64
+		_, after, _ := strings.Cut("\n"+printed, "\n"+one.begins)
+		if _, err := fmt.Sscanf(after, one.rest, &without, &more); err != nil {
+			return found, fmt.Errorf("look for %q in %q: %w", one.begins, printed, err)
+		}
+		found[one.key] = more
+	}
+	return found, nil
+}
+
 // switches asks what the driver's own time-slicing does, and keeps what a change of contexts takes.
 func (s *suite) switches(ctx context.Context) (figures, error) {
 	found, err := s.probe(ctx, "switch")

@@ -88,6 +88,7 @@ func (s *suite) steps() []step {
 		all = append(all, step{"probe", name, 30 * sec, 0, func(ctx context.Context) (figures, error) { return s.probe(ctx, name) }})
 	}
 	all = append(all,
+		step{"probe", "processor", 20 * sec, 0, s.processor},
 		step{"probe", "switch", 30 * sec, 0, s.switches},
 		step{"probe", "exports", 20 * sec, 0, s.exports},
 		step{"share", "doctor", 30 * sec, 0, s.doctor},
