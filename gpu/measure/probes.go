@@ -39,7 +39,6 @@ func addedTo(printed string) (figures, error) {
 	for _, one := range []struct{ key, begins, rest string }{
 		{"launch_more_ns", "a launch:", " %f ns without the shim, %f ns with the gate open"},
 		{"launch_among_other_things_more_ns", "a launch by a driver that fills the nearest caches with other things:", " %f ns without the shim, %f ns with it"},
-		{"launch_beside_another_thread_more_ns", "a launch beside those of another thread:", " %f ns without the shim, %f ns with it"},
 		{"alloc_and_free_more_ns", "an allocation with its free:", " %f ns without the shim, %f ns with it"},
 	} {
 		var without, more float64
