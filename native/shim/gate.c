@@ -259,10 +259,13 @@ bool gate_capturing(CUstream stream, bool per_thread)
 	       (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Whether a launch goes into the open batch of its stream: what was never measured is measured alone, and idle time between launches belongs to none. */
+/*
+ * Whether a launch goes into the open batch of its stream: what was never measured is measured alone, idle time between launches belongs to none, and
+ * one that is full and that all have left waits only for the lock to be closed.
+ */
 static inline bool batch_takes(const struct batch *open, const struct pass *pass, uint64_t now)
 {
-	return open != NULL && ((!pass->unknown && now <= open->ends_ns) || batch_in_flight(open));
+	return open != NULL && ((!pass->unknown && now <= open->ends_ns && (get(&open->left) & BATCH_FULL) == 0) || batch_in_flight(open));
 }
 
 /* The batch for a launch that the open one, if any, does not take. *start: its start event must be recorded first. */
@@ -322,13 +325,14 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	return CUDA_SUCCESS;
 }
 
-/* All have left an open batch that may be full, or hold nothing that reached the device. */
-static void batch_left(struct meter *m, struct batch *b)
+/* A launch has left its batch, which may be full, or hold nothing that reached the device: the last to leave closes it. It may be another stream's by now. */
+static void batch_left(struct meter *m, const struct pass *pass)
 {
-	if (b->stream->open != b || batch_in_flight(b))
+	struct batch *b = pass->batch;
+	if (pass->stream->open != b || batch_in_flight(b))
 		return;
 	if (b->launches == 0) {
-		b->stream->open = NULL;
+		pass->stream->open = NULL;
 		batch_free(b);
 	} else if ((get(&b->left) & BATCH_FULL) != 0) {
 		batch_close(m, b, false);
@@ -352,7 +356,7 @@ static RARE void leave_last(const struct pass *pass, CUresult result)
 		__atomic_fetch_add(&b->left, 1, __ATOMIC_ACQ_REL);
 		if (batch_is_full(m, b))
 			__atomic_fetch_or(&b->left, BATCH_FULL, __ATOMIC_ACQ_REL);
-		batch_left(m, b);
+		batch_left(m, pass);
 	}
 	meter_wake_watcher(m);
 	lock_give(&m->lock);
@@ -369,7 +373,7 @@ void gate_leave(struct pass *pass, CUresult result)
 		leave_last(pass, result);
 	} else if (unlikely((__atomic_fetch_add(&b->left, 1, __ATOMIC_ACQ_REL) & BATCH_FULL) != 0)) {
 		lock_take(&m->lock);
-		batch_left(m, b);
+		batch_left(m, pass);
 		lock_give(&m->lock);
 	}
 }

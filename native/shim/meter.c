@@ -216,7 +216,7 @@ static bool batch_is_doubted(const struct batch *b)
 {
 	bool trusted = true;
 	for (uint32_t i = 0; i < b->parts; i++)
-		trusted &= cost_trusts(b->part[i].cost);
+		trusted &= b->part[i].launches == 0 || cost_trusts(b->part[i].cost);
 	return (b->fresh || b->shared) && !trusted;
 }
 

@@ -141,7 +141,8 @@ static void context_sweep(struct meter *m, struct context *c, struct batch *firs
 		/* Ended where nobody saw it: what was left of it has ended too. */
 		if (c->handle == handle) {
 			recording_wait(m, c);
-			context_drop(m, c);
+			if (c->handle == handle) /* else the program ends it, too, and drops it */
+				context_drop(m, c);
 		}
 		leave(m);
 		return;

@@ -18,6 +18,7 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t now_manual, real_then; /* the device clock where it stood, and the real one when it began to run */
 static bool runs;
 static CUresult (*at_launch)(void);
+static bool at_launch_after;
 struct fake_stats fake_now;
 __thread CUcontext fake_current;
 bool fake_forked;
@@ -349,12 +350,16 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, u
 {
 	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
 	CUresult (*call)(void) = __atomic_load_n(&at_launch, __ATOMIC_ACQUIRE);
-	CUresult r = call == NULL ? CUDA_SUCCESS : call();
-	return r != CUDA_SUCCESS ? r : work(s, *(const uint64_t *)f);
+	bool after = __atomic_load_n(&at_launch_after, __ATOMIC_ACQUIRE);
+	CUresult r = call == NULL || after ? CUDA_SUCCESS : call();
+	if (r == CUDA_SUCCESS)
+		r = work(s, *(const uint64_t *)f);
+	return r == CUDA_SUCCESS && call != NULL && after ? call() : r;
 }
 
-EXPORT void fake_at_launch(CUresult (*call)(void))
+EXPORT void fake_at_launch(CUresult (*call)(void), bool after)
 {
+	__atomic_store_n(&at_launch_after, after, __ATOMIC_RELEASE);
 	__atomic_store_n(&at_launch, call, __ATOMIC_RELEASE);
 }
 

@@ -30,8 +30,8 @@ struct fake_memory { /* shared by all processes of a test: the file $FAKE_MEMORY
 void fake_run(bool on);
 void fake_advance(uint64_t ns);
 void fake_read(struct fake_stats *out);
-/* From now on each launch of a kernel calls that first, and fails with what it returns; NULL: nothing. */
-void fake_at_launch(CUresult (*call)(void));
+/* From now on each launch of a kernel calls that, before or after it takes the kernel, and fails with what it returns; NULL: nothing. */
+void fake_at_launch(CUresult (*call)(void), bool after);
 /* Ends a context where the shim does not see it. */
 void fake_end(CUcontext ctx);
 /* Another context comes to be in the place of one that is gone. */

@@ -44,12 +44,12 @@ static void drain(void)
 	CHECK_EQ(tel()->completed_ns, tel()->launched_ns);
 }
 
-/* Launches once, with that happening while the driver has it. */
-static CUresult launch_while(CUresult (*call)(void), CUstream into)
+/* Launches once, with that happening before or after the driver takes it. */
+static CUresult launch_while(CUresult (*call)(void), bool after, CUstream into)
 {
-	fake_at_launch(call);
+	fake_at_launch(call, after);
 	CUresult r = launch(&kernel, into);
-	fake_at_launch(NULL);
+	fake_at_launch(NULL, false);
 	return r;
 }
 
@@ -76,7 +76,7 @@ static void test_closed_by_the_last(void)
 	for (int i = 0; i < 20; i++) { /* also in batches that are measured exactly, and close by themselves */
 		uint64_t measured = tel()->device_launches;
 		CHECK_EQ(launch(&kernel, stream), CUDA_SUCCESS);
-		CHECK_EQ(launch_while(capture, stream), CUDA_SUCCESS);
+		CHECK_EQ(launch_while(capture, i % 2 == 0, stream), CUDA_SUCCESS);
 		uint64_t then = events();
 		drain();
 		CHECK_EQ(events(), then);
@@ -109,7 +109,7 @@ static void test_full(void)
 
 static CUresult fill(void)
 {
-	fake_at_launch(NULL);
+	fake_at_launch(NULL, false);
 	launch_times(BATCH_LAUNCHES - 2);
 	return CUDA_SUCCESS;
 }
@@ -120,7 +120,7 @@ static void test_filled_meanwhile(void)
 	for (int i = 0; i < 9; i++) { /* at least one of them is not closed right after its first */
 		uint64_t measured = tel()->device_launches, ns = tel()->device_ns;
 		CHECK_EQ(launch(&small, stream), CUDA_SUCCESS);
-		fake_at_launch(fill);
+		fake_at_launch(fill, false);
 		CHECK_EQ(launch(&small, stream), CUDA_SUCCESS);
 		drain();
 		CHECK_EQ(tel()->device_launches - measured, BATCH_LAUNCHES);
@@ -137,12 +137,12 @@ static CUresult fail(void)
 static void test_refused(void)
 {
 	uint64_t measured = tel()->device_launches, ns = tel()->device_ns, before = events();
-	CHECK_EQ(launch_while(fail, stream), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQ(launch_while(fail, false, stream), CUDA_ERROR_INVALID_VALUE);
 	drain();
 	CHECK_EQ(events(), before + 1); /* a start, and no end of nothing */
 	for (int i = 0; i < 10; i++) {
 		CHECK_EQ(launch(&kernel, stream), CUDA_SUCCESS);
-		CHECK_EQ(launch_while(fail, stream), CUDA_ERROR_INVALID_VALUE);
+		CHECK_EQ(launch_while(fail, false, stream), CUDA_ERROR_INVALID_VALUE);
 		CHECK_EQ(launch(&kernel, stream), CUDA_SUCCESS);
 		drain();
 	}
@@ -157,28 +157,39 @@ static CUresult destroy(void)
 	return CUDA_SUCCESS;
 }
 
-static CUresult destroy_and_fail(void)
-{
-	destroy();
-	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
-
-/* A context that ends while a launch of it is in the driver: all of its batch is booked, once, whatever the driver says of the launch. */
+/* A context that ends while a launch of it is in the driver: all of its batch is booked, once, whether the driver took the launch or not. */
 static void test_destroyed(void)
 {
-	CUresult (*const ways[])(void) = {destroy, destroy_and_fail};
 	for (int i = 0; i < 8; i++) {
 		CUstream its;
+		bool taken = i % 2 == 0;
 		CHECK_EQ(cuCtxCreate_v2(&doomed, 0, 10), CUDA_SUCCESS);
 		CHECK_EQ(cuStreamCreate(&its, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-		CHECK_EQ(launch(&kernel, its), CUDA_SUCCESS);
-		CHECK(launch_while(ways[i % 2], its) != CUDA_SUCCESS);
+		for (int n = 0; n < i / 2; n++)
+			CHECK_EQ(launch(&kernel, its), CUDA_SUCCESS);
+		CHECK_EQ(launch_while(destroy, taken, its) == CUDA_SUCCESS, taken);
 		drain();
 	}
 	uint64_t measured = tel()->device_launches;
 	CHECK_EQ(launch(&kernel, stream), CUDA_SUCCESS);
 	drain();
 	CHECK_EQ(tel()->device_launches, measured + 1);
+}
+
+/* A batch that is full, and waits for who left it last to close it, takes no launch more: the next closes it. */
+static void test_full_and_left(void)
+{
+	for (int i = 0; i < 9; i++) { /* at least one of them is not closed right after its first */
+		struct stream *s = stream_known(stream);
+		launch_times(1);
+		struct batch *had = s->open;
+		if (had != NULL)
+			__atomic_fetch_or(&had->left, BATCH_FULL, __ATOMIC_SEQ_CST);
+		uint64_t before = events();
+		launch_times(1);
+		CHECK(had == NULL || (s->open != NULL && s->open != had && events() == before + 1));
+		drain();
+	}
 }
 
 #define ROUNDS 40
@@ -207,7 +218,7 @@ static void test_together(void)
 {
 	pthread_t t[THREADS];
 	struct fake_stats before, after;
-	fake_at_launch(fail_at_times);
+	fake_at_launch(fail_at_times, false);
 	for (int round = 0; round < ROUNDS; round++) {
 		uint64_t measured = tel()->device_launches;
 		fake_read(&before);
@@ -221,7 +232,7 @@ static void test_together(void)
 		fake_read(&after);
 		CHECK_EQ(tel()->device_launches - measured, after.launches - before.launches);
 	}
-	fake_at_launch(NULL);
+	fake_at_launch(NULL, false);
 }
 
 int main(void)
@@ -241,6 +252,7 @@ int main(void)
 	test_filled_meanwhile();
 	test_refused();
 	test_destroyed();
+	test_full_and_left();
 	test_together();
 	arbiter_remove(&arbiter);
 	printf("flight: ok\n");

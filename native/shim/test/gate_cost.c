@@ -98,14 +98,14 @@ static void launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64
 /* Single launches by a driver that fills the nearest caches with other things in each. */
 static void cold_launches(struct costs *c, __typeof__(cuLaunchKernel) *launch, uint64_t *kernel, CUstream stream)
 {
-	fake_at_launch(cool);
+	fake_at_launch(cool, false);
 	for (int i = 0; i < GROUPS; i++) {
 		uint64_t begin = clock_now();
 		CUresult r = launch((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 		c->ns[c->count++] = (double)(clock_now() - begin - cooling_ns);
 		CHECK_EQ(r, CUDA_SUCCESS);
 	}
-	fake_at_launch(NULL);
+	fake_at_launch(NULL, false);
 }
 
 /* Launches of another thread meanwhile, into a stream of its own. */
