@@ -33,6 +33,7 @@ type class struct {
 	waiting   int               // pods and workloads
 	beside    []*pod            // of these, those that wait for a node beside the engine
 	answer    map[string]string // by node: why not; empty: it may; nil: not known yet
+	opened    uint64            // answers with nodes that it might not use before
 	held      []string          // of these nodes, those that it might use if some of the pods there went, by name
 	likes     likes             // of these nodes
 	refused   bool              // the engine has barred nodes of it by itself
@@ -230,7 +231,9 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 			delta.Barred = append(delta.Barred, engine.NodeReason{Node: name, Code: "it is not there"})
 		}
 	}
-	c.answer = answer
+	if c.answer = answer; len(delta.Allowed) > 0 {
+		c.opened++
+	}
 	c.likes.wished, c.likes.images, c.likes.withheld = said.Wished, said.Images, false
 	if len(delta.Allowed) > 0 || len(delta.Barred) > 0 || c.refused || changed {
 		c.refused = false

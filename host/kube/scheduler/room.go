@@ -28,9 +28,10 @@ const (
 
 // seeking is what a pod has done to have others evicted for it that the engine does not decide about.
 type seeking struct {
-	under bool // it is being looked, or others are being evicted
-	tries int
-	due   time.Time
+	under  bool // it is being looked, or others are being evicted
+	putOff bool // once, for there may be room without that
+	tries  int
+	due    time.Time
 }
 
 // seek has it looked whether a pod that no node takes would fit on one if others of lower priority went.

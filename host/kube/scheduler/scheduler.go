@@ -68,6 +68,7 @@ type Scheduler struct {
 	distinctions  uint64        // Filters.Distinctions by which those in line are of their classes
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
+	freed         uint64        // how often devices came free
 	keeps         map[*pod]keep // of pods in line for which others are evicted
 	seekers       []*pod        // for which room is to be looked for
 	least         struct {      // see leastPriority

@@ -20,6 +20,7 @@ type party struct {
 	seats  []*seat // in the order in which devices are looked for and nodes asked
 	gang   *gang   // that starts with them; nil: one is alone
 	looked int     // how often devices were looked for
+	since  uint64  // news when they were last
 	lacks  *pod    // of a gang's, the one for which there were none; nil: they are being looked for
 }
 
@@ -60,7 +61,7 @@ func (s *Scheduler) placeSpecial(f *party) {
 		}
 		return
 	}
-	f.looked, f.lacks = f.looked+1, nil
+	f.looked, f.lacks, f.since = f.looked+1, nil, s.news(f)
 	looked := s.huntFor(f)
 	for _, o := range f.seats {
 		o.class.enter(s)
@@ -145,19 +146,32 @@ func (s *Scheduler) awaitDevices(f *party, lacks *seat, why error) {
 	why = fmt.Errorf("%s, and so is placed beside those in line: %w", special, why)
 	s.awaitNodes(p, a, why)
 	s.specials[p] = true
+	late := s.news(f) != f.since // of which those that wait were told, and these did not wait then
+	p.beside.stale = p.beside.stale || late
+	p.seeking.putOff = late && !p.seeking.putOff
 	switch {
 	case f.gang != nil:
 		for _, o := range f.seats {
 			s.unnominate(o.pod) // as it was while its gang was in line: nobody is evicted for one beside it
 		}
 		s.awaitOthers(f, p, why)
-	case p.beside.answer != nil && s.mayGainRoom(p) && a.within == topology{}:
+	case !p.seeking.putOff && p.beside.answer != nil && s.mayGainRoom(p) && a.within == topology{}:
 		s.seek(p)
 	}
 }
 
+// news grows whenever there may be room for a party where there was none: nodes that its pods might not use before, or devices that came free.
+func (s *Scheduler) news(f *party) uint64 {
+	all := s.freed
+	for _, o := range f.seats {
+		all += o.class.opened
+	}
+	return all
+}
+
 // devicesFree has those looked at again that wait for devices beside the engine, for some have come free.
 func (s *Scheduler) devicesFree() {
+	s.freed++
 	for p := range s.specials {
 		if p.beside == nil {
 			delete(s.specials, p)

@@ -310,3 +310,44 @@ func TestMakesRoomForSpecial(t *testing.T) {
 		})
 	}
 }
+
+// Where a node opened while devices were looked for on others, nobody is evicted before they were looked for there, too.
+func TestOpenedMeanwhile(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	c.ordinary("low", "6", 1)
+	s, _ := c.run()
+	c.runs("low")
+	c.pod("high", 1, needing("5", 9), requests(choice("gpu", part("one", 700, 1), part("two", 400, 2))))
+	c.ending(1)
+	c.idle(s, func() {
+		var p *pod
+		for _, o := range s.pods {
+			if o.object.Name == "high" {
+				p = o
+			}
+		}
+		if p.beside == nil {
+			t.Error("it does not wait")
+			return
+		}
+		for _, test := range []struct{ opened, again, seeks bool }{{true, true, false}, {true, true, true}, {true, true, false}, {false, false, true}} {
+			s.leaveBeside(p)
+			p.seeking.under, p.seeking.tries, p.seeking.due = false, 0, s.config.Now()
+			a, err := s.askOf(p)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			f := s.partyOf(p, a)
+			f.since, f.seats[0].class.stale = s.news(f), false
+			if test.opened {
+				f.seats[0].class.opened++
+			}
+			s.awaitDevices(f, f.seats[0], errNoDevices)
+			if p.beside.stale != test.again || p.seeking.under != test.seeks {
+				t.Errorf("a node opened: %v; it is looked at again: %v, and others are to be evicted for it: %v", test.opened, p.beside.stale, p.seeking.under)
+			}
+		}
+	})
+}
