@@ -44,7 +44,8 @@ const (
 	CountKept     = "kept"        // has room, but might be needed by the first in line
 )
 
-// Why is why a workload waits. Messages name no other workload, but for those of Above: others that hold it back are in Ahead.
+// Why is why a workload waits. Messages name no other workload, but for those of Above and for what hosts say of sick devices: others that hold it back are in
+// Ahead.
 type Why struct {
 	Phase   api.Phase
 	Place   int    // in line, from 1; 0: it does not wait
