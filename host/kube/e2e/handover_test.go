@@ -22,7 +22,7 @@ func (w *world) handsOver(replace func()) {
 	next := time.NewTicker(250 * time.Millisecond)
 	defer next.Stop()
 	for gone := false; !gone; <-next.C {
-		name := fmt.Sprintf("start-%d", len(started))
+		name := fmt.Sprintf("start-%d-beside-%s", len(started), before.Name)
 		started = append(started, name)
 		// They request next to nothing: of a node that is nearly full two schedulers may give the rest away twice, and kubelet then rejects a pod.
 		w.submit(work{name: name, compute: 1, memory: "64Mi", cpu: "2m", scheduler: "aliquot-scheduler", command: []string{"/bin/smi"}})

@@ -15,7 +15,7 @@ import (
 
 // The chart and the image of an earlier revision, which Helm installed, are upgraded to those of this one by Helm, as docs/kubernetes.md says, while pods run, which asked in both ways: they
 // run on, the same processes within the same shares, also while the agent is replaced; ceilings of theirs change, new pods start beside them. Helm then goes back to the earlier
-// revision, while pods start all along: an agent that one of another build replaces leaves no gap. One that does not fit says why, and all of it goes.
+// revision, and forward again, while pods start all along: an agent that one of another build replaces leaves no gap. One that does not fit says why, and all of it goes.
 func TestUpgrade(t *testing.T) {
 	built := make(chan error, 1)
 	var before earlier
@@ -45,7 +45,8 @@ func TestUpgrade(t *testing.T) {
 	run := w.pids("quarter")
 	maps.Copy(run, w.pids("half"))
 
-	w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--values", next)
+	upgrade := func() { w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--values", next) }
+	upgrade()
 	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, nil)
 	agent = w.agentReady(string(agent.UID))
 	w.agentSays(agent, "msg=serving") // it is ready before, while it waits for the one that it replaces
@@ -73,6 +74,9 @@ func TestUpgrade(t *testing.T) {
 	w.runOn(run, "quarter", "half")
 	w.remove("half")
 	w.trains("large")
+	run = w.pids("quarter")
+	w.handsOver(upgrade)
+	w.runOn(run, "quarter")
 	w.remove("quarter", "tenth", "large")
 	w.empty()
 }
