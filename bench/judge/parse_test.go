@@ -96,3 +96,15 @@ func TestParseRaced(t *testing.T) {
 		}
 	}
 }
+
+func TestParseCalls(t *testing.T) {
+	const printed = "a launch: 37.2 ns without the shim, +41.5 ns with the gate open, -0.4 ns ungated (on average 37.5, +44.0, +0.1)\na launch into a stream: +33.1 ns with the gate open\na launch by a driver that fills the nearest caches with other things: 84.0 ns without the shim, +34.2 ns with it\nan allocation with its free: 80.1 ns without the shim, +113.0 ns with it\nmedians\n"
+	if got, err := ParseCalls(printed); err != nil || got != (Calls{37.2, 41.5, -0.4, 84, 34.2, 80.1, 113}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, printed := range []string{"", "a launch: 37 ns\n", strings.Replace(printed, "+113.0", "x", 1), strings.Replace(printed, "a launch by", "one by", 1)} {
+		if got, err := ParseCalls(printed); err == nil {
+			t.Errorf("%q is taken for %+v", printed, got)
+		}
+	}
+}

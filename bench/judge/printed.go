@@ -53,3 +53,28 @@ func ParseRaced(printed string) (did Raced, err error) {
 	}
 	return Raced{}, fmt.Errorf("the racer printed %q, and not how often it tried", printed)
 }
+
+// Calls is what calls take, ns of one: of the driver alone, and how much more with the shim.
+type Calls struct {
+	Launch, Gated, Ungated float64 // medians
+	Cold, ColdGated        float64 // a launch by a driver that fills the nearest caches with other things: the mean of the middle half
+	Pair, Counted          float64 // an allocation with its free: medians
+}
+
+// ParseCalls reads what native/shim/test/gate_cost.c prints.
+func ParseCalls(printed string) (c Calls, err error) {
+	for _, one := range []struct {
+		begins, rest string
+		into         []any
+	}{
+		{"a launch:", " %f ns without the shim, %f ns with the gate open, %f ns ungated", []any{&c.Launch, &c.Gated, &c.Ungated}},
+		{"a launch by a driver that fills the nearest caches with other things:", " %f ns without the shim, %f ns with it", []any{&c.Cold, &c.ColdGated}},
+		{"an allocation with its free:", " %f ns without the shim, %f ns with it", []any{&c.Pair, &c.Counted}},
+	} {
+		_, after, _ := strings.Cut("\n"+printed, "\n"+one.begins)
+		if _, err := fmt.Sscanf(after, one.rest, one.into...); err != nil {
+			return c, fmt.Errorf("the measurement of calls printed %q, where %q is looked for: %w", printed, one.begins, err)
+		}
+	}
+	return c, nil
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
-	"strings"
 
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/bench/judge"
@@ -51,45 +50,26 @@ func (b *bench) measureThroughput(ctx context.Context, r *report.Report) error {
 	return nil
 }
 
-// callCosts are medians, ns of one call: what a call takes with the driver alone, and how much more with the shim.
-type callCosts struct{ launch, gated, ungated, pair, counted float64 }
-
 // measureCalls reports what a launch through the open gate and an allocation cost over the driver's own (native/shim/test/gate_cost.c). The
 // worst of the repeats counts.
 func (b *bench) measureCalls(ctx context.Context, r *report.Report) error {
-	worst := callCosts{gated: math.Inf(-1), ungated: math.Inf(-1), counted: math.Inf(-1)}
+	worst := judge.Calls{Gated: math.Inf(-1), Ungated: math.Inf(-1), Counted: math.Inf(-1)}
 	for range b.repeats {
 		printed, err := exec.CommandContext(ctx, b.calls).Output()
 		if err != nil {
 			return fmt.Errorf("measure what calls cost: %w", err)
 		}
-		c, err := parseCalls(string(printed))
+		c, err := judge.ParseCalls(string(printed))
 		if err != nil {
 			return err
 		}
-		worst.gated, worst.ungated, worst.counted = max(worst.gated, c.gated), max(worst.ungated, c.ungated), max(worst.counted, c.counted)
-		worst.launch, worst.pair = max(worst.launch, c.launch), max(worst.pair, c.pair)
+		worst.Gated, worst.Ungated, worst.Counted = max(worst.Gated, c.Gated), max(worst.Ungated, c.Ungated), max(worst.Counted, c.Counted)
+		worst.Launch, worst.Pair = max(worst.Launch, c.Launch), max(worst.Pair, c.Pair)
 	}
-	r.AtMost("launch_adds, gate open", worst.gated, 50, "ns")
-	r.Beside("launch_adds, no gate", worst.ungated, "ns")
-	r.AtMost("allocation_adds", worst.counted, 200, "ns")
-	r.Beside("launch without the shim", worst.launch, "ns")
-	r.Beside("allocation and free without the shim", worst.pair, "ns")
+	r.AtMost("launch_adds, gate open", worst.Gated, 50, "ns")
+	r.Beside("launch_adds, no gate", worst.Ungated, "ns")
+	r.AtMost("allocation_adds", worst.Counted, 200, "ns")
+	r.Beside("launch without the shim", worst.Launch, "ns")
+	r.Beside("allocation and free without the shim", worst.Pair, "ns")
 	return nil
-}
-
-func parseCalls(printed string) (c callCosts, err error) {
-	for _, one := range []struct {
-		begins, rest string
-		into         []any
-	}{
-		{"a launch:", " %f ns without the shim, %f ns with the gate open, %f ns ungated", []any{&c.launch, &c.gated, &c.ungated}},
-		{"an allocation with its free:", " %f ns without the shim, %f ns with it", []any{&c.pair, &c.counted}},
-	} {
-		_, after, _ := strings.Cut("\n"+printed, "\n"+one.begins)
-		if _, err := fmt.Sscanf(after, one.rest, one.into...); err != nil {
-			return c, fmt.Errorf("the measurement of calls printed %q, where %q is looked for: %w", printed, one.begins, err)
-		}
-	}
-	return c, nil
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/aliquot-dev/aliquot/bench/judge"
 )
 
 // probe asks the driver one thing, with nothing of Aliquot between.
@@ -30,25 +32,8 @@ func (s *suite) processor(ctx context.Context) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	return addedTo(out)
-}
-
-// addedTo reads how much calls take more with the shim, ns, out of what gate_cost prints.
-func addedTo(printed string) (figures, error) {
-	found := figures{}
-	for _, one := range []struct{ key, begins, rest string }{
-		{"launch_more_ns", "a launch:", " %f ns without the shim, %f ns with the gate open"},
-		{"launch_among_other_things_more_ns", "a launch by a driver that fills the nearest caches with other things:", " %f ns without the shim, %f ns with it"},
-		{"alloc_and_free_more_ns", "an allocation with its free:", " %f ns without the shim, %f ns with it"},
-	} {
-		var without, more float64
-		_, after, _ := strings.Cut("\n"+printed, "\n"+one.begins)
-		if _, err := fmt.Sscanf(after, one.rest, &without, &more); err != nil {
-			return found, fmt.Errorf("look for %q in %q: %w", one.begins, printed, err)
-		}
-		found[one.key] = more
-	}
-	return found, nil
+	c, err := judge.ParseCalls(out)
+	return figures{"launch_more_ns": c.Gated, "launch_among_other_things_more_ns": c.ColdGated, "alloc_and_free_more_ns": c.Counted}, err
 }
 
 // switches asks what the driver's own time-slicing does, and keeps what a change of contexts takes.

@@ -94,7 +94,7 @@ int probe_launch(void)
 	int ways = past ? WAYS : 1;
 	for (int i = -10; i < TIMES; i++) /* the first load the code and wake the device */
 		for (int k = 0; k < ways; k++) {
-			int way = (i + 10 + k) % ways, at = i < 0 ? 0 : i;
+			int way = (i + 10 + k) % ways, at = i < 0 ? 0 : i; /* i begins at -10 */
 			int64_t from = now_ns();
 			check(launch[way](d.busy, 1, 1, 1, 1, 1, 1, 0, d.stream, args, NULL), "cuLaunchKernel");
 			int64_t first = now_ns();

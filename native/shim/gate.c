@@ -310,13 +310,13 @@ CUresult gate_enter(struct pass *pass, CUstream stream, bool per_thread, uint64_
 	if (s != NULL && unlikely(!batch_takes(b, pass, now)))
 		b = batch_next(m, pass, now, &start);
 	pass->batch = b;
-	pass->lasts = true;
+	pass->locked = true;
 	if (b != NULL) {
 		b->entered++;
 		b->paced |= pass->paced;
 		b->lease_end_ns = get(&m->ctl->lease_end_ns);
 		batch_count(b, pass);
-		pass->lasts = m->watch_sleeps || batch_is_full(m, b);
+		pass->locked = m->watch_sleeps || batch_is_full(m, b);
 	}
 	lock_give(&m->lock);
 	ALQ_POINT("shim.gate.passed");
@@ -339,9 +339,9 @@ static void batch_left(struct meter *m, const struct pass *pass)
 	}
 }
 
-/* A launch after which there is more to do than to count it as there. What never reached the device, and that of which nothing tells when it ends, is
+/* A launch after which there is more to do than to count that it has left. What never reached the device, and that of which nothing tells when it ends, is
  * booked by its estimate. */
-static RARE void leave_last(const struct pass *pass, CUresult result)
+static RARE void leave_locked(const struct pass *pass, CUresult result)
 {
 	struct meter *m = pass->meter;
 	struct batch *b = pass->batch;
@@ -369,8 +369,8 @@ void gate_leave(struct pass *pass, CUresult result)
 	struct batch *b = pass->batch;
 	if (m == NULL)
 		return;
-	if (unlikely(result != CUDA_SUCCESS || pass->lasts)) {
-		leave_last(pass, result);
+	if (unlikely(result != CUDA_SUCCESS || pass->locked)) {
+		leave_locked(pass, result);
 	} else if (unlikely((__atomic_fetch_add(&b->left, 1, __ATOMIC_ACQ_REL) & BATCH_FULL) != 0)) {
 		lock_take(&m->lock);
 		batch_left(m, pass);

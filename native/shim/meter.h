@@ -28,7 +28,7 @@ struct batch {
 	uint32_t unknown;        /* of these, never measured before */
 	uint64_t est_ns;
 	uint64_t ends_ns;        /* when its launches should have ended, had the device nothing else to do */
-	uint64_t lease_end_ns;   /* under which it was opened */
+	uint64_t lease_end_ns;   /* of the lease under which the last of them went */
 	bool timed;              /* its start is known */
 	bool fresh;              /* the first of a lease: it may have waited for the work of the one before */
 	bool shared;             /* part of it ran outside our lease */

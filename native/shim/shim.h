@@ -151,7 +151,7 @@ struct pass {
 	struct cost *cost;
 	uint64_t est_ns;
 	uint64_t behind_ns; /* so long it will wait on the device for work of other processes of the share */
-	bool lasts; /* there is more to do once the driver has it than to count it as there: its batch is full, say */
+	bool locked; /* it leaves under the lock, for there is more to do than to count that it has left: its batch is full, say */
 	bool unknown;
 	bool paced; /* let through by the floor's schedule, while the arbiter is away */
 };

@@ -78,6 +78,14 @@ func TestPod(t *testing.T) {
 	if said, err := exec.CommandContext(ctx, kubectl, "--kubeconfig", cluster.Kubeconfig(), "get", "nodes", "-o", "name").CombinedOutput(); err != nil || string(said) != "node/"+testcluster.NodeName+"\n" {
 		t.Errorf("kubectl lists the nodes\n%s%v", said, err)
 	}
+	// Processes that may have ended before they are put into the cluster's control group.
+	for range 20 {
+		p, err := cluster.Start("brief", nil, "/bin/true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Ended()
+	}
 	// One that runs on: it must end with the cluster.
 	if _, err := pods.Create(ctx, pod("runs-on", []string{"/bin/pod"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

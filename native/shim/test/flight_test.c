@@ -7,8 +7,6 @@
 #include "launcher.h"
 #include "meter.h"
 
-#include <string.h>
-
 static struct arbiter arbiter;
 static uint64_t kernel = 20 * NS_PER_MS; /* on a device whose clock stands, but for one that runs: batches stay open until a launch, or a wait, closes them */
 static uint64_t small = 5 * NS_PER_MS;
