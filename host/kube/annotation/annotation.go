@@ -1,5 +1,5 @@
-// Package annotation is how a pod asks for a share in a few words, by annotations of its own, and the claim that says the same. What comes
-// in are a pod's annotations; what goes out is what they ask for, or in one sentence what is wrong with them, and a ResourceClaimTemplate with
+// Package annotation is how a pod asks for a share in a few words, by annotations of its own or labels that become those, and the claim that says the same.
+// What comes in are a pod's annotations; what goes out is what they ask for, or in one sentence what is wrong with them, and a ResourceClaimTemplate with
 // a name that is made from what it says. It reads and writes nothing: the webhook names the template in the pod, the controller makes it.
 package annotation
 
@@ -41,9 +41,36 @@ var asked = []string{Memory, Devices, Class, Weight, Containers, Latency}
 // beside are those that hold however a pod asks for its share.
 var beside = []string{Queue, Preemptible, SameTopology, PreferTopology, RestartTime, CheckpointedAt}
 
+// Labels of a pod that is of a gang: the gang's name in its namespace, and how many of its pods start together, or none of them.
+const (
+	Gang    = Prefix + "gang"
+	GangMin = Prefix + "gang-min"
+)
+
 // Fixed are the annotations that say what a pod asks for when it is made, and so do not change while it is there.
 func Fixed() []string {
 	return slices.DeleteFunc(slices.Concat([]string{GPU}, asked, beside), func(key string) bool { return key == CheckpointedAt })
+}
+
+// Labelled are the annotations that a pod's labels stand for, where it has no such annotation. A label with our prefix that stands for nothing, or says something
+// else than the annotation, is an error.
+func Labelled(labels, annotations map[string]string) (map[string]string, error) {
+	said, fixed := map[string]string{}, Fixed()
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if !strings.HasPrefix(key, Prefix) || key == Gang || key == GangMin {
+			continue
+		}
+		value, is := annotations[key]
+		switch {
+		case !slices.Contains(fixed, key):
+			return nil, fmt.Errorf("the label %s is not known, and what is misspelt would not hold; there are %s, and of gangs %s and %s", key, strings.Join(fixed, ", "), Gang, GangMin)
+		case is && value != labels[key]:
+			return nil, fmt.Errorf("the label %s: %s is not what the annotation of that name says, %s; leave one of the two out", key, labels[key], value)
+		case !is:
+			said[key] = labels[key]
+		}
+	}
+	return said, nil
 }
 
 // Ask is what a pod asks for by its annotations.

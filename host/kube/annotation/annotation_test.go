@@ -2,6 +2,7 @@ package annotation_test
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -225,4 +226,27 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%+v is not the same as itself", spec)
 		}
 	})
+}
+
+// Labels stand for the annotations of their names; what is misspelt or says something else than the annotation is an error.
+func TestLabelled(t *testing.T) {
+	type pairs = map[string]string
+	for _, c := range []struct {
+		labels, annotations, want pairs
+		wrong                     string
+	}{
+		{nil, nil, pairs{}, ""},
+		{pairs{"app": "a", "example.com/gpu": "1", annotation.Gang: "a", annotation.GangMin: "2"}, nil, pairs{}, ""},
+		{pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "4Gi"}, pairs{"a": "b"}, pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "4Gi"}, ""},
+		{pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "4Gi"}, pairs{annotation.GPU: "0.25..0.80"}, pairs{annotation.Memory: "4Gi"}, ""},
+		{pairs{annotation.GPU: ""}, nil, pairs{annotation.GPU: ""}, ""},
+		{pairs{annotation.GPU: "0.25"}, pairs{annotation.GPU: "0.26"}, nil, "the label aliquot.dev/gpu: 0.25 is not what the annotation of that name says, 0.26"},
+		{pairs{annotation.CheckpointedAt: "x"}, nil, nil, "the label aliquot.dev/checkpointed-at is not known"},
+		{pairs{"aliquot.dev/gang-of": "x"}, nil, nil, "of gangs aliquot.dev/gang and aliquot.dev/gang-min"},
+	} {
+		got, err := annotation.Labelled(c.labels, c.annotations)
+		if !maps.Equal(got, c.want) || (c.wrong == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("the labels %v beside %v: got %v, %v; want %v, %q", c.labels, c.annotations, got, err, c.want, c.wrong)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -138,35 +139,91 @@ func TestAnnotationsStay(t *testing.T) {
 	}
 }
 
-// A pod that asks by labels is refused and told how to ask; labels beside annotations, those of gangs and others' are its own affair.
+// A label that would ask for something, and was not read, or is given to a pod that is there already, is refused, where the annotation does not say the same; one
+// that goes, those of gangs and others' are the pod's own affair.
 func TestLabels(t *testing.T) {
 	policy := policyOf(t, "aliquot-labels")
 	type pairs = map[string]string
-	for _, c := range []struct {
-		labels, annotations pairs
-		want                string // the label that is refused; empty: none
-	}{
-		{nil, nil, ""},
-		{nil, pairs{annotation.GPU: "0.25", annotation.Memory: "4Gi"}, ""},
-		{pairs{"app": "train", "example.com/gpu": "0.25"}, nil, ""},
-		{pairs{"aliquot.dev/gang": "a", "aliquot.dev/gang-min": "2"}, nil, ""},
-		{pairs{annotation.GPU: "0.25..0.80"}, nil, annotation.GPU},
-		{pairs{annotation.Memory: "4Gi..8Gi"}, nil, annotation.Memory},
-		{pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "4Gi"}, pairs{"example.com/a": "b"}, annotation.GPU},
-		{pairs{annotation.GPU: "0.25", annotation.Memory: "4Gi"}, pairs{annotation.GPU: "0.25"}, annotation.Memory},
-		{pairs{annotation.GPU: "0.25", annotation.Memory: "4Gi"}, pairs{annotation.GPU: "0.25", annotation.Memory: "4Gi"}, ""},
-	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tried", Labels: c.labels, Annotations: c.annotations}}
-		said := saysOf(t, policy, pod, nil)
-		if (c.want == "") != (said == "") || said != "" && !(strings.Contains(said, "the label "+c.want+",") && strings.Contains(said, "write it as an annotation")) {
-			t.Errorf("of a pod with the labels %v and the annotations %v it says %q, want the label %q refused", c.labels, c.annotations, said, c.want)
+	asks := pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "4Gi"}
+	pod := func(labels, annotations pairs) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tried", Labels: labels, Annotations: annotations}}
+	}
+	const unread, late = "was not read by Aliquot's webhook", "says what a pod asks for when it is made, and this one is there"
+	check := func(was *corev1.Pod, now, annotations pairs, key, why string) {
+		t.Helper()
+		want := ""
+		if key != "" {
+			want = "the label " + key + " " + why
+		}
+		if said := saysOf(t, policy, pod(now, annotations), was); (want == "") != (said == "") || !strings.HasPrefix(said, want) {
+			t.Errorf("of %v with labels that become %v beside the annotations %v it says %q, want %q", was, now, annotations, said, want)
 		}
 	}
-	// Whatever an annotation says when a pod is made is heard of annotations alone.
+	for _, c := range []struct {
+		was, now, annotations pairs
+		made, given           string // the label that is refused of a pod that is made so, and of one that becomes so; empty: none
+	}{
+		{nil, nil, nil, "", ""},
+		{nil, pairs{"app": "train", "example.com/gpu": "0.25"}, nil, "", ""},
+		{nil, pairs{annotation.Gang: "a", annotation.GangMin: "2"}, nil, "", ""},
+		{nil, pairs{annotation.GPU: "0.25..0.80"}, nil, annotation.GPU, annotation.GPU},
+		{nil, pairs{annotation.GPU: "0.25..0.60"}, asks, annotation.GPU, annotation.GPU},
+		{nil, asks, asks, "", ""},
+		{asks, asks, asks, "", ""},
+		{asks, asks, nil, annotation.GPU, ""}, // made while there was no policy
+		{asks, nil, asks, "", ""},
+		{asks, pairs{annotation.GPU: "0.25..0.80", annotation.Memory: "8Gi"}, asks, annotation.Memory, annotation.Memory},
+		{pairs{annotation.GPU: "1"}, asks, asks, "", ""},
+	} {
+		check(nil, c.now, c.annotations, c.made, unread)
+		check(pod(c.was, c.annotations), c.now, c.annotations, c.given, late)
+	}
 	for _, name := range annotation.Fixed() {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: pairs{name: "1"}}}
-		if said := saysOf(t, policy, pod, nil); !strings.Contains(said, "the label "+name+",") {
-			t.Errorf("of a pod with the label %s it says %q", name, said)
+		check(nil, pairs{name: "1"}, nil, name, unread)
+		check(pod(nil, nil), pairs{name: "1"}, nil, name, late)
+	}
+}
+
+// API servers ask the webhook of pods that may ask for devices, and make all others whether it is there or not.
+func TestWebhookIsAsked(t *testing.T) {
+	var asks admissionv1.MutatingWebhook
+	for _, one := range render(t, everything) {
+		if object, is := decoded(t, one).(*admissionv1.MutatingWebhookConfiguration); is {
+			asks = object.Webhooks[0]
+		}
+	}
+	if asks.Name != "pods.aliquot.dev" {
+		t.Fatalf("the first webhook is %+v", asks)
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConditions: asks.MatchConditions, Validations: []admissionv1.Validation{{Expression: "false", Message: "asked"}},
+	}}
+	type pairs = map[string]string
+	limit := func(name corev1.ResourceName) corev1.PodSpec {
+		return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{name: resource.MustParse("1")}}}}}
+	}
+	inits := limit("deviceclass.resource.kubernetes.io/gpu.aliquot.dev")
+	inits.InitContainers, inits.Containers = inits.Containers, []corev1.Container{{Name: "then"}}
+	plain := corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}
+	for name, c := range map[string]struct {
+		labels, annotations pairs
+		spec                corev1.PodSpec
+		want                bool
+	}{
+		"nothing":             {nil, nil, plain, false},
+		"others'":             {pairs{"example.com/gpu": "1"}, pairs{"example.com/gpu": "1"}, limit("example.com/card"), false},
+		"an annotation":       {nil, pairs{annotation.GPU: "0.25"}, plain, true},
+		"a label":             {pairs{annotation.GPU: "0.25"}, nil, plain, true},
+		"a misspelt label":    {pairs{"aliquot.dev/gpus": "0.25"}, nil, plain, true},
+		"a gang":              {pairs{annotation.Gang: "a", annotation.GangMin: "2"}, nil, plain, false},
+		"a gang with a share": {pairs{annotation.Gang: "a", annotation.GangMin: "2", annotation.Memory: "1Gi"}, nil, plain, true},
+		"a claim":             {nil, nil, corev1.PodSpec{Containers: plain.Containers, ResourceClaims: []corev1.PodResourceClaim{{Name: "share"}}}, true},
+		"a limit":             {nil, nil, limit("deviceclass.resource.kubernetes.io/gpu.aliquot.dev"), true},
+		"an init container's": {nil, nil, inits, true},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tried", Labels: c.labels, Annotations: c.annotations}, Spec: c.spec}
+		if said := saysOf(t, policy, pod, nil); (said == "asked") != c.want {
+			t.Errorf("%s: it is asked: %q, want %t", name, said, c.want)
 		}
 	}
 }

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,21 +21,20 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
-// A pod that asks by annotations runs with its share; what cannot be is refused with why; what was made for it goes when it does. The webhook and
-// the controller run as their own accounts.
+// A pod that is given labels with kubectl, or asks by annotations, runs with its share; what cannot be is refused with why; what was made for it goes when it does.
+// The webhook and the controller run as their own accounts.
 func TestAnnotated(t *testing.T) {
 	w := beginWith(t, "h200x1", map[string]any{"webhook": map[string]any{"enabled": true, "replicas": 0, "scheduler": ""}, "controller": map[string]any{"enabled": true, "replicas": 0}})
 	w.startWebhook("")
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
-	quarter := w.annotated(work{name: "quarter", command: trainer}, "gpu", "0.25..0.80", "memory", "4Gi..8Gi")
-	made := w.admitted(quarter)
+	made := w.labelled(w.pod(work{name: "quarter", command: trainer}), "aliquot.dev/gpu=0.25..0.80", "aliquot.dev/memory=4Gi..8Gi")
 	if claims := made.Spec.ResourceClaims; len(claims) != 1 || claims[0].Name != annotation.ClaimName || len(made.Spec.Containers[0].Resources.Claims) != 1 {
 		t.Errorf("it became %+v", made.Spec)
 	}
 	w.trains("quarter") // its template is there
 	w.refusals()
 	w.told("quarter", `"compute":"0.25..0.80","memory":"4Gi..8Gi"`)
-	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
+	w.shares("alone", map[string]part{"quarter": {800, 800}})
 	w.demo()
 	w.unchanged("quarter")
 	w.queues()
@@ -110,6 +112,26 @@ func (w *world) annotated(one work, pairs ...string) *corev1.Pod {
 	return pod
 }
 
+// labelled makes a pod with labels that kubectl gives it before, and returns what became of it.
+func (w *world) labelled(pod *corev1.Pod, labels ...string) *corev1.Pod {
+	w.Helper()
+	kubectl, err := w.KubectlProgram(w.ctx)
+	w.no(err)
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	manifest, err := json.Marshal(pod)
+	w.no(err)
+	label := exec.CommandContext(w.ctx, kubectl, append([]string{"label", "--local", "-f", "-", "-o", "json"}, labels...)...)
+	var wrong bytes.Buffer
+	label.Stdin, label.Stderr = bytes.NewReader(manifest), &wrong
+	said, err := label.Output()
+	if err != nil {
+		w.Fatalf("kubectl label: %v\n%s", err, wrong.String())
+	}
+	changed := &corev1.Pod{}
+	w.no(json.Unmarshal(said, changed))
+	return w.admitted(changed)
+}
+
 // admitted makes a pod, once the API server trusts the webhook, and returns what became of it.
 func (w *world) admitted(pod *corev1.Pod) *corev1.Pod {
 	w.Helper()
@@ -139,7 +161,7 @@ func (w *world) refusals() {
 	placed := w.annotated(work{name: "tried"}, "gpu", "0.25", "memory", "1Gi")
 	placed.Spec.NodeName = testcluster.NodeName
 	labelled := w.pod(work{name: "tried"})
-	labelled.Labels = map[string]string{annotation.GPU: "0.25..0.80"}
+	labelled.Labels = map[string]string{annotation.GPU: "a-quarter"}
 	for _, test := range []struct {
 		pod  *corev1.Pod
 		want string // in the refusal; empty: it is taken
@@ -150,7 +172,7 @@ func (w *world) refusals() {
 		{w.annotated(work{name: "tried"}, "gpu", "0.25", "mem", "1Gi"), "aliquot.dev/mem is not known"},
 		{both, "ask in one of the two ways"},
 		{placed, "leave nodeName out"},
-		{labelled, "write it as an annotation"},
+		{labelled, "labels of aliquot.dev/ are read as annotations"},
 	} {
 		_, err := w.makes(test.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -180,6 +202,12 @@ func (w *world) unchanged(name string) {
 		_, err := w.client.CoreV1().Pods("default").Patch(w.ctx, name, types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		return err
 	}
+	for _, label := range []string{`"aliquot.dev/gpu":"0.25..0.60"`, `"aliquot.dev/weight":"3"`} {
+		if err := patch(`{"metadata":{"labels":{` + label + `}}}`); err == nil || !strings.Contains(err.Error(), "delete it, and make it again with that label") {
+			w.Errorf("the label %s: got %v, want it refused", label, err)
+		}
+	}
+	w.no(patch(`{"metadata":{"labels":{"aliquot.dev/gpu":null}}}`))
 	w.no(patch(`{"metadata":{"annotations":{"example.com/a":"b"}}}`))
 	w.no(patch(`{"metadata":{"annotations":{"aliquot.dev/checkpointed-at":"2026-11-22T05:00:09Z"}}}`))
 	if err := patch(`{"metadata":{"annotations":{"aliquot.dev/checkpointed-at":"just now"}}}`); err == nil || !strings.Contains(err.Error(), "write it as 2026-11-22T05:00:09Z") {

@@ -1,14 +1,15 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,6 @@ import (
 	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
-	"github.com/aliquot-dev/aliquot/host/kube/plugin"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 )
 
@@ -65,13 +65,7 @@ func TestQueueBounds(t *testing.T) {
 		u := uses()
 		return u != nil && u.Running == 1 && u.Held.Compute == 500 && u.Hours != nil && u.Hours.Per == api.Week, fmt.Sprintf("%+v\n%s", u, w.Log("scheduler"))
 	})
-	var out bytes.Buffer
-	w.no(plugin.Plugin{Client: w.client, Shares: objects, Out: &out, Now: time.Now}.Queue(w.ctx, "default"))
-	for _, want := range []string{"quota ", "1.00", "held ", "0.50", "of 100 this week", "longest run", "highest priority", "Running 1, waiting 0, as of "} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("queue show says\n%s\nwithout %q", &out, want)
-		}
-	}
+	w.showsQueue()
 	_, err = queues.Patch(w.ctx, "default", types.MergePatchType, []byte(`{"spec":{"hours":null}}`), metav1.PatchOptions{})
 	w.no(err)
 	w.eventually("nothing is said of device-hours any more", func() (bool, string) {
@@ -80,6 +74,38 @@ func TestQueueBounds(t *testing.T) {
 	})
 	w.permitted("webhook", "controller", "scheduler")
 	w.remove("runs")
+}
+
+// showsQueue has `kubectl aliquot queue show` say what queue default has and uses, to a user who may view all of the cluster. Who may view one namespace
+// alone is told what it takes.
+func (w *world) showsQueue() {
+	w.Helper()
+	program := w.built("kubectl-aliquot")
+	says := func(user string, fails bool, want ...string) {
+		w.Helper()
+		kubeconfig, err := w.KubeconfigOf(w.ctx, "default", user)
+		w.no(err)
+		w.eventually("queue show says what is so to "+user, func() (bool, string) { // once the API server knows what they may
+			said, err := exec.CommandContext(w.ctx, program, "queue", "show", "default", "--kubeconfig", kubeconfig).CombinedOutput()
+			lacks := slices.ContainsFunc(want, func(word string) bool { return !strings.Contains(string(said), word) })
+			return (err != nil) == fails && !lacks, fmt.Sprintf("%v\n%s\nwant %q", err, said, want)
+		})
+	}
+	view := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+	user := func(name string) (metav1.ObjectMeta, []rbacv1.Subject) {
+		meta := metav1.ObjectMeta{Name: name}
+		_, err := w.client.CoreV1().ServiceAccounts("default").Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+		w.no(err)
+		return meta, []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}}
+	}
+	all, who := user("sees-all")
+	_, err := w.client.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: all, RoleRef: view, Subjects: who}, metav1.CreateOptions{})
+	w.no(err)
+	says(all.Name, false, "quota ", "1.00", "held ", "0.50", "of 100 this week", "longest run", "highest priority", "Running 1, waiting 0, as of ")
+	one, who := user("sees-one")
+	_, err = w.client.RbacV1().RoleBindings("default").Create(w.ctx, &rbacv1.RoleBinding{ObjectMeta: one, RoleRef: view, Subjects: who}, metav1.CreateOptions{})
+	w.no(err)
+	says(one.Name, true, "forbidden", "takes the role view by a ClusterRoleBinding")
 }
 
 // permitted checks that nothing was forbidden to these.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
@@ -127,7 +128,7 @@ func (w *world) gangBeside(with work) {
 	w.Helper()
 	member := func(gang string, i int, change func(*work)) string {
 		one := with
-		one.name, one.labels = fmt.Sprint(gang, "-", i), map[string]string{scheduler.GangLabel: gang, scheduler.GangMinLabel: "2"}
+		one.name, one.labels = fmt.Sprint(gang, "-", i), map[string]string{annotation.Gang: gang, annotation.GangMin: "2"}
 		change(&one)
 		w.submit(one)
 		return one.name

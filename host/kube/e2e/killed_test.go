@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
@@ -102,6 +103,11 @@ func TestKilled(t *testing.T) {
 			t.Errorf("%s was reached %d times, want %d at least", step, r.hits[step], *killEach)
 		}
 	}
+	for _, point := range unpreparing { // one each time that kubelet asks; four of them in turn, and two
+		if n := r.hits[whileAsked+point]; n < *killEach/5 {
+			t.Errorf("the agent was killed at %s %d times as kubelet asked, want %d at least", point, n, *killEach/5)
+		}
+	}
 	t.Logf("killed in %d lives: %v", r.lives, r.hits)
 }
 
@@ -140,7 +146,7 @@ func (r *rounds) in(t *testing.T) {
 		k.reboots(trainer)
 		k.life(trainer)
 		k.lifeWithout(trainer)
-		w.remove("stays")
+		k.staysEnds()
 		k.untilNoTemplate()
 		w.empty()
 	}
@@ -207,10 +213,13 @@ func (k *killer) life(command []string) {
 	k.startController()
 }
 
+// whileAsked is before the name of a point of unpreparing at which the agent was killed as kubelet asked it, and not as it began.
+const whileAsked = "asked at "
+
 // lifeEnds deletes a pod. The agent is killed while it takes back its claim as kubelet asks, at another point in each round, then while the next ones finish that.
 func (k *killer) lifeEnds(name string) {
 	k.Helper()
-	asked := unpreparing[k.lives/2%slices.Index(unpreparing, "node.unprepare.renamed")] // what is renamed passes no other
+	asked := unpreparing[k.lives/2%lastPassed] // staysEnds has those after it
 	rest := slices.Clone(unpreparing)
 	if strings.HasPrefix(asked, "node.") { // then node finishes that as soon as the next one begins, before what is kubelet's
 		slices.SortStableFunc(rest, func(a, b string) int { return strings.Compare(b[:1], a[:1]) })
@@ -218,6 +227,7 @@ func (k *killer) lifeEnds(name string) {
 	k.agentUntil(asked)
 	k.gone(name, func() {
 		k.agentDies(name, asked)
+		k.hits[whileAsked+asked]++
 		for _, point := range rest {
 			if point != asked {
 				k.agentDiesBeginning(point)
@@ -225,6 +235,30 @@ func (k *killer) lifeEnds(name string) {
 		}
 		k.launchAgent(nil)
 	})
+}
+
+// lastPassed is how many points of unpreparing are passed again by the next agent where one was killed at them, or before; what is renamed passes no other.
+var lastPassed = slices.Index(unpreparing, "node.unprepare.renamed")
+
+// staysEnds deletes the pod that ran on. The agent is killed while it takes back its claim as kubelet asks, at the points that lifeEnds cannot begin with, in turn.
+func (k *killer) staysEnds() {
+	k.Helper()
+	point := unpreparing[lastPassed+k.lives/2%(len(unpreparing)-lastPassed)]
+	k.agentUntil(point)
+	pods := k.client.CoreV1().Pods("default")
+	pod, err := pods.Get(k.ctx, "stays", metav1.GetOptions{})
+	k.no(err)
+	k.no(pods.Delete(k.ctx, "stays", metav1.DeleteOptions{}))
+	k.asksAgain("stays", func() bool { return k.dead(k.agent) })
+	k.died("agent", k.agent, point)
+	k.hits[whileAsked+point]++
+	k.launchAgent(nil)
+	k.asksAgain("stays", func() bool {
+		_, err := pods.Get(k.ctx, "stays", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	k.no(testcluster.AwaitGone(k.ctx, pods, "stays"))
+	k.goneWith(*pod)
 }
 
 // lifeWithout is a pod's, for which two others are evicted, and at each step of which every part is killed and started again, one after the other, while the agent
@@ -285,7 +319,7 @@ func (k *killer) guests(command []string) (names []string) {
 	for i := range 2 {
 		names = append(names, fmt.Sprint(gang, "-", i))
 		k.submit(work{name: names[i], compute: 250, memory: "1Gi", command: command, scheduler: scheduler.Name, queue: "guest", grace: 1, labels: map[string]string{
-			scheduler.GangLabel: gang, scheduler.GangMinLabel: "2",
+			annotation.Gang: gang, annotation.GangMin: "2",
 		}})
 	}
 	for _, name := range names {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
 
@@ -251,7 +251,7 @@ func (w *world) evictsForGang(asks corev1.ResourceRequirements) {
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
 	pair := []string{"pair-0", "pair-1"}
 	for _, name := range pair {
-		pod := w.annotated(work{name: name, command: trainer, labels: map[string]string{scheduler.GangLabel: "pair", scheduler.GangMinLabel: "2"}}, "gpu", "0.20", "memory", "1Gi")
+		pod := w.annotated(work{name: name, command: trainer, labels: map[string]string{annotation.Gang: "pair", annotation.GangMin: "2"}}, "gpu", "0.20", "memory", "1Gi")
 		pod.Spec.PriorityClassName, pod.Spec.Containers[0].Resources = "urgent", asks
 		w.admitted(pod)
 	}

@@ -30,7 +30,7 @@ func (w *world) resizes() {
 	w.applied(shares, claim.Name, "0.25..0.80")
 	w.resizesSoon(shares, claim)
 	w.told("quarter", `"compute":"0.25..0.60","memory":"4Gi..8Gi"`)
-	w.shares("alone with another ceiling", map[string]part{"quarter": {600 - tolerated, 600}})
+	w.shares("alone with another ceiling", map[string]part{"quarter": {600, 600}})
 	w.runOn(before, "quarter")
 	w.refuses(shares, claim.Name)
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
 )
@@ -111,7 +112,7 @@ func (w *world) gang(command []string) {
 	w.trains("before")
 	for _, name := range names {
 		w.submit(work{name: name, compute: 200, memory: "1Gi", command: command, scheduler: scheduler.Name, labels: map[string]string{
-			scheduler.GangLabel: "four", scheduler.GangMinLabel: "4",
+			annotation.Gang: "four", annotation.GangMin: "4",
 		}})
 	}
 	for _, name := range names {

@@ -26,28 +26,34 @@ import (
 // meanwhile.
 const tolerated = 20
 
-// quarterAndHalf is what two pods may use beside each other, with floors of 0.25 and 0.50 and a ceiling of 0.80 of the first.
+// quarterAndHalf is what two pods may use beside each other, with floors of 0.25 and 0.50 and a ceiling of 0.80 of the first. A device that nobody divides
+// would give each the half of it, which they may have: what they are to have is judged besides.
 var quarterAndHalf = map[string]part{"quarter": {250, 800}, "half": {500, 1000}}
 
 // byFloors: what of the device is nobody's floor is divided by the floors as weights, where shares say none: a third and two thirds of all that ran.
-func byFloors(used map[string]int64) error {
+func (w *world) byFloors(when string) {
+	w.Helper()
+	w.sharesOver(3*time.Second, when, quarterAndHalf, thirds)
+}
+
+func thirds(used map[string]int64) error {
 	if all := used["quarter"] + used["half"]; 3*used["quarter"] < all-3*tolerated || 3*used["quarter"] > all+3*tolerated {
 		return errors.New("quarter is to use a third of it all")
 	}
 	return nil
 }
 
-// Two pods of different users share one simulated device, placed by the stock scheduler: both get their floors, though by their weights one would have a tenth, the ceiling holds when the neighbour is gone, and another one once its Share says so. The agent is killed meanwhile and nobody
+// Two pods of different users share one simulated device, placed by the stock scheduler: one gets its floor, though by their weights it would have a tenth, and the other all the rest, the ceiling holds when the neighbour is gone, and another one once its Share says so. The agent is killed meanwhile and nobody
 // notices. A memory hog gets what its ceiling says. A device that fails has its pod evicted. What is deleted leaves nothing behind.
 func TestShares(t *testing.T) {
 	w := begin(t, "h200x1")
 	w.offers()
 	w.bounded()
 	trainer := []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}
-	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, weight: 900, command: trainer})
+	w.submit(work{name: "quarter", compute: 250, memory: "4Gi", ceiling: `{"compute":"0.80","memory":"8Gi"}`, weight: 100, command: trainer})
 	// This one throws its environment away, and is held to its share all the same: the shim lies where programs look for the driver,
 	// and the task's folder where the shim looks for one.
-	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, weight: 100, user: 1000, command: append([]string{"/bin/pod", "cleared"}, trainer...)})
+	w.submit(work{name: "half", compute: 500, memory: "8Gi", ceiling: `{"compute":"1.00"}`, weight: 900, user: 1000, command: append([]string{"/bin/pod", "cleared"}, trainer...)})
 	w.trains("quarter")
 	w.trains("half")
 
@@ -55,8 +61,8 @@ func TestShares(t *testing.T) {
 	w.told("half", `"compute":"0.50..1.00","memory":"8Gi"`)
 
 	bound := func(used map[string]int64) error {
-		if used["half"] > 500+tolerated {
-			return errors.New("half is to use its floor and no more, as all the rest is quarter's by weight")
+		if used["quarter"] > 250+tolerated {
+			return errors.New("quarter is to use its floor and no more, as all the rest is half's by weight")
 		}
 		return nil
 	}
@@ -65,7 +71,7 @@ func TestShares(t *testing.T) {
 	w.startAgent()
 	w.sharesOver(3*time.Second, "after the agent was killed", quarterAndHalf, bound)
 	w.remove("half")
-	w.shares("alone", map[string]part{"quarter": {800 - tolerated, 800}})
+	w.shares("alone", map[string]part{"quarter": {800, 800}})
 	w.resizes()
 	w.hog(w.submit)
 	w.imageUsers(w.sharing, func() {

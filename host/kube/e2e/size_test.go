@@ -3,30 +3,38 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/aliquot-dev/aliquot/host/kube/testcluster"
+	"github.com/aliquot-dev/aliquot/host/kube/scheduler"
 	"github.com/aliquot-dev/aliquot/node/page"
 )
 
-// A pod with a limit of one device has all of it, whoever would have a thousandth of it waits until it is gone, and then has a thousandth.
+// A pod with a limit of one device has all of it, whoever would have a thousandth of it waits until it is gone, whichever scheduler places him, and then has a
+// thousandth: the stock scheduler places the first one, ours the other, which knows of it all the same.
 func TestSizes(t *testing.T) {
-	w := begin(t, "h200x1")
+	w := beginWith(t, "h200x1", map[string]any{"scheduler": map[string]any{"enabled": true, "replicas": 0}})
+	w.startScheduler()
 	w.submitWhole(work{name: "whole", command: []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "5000", "--progress", "0"}})
 	w.trains("whole")
 	if has := w.limits("whole"); has.Floor != 1000 || has.Ceiling != 1000 || has.MemFloor != has.MemDevice || has.MemCeiling != has.MemDevice {
 		t.Errorf("a pod with a limit of one device is held to %+v", has)
 	}
 	// It asks for a processor: for as long as it waits for one it cannot say that it has done what it was let do, and is charged for that.
-	small := work{name: "thousandth", compute: 1, memory: "1Gi", cpu: "1", command: []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "1000", "--progress", "0"}}
+	small := work{name: "thousandth", compute: 1, memory: "1Gi", cpu: "1", scheduler: scheduler.Name, command: []string{"/bin/trainer", "--seconds", "0", "--kernel-us", "1000", "--progress", "0"}}
 	w.submit(small)
-	w.waits("thousandth")
+	w.unplaced("thousandth", "0.001 of a device")
+	w.submit(work{name: "stock", compute: 1, memory: "1Gi", command: []string{"/bin/pod"}})
+	w.unplaced("stock", "cannot allocate all claims")
 	w.shares("with the device for itself", map[string]part{"whole": {1000, 1000}})
-	w.waits("thousandth")
+	for _, name := range []string{"thousandth", "stock"} {
+		if pod, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{}); err != nil || pod.Spec.NodeName != "" {
+			t.Fatalf("a thousandth of a device that is another's was given: %v, %v", pod, err)
+		}
+	}
+	w.remove("stock")
 	before := wanting()
 	w.remove("whole")
 
@@ -104,23 +112,6 @@ func (w *world) nextLease(name string) (at, busy time.Duration, err error) {
 		return 0, 0, fmt.Errorf("for %v %s did not go on; it had run for %s", some, name, ran)
 	}
 	return at, busy, nil
-}
-
-// waits checks that a pod waits because the scheduler has no device for it.
-func (w *world) waits(name string) {
-	w.Helper()
-	_, err := testcluster.AwaitObject(w.ctx, w.client.CoreV1().Pods("default"), name, "a pod that no device is left for", func(pod *corev1.Pod) (bool, error) {
-		if pod.Spec.NodeName != "" {
-			return false, fmt.Errorf("it was placed on %s", pod.Spec.NodeName)
-		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				return strings.Contains(c.Message, "cannot allocate all claims"), nil
-			}
-		}
-		return false, nil
-	})
-	w.no(err)
 }
 
 // limits is what the page of a pod's task tells arbiter and shim of its only share.

@@ -36,7 +36,7 @@ func TestUninstall(t *testing.T) {
 	maps.Copy(run, w.pids("half"))
 
 	w.uninstall()
-	w.shares("without Aliquot's pods", quarterAndHalf)
+	w.byFloors("without Aliquot's pods")
 	w.runOn(run, "quarter", "half")
 	pods := w.client.CoreV1().Pods("default")
 	w.no(pods.Delete(w.ctx, "half", metav1.DeleteOptions{}))

@@ -47,7 +47,7 @@ func TestUpgrade(t *testing.T) {
 
 	upgrade := func() { w.helm("upgrade", chartFolder, "--reset-then-reuse-values", "--values", next) }
 	upgrade()
-	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, nil)
+	w.sharesOver(10*time.Second, "while it is upgraded", quarterAndHalf, thirds)
 	agent = w.agentReady(string(agent.UID))
 	w.agentSays(agent, "msg=serving") // it is ready before, while it waits for the one that it replaces
 	w.runsOnly(string(agent.UID), w.program, before.program)
@@ -55,7 +55,7 @@ func TestUpgrade(t *testing.T) {
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
-	w.sharesOver(3*time.Second, "after it", quarterAndHalf, byFloors)
+	w.byFloors("after it")
 	w.no(change(w.ctx, w.sharesAs(w.Kubeconfig()), w.claim("quarter").Name, `{"ceiling":{"compute":"0.60"}}`))
 	w.untilCeiling(string(w.claim("quarter").UID), 600)
 	w.admitted(w.annotated(work{name: "tenth", command: trainer}, "gpu", "0.10", "memory", "1Gi"))
@@ -68,7 +68,7 @@ func TestUpgrade(t *testing.T) {
 	for _, name := range []string{"scheduler", "webhook", "controller"} {
 		w.replaced("aliquot-" + name)
 	}
-	w.shares("gone back", map[string]part{"quarter": {250, 600}, "half": {500, 1000}})
+	w.sharesOver(3*time.Second, "gone back", map[string]part{"quarter": {250, 600}, "half": {500, 1000}}, thirds)
 	w.admitted(w.annotated(work{name: "large", command: trainer}, "gpu", "0.30", "memory", "1Gi"))
 	w.unplaced("large", "0.30 of a device")
 	w.runOn(run, "quarter", "half")

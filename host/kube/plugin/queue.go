@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -33,6 +34,9 @@ type tenancy struct {
 // tenancy reads it.
 func (p Plugin) tenancy(ctx context.Context) (tenancy, error) {
 	objects, policy, err := v1alpha1.Tenants(ctx, p.Shares)
+	if apierrors.IsForbidden(err) {
+		return tenancy{}, fmt.Errorf("%w; queues are in no namespace: to see them takes the role view by a ClusterRoleBinding", err)
+	}
 	if err != nil {
 		return tenancy{}, err
 	}

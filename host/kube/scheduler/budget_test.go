@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 // A pod that came to a gang, and goes with it and for its own claim, is one disruption of its budget and not two.
@@ -16,7 +18,7 @@ func TestBudgetOfAGangAndWhoCameToIt(t *testing.T) {
 	c.budget("web", 3)
 	web := func(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
 		labelled("web", true)(pod, claim)
-		pod.Labels[GangLabel], pod.Labels[GangMinLabel] = "two", "2"
+		pod.Labels[annotation.Gang], pod.Labels[annotation.GangMin] = "two", "2"
 	}
 	for i := range 3 {
 		c.pod(fmt.Sprint("two-", i), 300, guest, web)

@@ -23,7 +23,7 @@ func TestNobodyKeepsWhatIsBorrowed(t *testing.T) {
 		return func(c *cluster) {
 			for _, name := range []string{"borrows", "small"} {
 				c.rewrite(name, func(pod *corev1.Pod) {
-					pod.Labels = map[string]string{GangLabel: "kept", GangMinLabel: least}
+					pod.Labels = map[string]string{annotation.Gang: "kept", annotation.GangMin: least}
 				})
 			}
 		}

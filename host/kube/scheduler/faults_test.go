@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "first of the seeds from which faults are drawn (TestFaults)")
@@ -167,7 +169,7 @@ func (c *cluster) gang(name string, size int, compute int64, changes ...func(*co
 func (c *cluster) member(name string, i, size int, compute int64, changes ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	c.Helper()
 	c.pod(fmt.Sprint(name, "-", i), compute, append(changes, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Labels = map[string]string{GangLabel: name, GangMinLabel: fmt.Sprint(size), "number": fmt.Sprint(i)}
+		pod.Labels = map[string]string{annotation.Gang: name, annotation.GangMin: fmt.Sprint(size), "number": fmt.Sprint(i)}
 	})...)
 }
 
@@ -183,7 +185,7 @@ func (c *cluster) called(name string) (all []*corev1.Pod) {
 		c.Fatal(err)
 	}
 	for _, pod := range list.(*corev1.PodList).Items {
-		if pod.Name == name || pod.Labels[GangLabel] == name {
+		if pod.Name == name || pod.Labels[annotation.Gang] == name {
 			all = append(all, &pod)
 		}
 	}

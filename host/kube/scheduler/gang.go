@@ -8,12 +8,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// Labels of a pod that is of a gang: the gang's name in its namespace, and how many of its pods start together, or none of them.
-const (
-	GangLabel    = "aliquot.dev/gang"
-	GangMinLabel = "aliquot.dev/gang-min"
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 // gang is the pods of one name.
@@ -25,10 +21,10 @@ type gang struct {
 
 // gangOf is the gang that a pod is of by its labels or by who made it, and how many must start together; empty: none.
 func (s *Scheduler) gangOf(object *corev1.Pod) (key string, least int, err error) {
-	if name := object.Labels[GangLabel]; name != "" {
-		least, err := strconv.Atoi(object.Labels[GangMinLabel])
+	if name := object.Labels[annotation.Gang]; name != "" {
+		least, err := strconv.Atoi(object.Labels[annotation.GangMin])
 		if err != nil || least < 1 {
-			return "", 0, fmt.Errorf("it is of gang %s, and its label %s is %q; give the number of pods that start together", name, GangMinLabel, object.Labels[GangMinLabel])
+			return "", 0, fmt.Errorf("it is of gang %s, and its label %s is %q; give the number of pods that start together", name, annotation.GangMin, object.Labels[annotation.GangMin])
 		}
 		return object.Namespace + "/" + name, least, nil
 	}

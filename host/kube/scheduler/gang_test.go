@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 // A gang of four waits until all four are there and all four fit, and starts whole; one that comes later follows alone.
@@ -74,7 +76,7 @@ func TestJobGang(t *testing.T) {
 			for i := range one.pods {
 				c.pod(fmt.Sprint("three-", i), 400, of, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
 					if one.least != "" {
-						pod.Labels = map[string]string{GangLabel: "one", GangMinLabel: one.least}
+						pod.Labels = map[string]string{annotation.Gang: "one", annotation.GangMin: one.least}
 					}
 				})
 			}

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
 // needs is how many pods of a gang start together now, of which so many start together at first: fewer, and one at least, where others have ended and are not
@@ -57,7 +59,7 @@ func (s *Scheduler) jobsOf(g *gang) map[*batchv1.Job]bool {
 
 // makesFor says whether the pods that a Job makes are of a gang.
 func (s *Scheduler) makesFor(job *batchv1.Job, g *gang) bool {
-	if name := job.Spec.Template.Labels[GangLabel]; name != "" {
+	if name := job.Spec.Template.Labels[annotation.Gang]; name != "" {
 		return g.key == job.Namespace+"/"+name
 	}
 	key, _, err := s.gangOfJob(job)

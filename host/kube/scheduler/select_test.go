@@ -205,7 +205,7 @@ func TestDeviceClassChanges(t *testing.T) {
 	c.runs("first", "second")
 	c.pod("alone", 1000, of("fast"))
 	two := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		p.Labels = map[string]string{GangLabel: "two", GangMinLabel: "2"}
+		p.Labels = map[string]string{annotation.Gang: "two", annotation.GangMin: "2"}
 	}
 	c.pod("two-0", 400, of("fast"), two)
 	c.pod("two-1", 400, of("fast"), two)

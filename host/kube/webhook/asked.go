@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +16,23 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/demand"
 )
+
+// withLabels is a pod with what its labels ask for as annotations, and those annotations.
+func withLabels(pod *corev1.Pod) (*corev1.Pod, map[string]string, error) {
+	said, err := annotation.Labelled(pod.Labels, pod.Annotations)
+	if err != nil {
+		return nil, nil, refuse(badAnnotations, "%v", err)
+	}
+	if len(said) == 0 {
+		return pod, nil, nil
+	}
+	pod = pod.DeepCopy()
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	maps.Copy(pod.Annotations, said)
+	return pod, said, nil
+}
 
 // asked is what a pod's annotations make of it, and whether they ask for anything.
 func asked(pod *corev1.Pod) (change, bool, error) {

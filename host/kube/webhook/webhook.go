@@ -1,7 +1,7 @@
 // Package webhook is what a pod passes when it is created, before anything of it is stored: an admission webhook. What comes in is the pod;
-// what goes out is a patch, or in one sentence why the pod is refused. Annotations that ask for a share become a claim in the pod, by the name
-// of a template that the controller makes; a pod that has devices of ours goes to our scheduler; one that would have them past any scheduler, or
-// past its namespace's queue, is refused; one in a queue that lets work run only so long gets that as its time limit.
+// what goes out is a patch, or in one sentence why the pod is refused. Labels that ask for a share become annotations, and annotations a claim in the pod,
+// by the name of a template that the controller makes; a pod that has devices of ours goes to our scheduler; one that would have them past any scheduler,
+// or past its namespace's queue, is refused; one in a queue that lets work run only so long gets that as its time limit.
 //
 // It writes nothing but its answer, and keeps nothing but its certificate: what it must know it asks of the API server when it must know it.
 // So any number of it may run, a dry run is one, and asked again about a pod that it has changed it changes nothing.
@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 	"github.com/aliquot-dev/aliquot/host/kube/queues"
 )
@@ -74,6 +76,27 @@ func refuse(reason, format string, args ...any) error {
 
 // decide says what is to become of a pod, or refuses it.
 func (w *Webhook) decide(ctx context.Context, namespace string, pod *corev1.Pod) (change, error) {
+	pod, said, err := withLabels(pod)
+	if err != nil {
+		return change{}, err
+	}
+	made, err := w.become(ctx, namespace, pod)
+	if len(said) == 0 {
+		return made, err
+	}
+	var why refusal
+	if errors.As(err, &why) {
+		return made, refuse(why.reason, "labels of %s are read as annotations: %s", annotation.Prefix, why.text)
+	}
+	if made.annotations == nil {
+		made.annotations = map[string]string{}
+	}
+	maps.Copy(made.annotations, said)
+	return made, err
+}
+
+// become says what is to become of a pod by its annotations, claims and limits.
+func (w *Webhook) become(ctx context.Context, namespace string, pod *corev1.Pod) (change, error) {
 	made, ask, err := asked(pod)
 	if err != nil {
 		return change{}, err

@@ -127,6 +127,15 @@ func annotated(pairs ...string) func(*corev1.Pod) {
 	}
 }
 
+func labelled(pairs ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Labels = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			p.Labels["aliquot.dev/"+pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
 var quarter = annotated("gpu", "0.25..0.80", "memory", "4Gi..8Gi")
 
 func claiming(name, template string) func(*corev1.Pod) {
@@ -267,6 +276,9 @@ func TestPods(t *testing.T) {
 		"no claim yet, of batch":  {given: pod(sharing("later"), by("batch")), want: pod(sharing("later"), by("batch")), warning: "make it before the pod"},
 		"no claim yet, on node":   {given: pod(sharing("later"), on("node1")), want: pod(sharing("later"), on("node1")), warning: "make it before the pod"},
 		"a limit by its own name": {given: pod(limited("example.com/gpu", "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"labels":                  {given: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a"), quarter, claiming("aliquot", share), mainHas, ours)},
+		"a label and another":     {given: pod(annotated("gpu", "0.25..0.80"), labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi"), quarter, claiming("aliquot", share), mainHas, ours)},
+		"a label beside a limit":  {given: pod(limited(wholes, "1"), labelled("queue", "night")), want: pod(labelled("queue", "night"), annotated("queue", "night", "gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
 		"a device plugin's":       {given: pod(limited("nvidia.com/gpu", "1")), want: pod(limited("nvidia.com/gpu", "1"))},
 	} {
 		w := begin(t)
@@ -299,6 +311,13 @@ func TestRefused(t *testing.T) {
 	}{
 		"misspelt":                 {pod(annotated("gpu", "0.25", "mem", "4Gi")), "aliquot.dev/mem is not known"},
 		"malformed":                {pod(annotated("gpu", "a quarter", "memory", "4Gi")), `compute "a quarter": a digit is expected`},
+		"a malformed label":        {pod(labelled("gpu", "a-quarter", "memory", "4Gi")), `labels of aliquot.dev/ are read as annotations: the annotation aliquot.dev/gpu: compute "a-quarter": a digit is expected`},
+		"a label of a queue":       {pod(quarter, labelled("queue", "speech")), "labels of aliquot.dev/ are read as annotations: the annotation aliquot.dev/queue"},
+		"a label and a claim":      {pod(labelled("gpu", "0.25", "memory", "4Gi"), claiming("share", "ours")), "labels of aliquot.dev/ are read as annotations: the pod asks for devices by annotations and by its claim share"},
+		"a label and a limit":      {pod(labelled("gpu", "0.25", "memory", "4Gi"), limited(wholes, "1")), "labels of aliquot.dev/ are read as annotations: the pod asks for devices by annotations and by a limit"},
+		"a misspelt label":         {pod(labelled("gpus", "0.25")), "the label aliquot.dev/gpus is not known, and what is misspelt would not hold; there are aliquot.dev/gpu, aliquot.dev/memory"},
+		"a label of what changes":  {pod(quarter, labelled("checkpointed-at", "now")), "the label aliquot.dev/checkpointed-at is not known"},
+		"a label that contradicts": {pod(quarter, labelled("gpu", "1")), "the label aliquot.dev/gpu: 1 is not what the annotation of that name says, 0.25..0.80"},
 		"both ways":                {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
 		"two limits":               {pod(limited(wholes, "1"), limited("example.com/gpu", "1")), "a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev and one of example.com/gpu"},
 		"a limit of another class": {pod(limited("example.com/fastest", "1")), "a limit of example.com/fastest, which is of the device class fastest"},
@@ -401,6 +420,7 @@ func TestRequests(t *testing.T) {
 // Whatever an API server could send, the answer is one: it neither panics nor makes a patch that is none.
 func FuzzReview(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"annotations":{"aliquot.dev/gpu":"0.25"}},"spec":{"containers":[{"name":"main"}]}}`))
+	f.Add([]byte(`{"metadata":{"labels":{"aliquot.dev/gpu":"0.25","aliquot.dev/memory":"4Gi","aliquot.dev/gang":"a"}},"spec":{"containers":[{"name":"main"}]}}`))
 	f.Add([]byte(`{"metadata":{"annotations":{"aliquot.dev/gpu":"1"}},"spec":{"containers":[{"name":"main","resources":{"claims":[{"name":"x"}]}}],"resourceClaims":[{"name":"x","resourceClaimTemplateName":"tpu"}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		w := New(Config{Client: fake.NewClientset(template("ours", "gpu.aliquot.dev")), Queues: tree, Scheduler: "aliquot-scheduler", Log: slog.New(slog.DiscardHandler)})
