@@ -88,11 +88,11 @@ type drained struct {
 }
 
 // drain has our scheduler place what waits, and leaves it running.
-func (f *fleet) drain(ctx context.Context, program string, tasks int, profile string) (*ours, drained, error) {
+func (f *fleet) drain(ctx context.Context, program string, tasks int, profile string, more ...string) (*ours, drained, error) {
 	bound := f.bound(ctx)
 	defer bound.stop()
 	started := time.Now()
-	o, err := f.startOurs(ctx, program)
+	o, err := f.startOurs(ctx, program, more...)
 	if err != nil {
 		return nil, drained{}, err
 	}
