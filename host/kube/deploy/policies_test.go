@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -33,6 +34,21 @@ func (e expression) ReturnTypes() []*cel.Type { return []*cel.Type{e.kind} }
 // saysOf is what a policy says of a pod that is to be created, or to become so where it was another, as the API server finds it; empty: it lets that be.
 func saysOf(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy, pod, was *corev1.Pod) string {
 	t.Helper()
+	if was == nil {
+		return says(t, policy, "Pod", "pods", pod, nil)
+	}
+	return says(t, policy, "Pod", "pods", pod, was)
+}
+
+// object is one of Kubernetes'.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// says is saysOf, of an object of whatever kind.
+func says(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy, name, resources string, now, was object) string {
+	t.Helper()
 	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		t.Fatal(err)
@@ -42,16 +58,16 @@ func saysOf(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy, pod, wa
 		variables = append(variables, expression{one.Name, one.Expression, cel.AnyType})
 	}
 	compiler.CompileAndStoreVariables(variables, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions)
-	kind, resource := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
-	attributes := admission.NewAttributesRecord(pod, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create, &metav1.CreateOptions{}, false, nil)
+	kind, resource := corev1.SchemeGroupVersion.WithKind(name), corev1.SchemeGroupVersion.WithResource(resources)
+	attributes := admission.NewAttributesRecord(now, nil, kind, now.GetNamespace(), now.GetName(), resource, "", admission.Create, &metav1.CreateOptions{}, false, nil)
 	if was != nil {
-		attributes = admission.NewAttributesRecord(pod, was, kind, pod.Namespace, pod.Name, resource, "", admission.Update, &metav1.UpdateOptions{}, false, nil)
+		attributes = admission.NewAttributesRecord(now, was, kind, now.GetNamespace(), now.GetName(), resource, "", admission.Update, &metav1.UpdateOptions{}, false, nil)
 	}
 	request := plugincel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
-	value := func(text string, kind *cel.Type) ref.Val {
+	value := func(text string, result *cel.Type) ref.Val {
 		t.Helper()
-		compiled := compiler.CompileCondition([]plugincel.ExpressionAccessor{expression{"", text, kind}}, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions)
-		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: pod, VersionedKind: corev1.SchemeGroupVersion.WithKind("Pod")}
+		compiled := compiler.CompileCondition([]plugincel.ExpressionAccessor{expression{"", text, result}}, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: now, VersionedKind: kind}
 		if was != nil {
 			versioned.VersionedOldObject = was
 		}
@@ -80,6 +96,12 @@ func saysOf(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy, pod, wa
 // policyOf is the chart's admission policy of a name, which is in force.
 func policyOf(t *testing.T, name string) (policy *admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
+	return policyThat(t, name, admissionv1.Deny)
+}
+
+// policyThat is the chart's admission policy of a name, which does this.
+func policyThat(t *testing.T, name string, does admissionv1.ValidationAction) (policy *admissionv1.ValidatingAdmissionPolicy) {
+	t.Helper()
 	bound := false
 	for _, one := range render(t, everything) {
 		if one.Name != name {
@@ -89,7 +111,7 @@ func policyOf(t *testing.T, name string) (policy *admissionv1.ValidatingAdmissio
 		case *admissionv1.ValidatingAdmissionPolicy:
 			policy = object
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			bound = object.Spec.PolicyName == name && slices.Contains(object.Spec.ValidationActions, admissionv1.Deny)
+			bound = object.Spec.PolicyName == name && slices.Contains(object.Spec.ValidationActions, does)
 		}
 	}
 	if policy == nil || !bound {
@@ -224,6 +246,39 @@ func TestWebhookIsAsked(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tried", Labels: c.labels, Annotations: c.annotations}, Spec: c.spec}
 		if said := saysOf(t, policy, pod, nil); (said == "asked") != c.want {
 			t.Errorf("%s: it is asked: %q, want %t", name, said, c.want)
+		}
+	}
+}
+
+// Whoever gives a namespace a queue and no level of Pod Security is told, once.
+func TestTenants(t *testing.T) {
+	policy := policyThat(t, "aliquot-tenants", admissionv1.Warn)
+	type pairs = map[string]string
+	space := func(labels pairs) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: labels}}
+	}
+	const level = "pod-security.kubernetes.io/enforce"
+	for _, c := range []struct {
+		was  *corev1.Namespace
+		now  pairs
+		told bool
+	}{
+		{nil, nil, false},
+		{nil, pairs{"a": "b"}, false},
+		{nil, pairs{annotation.Queue: "team"}, true},
+		{nil, pairs{annotation.Queue: "team", level: "baseline"}, false},
+		{nil, pairs{annotation.Queue: "team", level: "privileged"}, false}, // somebody has thought of it
+		{space(nil), pairs{annotation.Queue: "team"}, true},
+		{space(pairs{annotation.Queue: "team"}), pairs{annotation.Queue: "team", "a": "b"}, false},
+	} {
+		var said string
+		if c.was == nil {
+			said = says(t, policy, "Namespace", "namespaces", space(c.now), nil)
+		} else {
+			said = says(t, policy, "Namespace", "namespaces", space(c.now), c.was)
+		}
+		if (said != "") != c.told || c.told && !strings.HasSuffix(said, "kubectl label namespace team pod-security.kubernetes.io/enforce=baseline") {
+			t.Errorf("of %v that becomes %v it says %q, want that told: %t", c.was, c.now, said, c.told)
 		}
 	}
 }

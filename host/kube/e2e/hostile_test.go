@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
@@ -95,8 +96,9 @@ func (w *world) withFolder(one work, folder string) *corev1.Pod {
 // pathsRefused tries volumes of the agent's folders, which a policy of ours refuses in every namespace but our own.
 func (w *world) pathsRefused(task string) {
 	w.Helper()
-	w.withoutDoubts("aliquot-folders", "aliquot-node-folders")
+	w.withoutDoubts("aliquot-folders", "aliquot-node-folders", "aliquot-tenants")
 	w.secure("")
+	w.warned()
 	const ours, nodes = "for agents alone", "for the node's own agents"
 	paths := map[string]string{
 		w.run: ours, w.run + "/": ours, filepath.Join(w.run, task): ours, "/." + strings.ReplaceAll(w.run, "/", "//") + "/./sim": ours, w.state: ours,
@@ -133,6 +135,27 @@ func (w *world) pathsRefused(task string) {
 		}
 	}
 	w.no(w.client.CoreV1().Namespaces().Delete(w.ctx, "drivers", metav1.DeleteOptions{}))
+}
+
+// warnings are what an API server warned of.
+type warnings struct{ said []string }
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.said = append(w.said, text) }
+
+// warned has a namespace given a queue and no level of Pod Security, of which the API server warns.
+func (w *world) warned() {
+	w.Helper()
+	heard := &warnings{}
+	config := w.REST()
+	config.WarningHandler = heard
+	client, err := kubernetes.NewForConfig(config)
+	w.no(err)
+	w.eventually("the API server warns of a queue without Pod Security", func() (bool, string) { // once it goes by the policy
+		_, err := client.CoreV1().Namespaces().Patch(w.ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"aliquot.dev/queue":"team"}}}`),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		w.no(err)
+		return len(heard.said) == 1 && strings.Contains(heard.said[0], "kubectl label namespace default pod-security.kubernetes.io/enforce=baseline"), fmt.Sprint(heard.said)
+	})
 }
 
 // podSecurity tries what the level baseline refuses.
