@@ -36,7 +36,7 @@ func sameNodesWithDevices(t *testing.T, r *rand.Rand) (placed, waited int) {
 	for i := range 12 {
 		if i%4 == 3 { // a node gets other labels, resources or taints
 			at := r.IntN(len(nodes))
-			nodes[at] = randomNode(r, nodes[at].Name)
+			nodes[at] = mixedNode(r, nodes[at].Name)
 			c.change(nodes[at])
 		}
 		if len(running) > 0 && r.IntN(2) == 0 {
@@ -127,9 +127,15 @@ func keptFrom(p *v1.Pod, nodes []string) {
 // leave deletes a pod with its own claims, and takes it out of those that it shares, as the cluster's controller does: what nobody has any more is free.
 func (c *deviceCluster) leave(p *v1.Pod) {
 	c.Helper()
+	made := c.pod(p.Name).Status.ExtendedResourceClaimStatus
 	c.removePod(p.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if made != nil { // for its limit
+		if err := c.client.Tracker().Delete(claimsResource, p.Namespace, made.ResourceClaimName); err != nil {
+			c.Fatal(err)
+		}
+	}
 	for _, entry := range p.Spec.ResourceClaims {
 		if !strings.HasPrefix(entry.Name, common) {
 			if err := c.client.Tracker().Delete(claimsResource, p.Namespace, entry.Name); err != nil {
@@ -175,10 +181,10 @@ const common = "shared-"
 
 // mixedCluster are nodes of all kinds, with devices of both drivers on some, network cards that several nodes reach, volumes, and claims that pods share.
 func mixedCluster(r *rand.Rand) (nodes []*v1.Node, all []runtime.Object) {
-	all = append(storage(), deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))
+	all = append(storage(), deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, card))
 	for i := range 4 + r.IntN(3) {
 		name := fmt.Sprint("n", i)
-		n := randomNode(r, name)
+		n := mixedNode(r, name)
 		nodes = append(nodes, n)
 		all = append(append(append(all, n), randomGPUs(r, name)...), randomCards(r, name)...)
 	}
@@ -188,6 +194,15 @@ func mixedCluster(r *rand.Rand) (nodes []*v1.Node, all []runtime.Object) {
 		driver.Compute: *resource.NewQuantity(10, resource.DecimalSI), driver.Memory: resource.MustParse("1Gi"),
 	}}
 	return nodes, append(all, little, randomClaim(r, common+"1"))
+}
+
+// mixedNode is a node of any kind, of which some count network cards as a device plugin would have them.
+func mixedNode(r *rand.Rand, name string) *v1.Node {
+	n := randomNode(r, name)
+	if r.IntN(3) == 0 {
+		n.Status.Allocatable[card] = list("n", one(r, "0", "1", "2"))["n"]
+	}
+	return n
 }
 
 // randomCards are a node's network cards, some of which take nothing new but what tolerates that, some are handed out in parts, and some exclude each other.
@@ -275,6 +290,10 @@ func randomMixed(r *rand.Rand, number int) *mixed {
 	}
 	if r.IntN(3) == 0 {
 		uses(fmt.Sprint(common, r.IntN(2)))(p)
+	}
+	if r.IntN(5) == 0 { // a limit, of what nodes count or of devices
+		p.Spec.Containers[0].Resources.Limits = list(card, one(r, "1", "2"))
+		p.Spec.Containers[0].Resources.Requests[card] = p.Spec.Containers[0].Resources.Limits[card]
 	}
 	return m
 }
