@@ -108,8 +108,9 @@ func (w *world) offers() {
 		compute.RequestPolicy == nil || memory.RequestPolicy == nil || memory.Value.Value() < 100<<30 {
 		w.Errorf("the device is offered as %+v", device)
 	}
-	model, architecture := device.Attributes["model"].StringValue, device.Attributes["architecture"].StringValue
-	if model == nil || !strings.Contains(*model, "H200") || architecture == nil || *architecture != "Hopper" || device.Attributes["computeCapability"].VersionValue == nil {
+	model, architecture, uuid := device.Attributes["model"].StringValue, device.Attributes["architecture"].StringValue, device.Attributes["uuid"].StringValue
+	if model == nil || !strings.Contains(*model, "H200") || architecture == nil || *architecture != "Hopper" || uuid == nil || !strings.HasPrefix(*uuid, "GPU-") ||
+		device.Attributes["computeCapability"].VersionValue == nil || device.Attributes["driverVersion"].VersionValue == nil {
 		w.Errorf("its attributes are %v", device.Attributes)
 	}
 }

@@ -87,6 +87,7 @@ type devices struct {
 	holds    bool                // such a claim holds what it is given: not all have access as an administrator
 	limit    string              // the device class of which a container has a limit; empty: none has
 	resource corev1.ResourceName // that limit
+	shares   []held              // its claims of ours
 	doubts   []string            // what could not be found out
 }
 
@@ -124,16 +125,19 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 			return found, fmt.Errorf("read %s: %w", what, err)
 		}
 		var failed error
-		ours, _ := demand.Of(&spec, func(name string) *resourceapi.DeviceClass {
+		find := func(name string) *resourceapi.DeviceClass {
 			class, err := w.class(ctx, name)
 			failed = cmp.Or(failed, err)
 			return class
-		})
+		}
+		ours, _ := demand.Of(&spec, find)
+		one := heldOf(claim, &spec, find)
 		if failed != nil {
 			return found, failed
 		}
 		if ours {
 			found.claim = claim.Name
+			found.shares = append(found.shares, one)
 			found.holds = found.holds || !demand.AdministersAll(&spec)
 		}
 	}

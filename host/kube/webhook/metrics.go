@@ -20,6 +20,7 @@ const (
 	badLimits      = "limits"      // of whole devices
 	badWays        = "ways"        // devices asked for in two of them
 	badNode        = "node"        // that the pod names itself
+	badClaims      = "claims"      // that its containers cannot be held to
 	badQueue       = "queue"       // that it may not use, or asks more of than it gives
 	badPod         = "pod"         // that cannot be read
 )
@@ -41,7 +42,7 @@ func newMetrics() *metrics {
 	}
 	return &metrics{
 		reviews:  counts("aliquot_webhook_reviews_total", "result", "Pods that the API server asked about, by what became of them.", asItIs, patched, refused, failed),
-		refusals: counts("aliquot_webhook_refused_total", "reason", "Pods that were refused.", badAnnotations, badLimits, badWays, badNode, badQueue, badPod),
+		refusals: counts("aliquot_webhook_refused_total", "reason", "Pods that were refused.", badAnnotations, badLimits, badWays, badNode, badClaims, badQueue, badPod),
 		taking: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "aliquot_webhook_review_seconds", Help: "How long an answer to the API server took.", Buckets: prometheus.ExponentialBuckets(1e-4, 4, 9),
 		}),

@@ -42,7 +42,7 @@ type world struct {
 func begin(t *testing.T, objects ...runtime.Object) *world {
 	client := fake.NewClientset(append([]runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "space", Labels: map[string]string{"aliquot.dev/queue": "vision"}}},
-		template("ours", "gpu.aliquot.dev"), template("through-class", "fast"), template("foreign", "tpu.example"), administering("access"), template("either", "tpu.example", "gpu.aliquot.dev"),
+		template("ours", "gpu.aliquot.dev"), template("through-class", "fast"), template("foreign", "tpu.example"), parts("parts"), administering("access"), template("either", "tpu.example", "gpu.aliquot.dev"),
 		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "shared"}, Spec: template("", "gpu.aliquot.dev").Spec.Spec},
 		extending(class("gpu.aliquot.dev", `device.driver == "gpu.aliquot.dev"`), "example.com/gpu"), extending(class("tpu", `device.driver == "tpu.example"`), "example.com/tpu"),
 		extending(class("fastest", `device.driver == 'gpu.aliquot.dev'`), "example.com/fastest"),
@@ -97,6 +97,27 @@ func template(name string, classes ...string) *resourceapi.ResourceClaimTemplate
 		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}},
 	}
 }
+
+// parts asks for two devices of ours and one of another's, by a request each.
+func parts(name string) *resourceapi.ResourceClaimTemplate {
+	made := template(name, "gpu.aliquot.dev")
+	second, third := *made.Spec.Spec.Devices.Requests[0].DeepCopy(), *template("", "tpu.example").Spec.Spec.Devices.Requests[0].DeepCopy()
+	second.Name, third.Name = "other", "tpu"
+	made.Spec.Spec.Devices.Requests = append(made.Spec.Spec.Devices.Requests, second, third)
+	return made
+}
+
+// naming has the last container have a claim's requests of these names.
+func naming(claim string, requests ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		last := &p.Spec.Containers[len(p.Spec.Containers)-1]
+		for _, request := range requests {
+			last.Resources.Claims = append(last.Resources.Claims, corev1.ResourceClaim{Name: claim, Request: request})
+		}
+	}
+}
+
+func ownUsers(p *corev1.Pod) { p.Spec.HostUsers = new(false) }
 
 // administering asks for access as an administrator to a device of ours.
 func administering(name string) *resourceapi.ResourceClaimTemplate {
@@ -247,39 +268,44 @@ func TestPods(t *testing.T) {
 		given, want *corev1.Pod
 		warning     string
 	}{
-		"nothing of ours":         {given: pod(), want: pod()},
-		"a queue alone":           {given: pod(annotated("queue", "vision")), want: pod(annotated("queue", "vision"))},
-		"annotations":             {given: pod(quarter), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
-		"two containers":          {given: pod(quarter, with("aside")), want: pod(quarter, with("aside", "aliquot"), claiming("aliquot", share), mainHas, ours)},
-		"one of them":             {given: pod(quarter, annotated("containers", "main"), with("aside")), want: pod(quarter, annotated("containers", "main"), with("aside"), claiming("aliquot", share), mainHas, ours)},
-		"beside a foreign":        {given: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu")), want: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu", "aliquot"), claiming("aliquot", share), mainHas, ours)},
-		"a container later":       {given: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected")), want: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected"))},
-		"the claim without use":   {given: pod(quarter, claiming("aliquot", share)), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
-		"a queue under its own":   {given: pod(quarter, annotated("queue", "night")), want: pod(quarter, annotated("queue", "night"), claiming("aliquot", share), mainHas, ours)},
-		"a queue of the policy":   {given: pod(quarter, annotated("queue", "evening")), want: pod(quarter, annotated("queue", "evening"), claiming("aliquot", share), mainHas, ours)},
-		"one that does not hold":  {given: pod(quarter, annotated("queue", "wrong")), want: pod(quarter, annotated("queue", "wrong"), claiming("aliquot", share), mainHas, ours)},
-		"a bounded queue":         {given: pod(quarter, annotated("queue", "short"), priority(50)), want: pod(quarter, annotated("queue", "short"), priority(50), claiming("aliquot", share), mainHas, ours, limit(7200)), warning: "queue short lets work run for 2h at most: the pod ends then (spec.activeDeadlineSeconds: 7200)"},
-		"less than its bound":     {given: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60)), want: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60), ours)},
-		"the full form":           {given: pod(claiming("share", "ours"), with("aside", "share")), want: pod(claiming("share", "ours"), with("aside", "share"), ours)},
-		"of a class of ours":      {given: pod(claiming("share", "through-class")), want: pod(claiming("share", "through-class"), ours)},
-		"one of several":          {given: pod(claiming("share", "either")), want: pod(claiming("share", "either"), ours)},
-		"a claim":                 {given: pod(sharing("shared")), want: pod(sharing("shared"), ours)},
-		"a limit":                 {given: pod(limited(wholes, "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
-		"a limit of two":          {given: pod(limited(wholes, "2"), requested, annotated("queue", "vision"), with("aside")), want: pod(annotated("queue", "vision", "gpu", "1", "devices", "2", "containers", "main"), with("aside"), claiming("aliquot", both.Name()), mainHas, ours)},
-		"an administrator's":      {given: pod(claiming("all", "access"), annotated("queue", "short"), priority(51)), want: pod(claiming("all", "access"), annotated("queue", "short"), priority(51), ours)},
-		"of another scheduler":    {given: pod(claiming("share", "ours"), by("batch")), want: pod(claiming("share", "ours"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
-		"another's devices":       {given: pod(claiming("tpu", "foreign"), by("batch"), on("node1")), want: pod(claiming("tpu", "foreign"), by("batch"), on("node1"))},
-		"another's limit":         {given: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1")), want: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1"))},
-		"no template yet":         {given: pod(claiming("share", "later")), want: pod(claiming("share", "later"), ours), warning: "ResourceClaimTemplate later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
-		"no claim yet":            {given: pod(sharing("later")), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
-		"no claim yet, ours":      {given: pod(sharing("later"), ours), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod waits for it"},
-		"no claim yet, of batch":  {given: pod(sharing("later"), by("batch")), want: pod(sharing("later"), by("batch")), warning: "make it before the pod"},
-		"no claim yet, on node":   {given: pod(sharing("later"), on("node1")), want: pod(sharing("later"), on("node1")), warning: "make it before the pod"},
-		"a limit by its own name": {given: pod(limited("example.com/gpu", "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
-		"labels":                  {given: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a"), quarter, claiming("aliquot", share), mainHas, ours)},
-		"a label and another":     {given: pod(annotated("gpu", "0.25..0.80"), labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi"), quarter, claiming("aliquot", share), mainHas, ours)},
-		"a label beside a limit":  {given: pod(limited(wholes, "1"), labelled("queue", "night")), want: pod(labelled("queue", "night"), annotated("queue", "night", "gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
-		"a device plugin's":       {given: pod(limited("nvidia.com/gpu", "1")), want: pod(limited("nvidia.com/gpu", "1"))},
+		"nothing of ours":          {given: pod(), want: pod()},
+		"a queue alone":            {given: pod(annotated("queue", "vision")), want: pod(annotated("queue", "vision"))},
+		"annotations":              {given: pod(quarter), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
+		"two containers":           {given: pod(quarter, with("aside")), want: pod(quarter, with("aside", "aliquot"), claiming("aliquot", share), mainHas, ours)},
+		"one of them":              {given: pod(quarter, annotated("containers", "main"), with("aside")), want: pod(quarter, annotated("containers", "main"), with("aside"), claiming("aliquot", share), mainHas, ours)},
+		"beside a foreign":         {given: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu")), want: pod(quarter, claiming("tpu", "foreign"), with("aside", "tpu", "aliquot"), claiming("aliquot", share), mainHas, ours)},
+		"a container later":        {given: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected")), want: pod(quarter, claiming("aliquot", share), mainHas, ours, with("injected"))},
+		"the claim without use":    {given: pod(quarter, claiming("aliquot", share)), want: pod(quarter, claiming("aliquot", share), mainHas, ours)},
+		"a queue under its own":    {given: pod(quarter, annotated("queue", "night")), want: pod(quarter, annotated("queue", "night"), claiming("aliquot", share), mainHas, ours)},
+		"a queue of the policy":    {given: pod(quarter, annotated("queue", "evening")), want: pod(quarter, annotated("queue", "evening"), claiming("aliquot", share), mainHas, ours)},
+		"one that does not hold":   {given: pod(quarter, annotated("queue", "wrong")), want: pod(quarter, annotated("queue", "wrong"), claiming("aliquot", share), mainHas, ours)},
+		"a bounded queue":          {given: pod(quarter, annotated("queue", "short"), priority(50)), want: pod(quarter, annotated("queue", "short"), priority(50), claiming("aliquot", share), mainHas, ours, limit(7200)), warning: "queue short lets work run for 2h at most: the pod ends then (spec.activeDeadlineSeconds: 7200)"},
+		"less than its bound":      {given: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60)), want: pod(claiming("share", "ours"), annotated("queue", "short"), limit(60), ours)},
+		"the full form":            {given: pod(claiming("share", "ours"), with("aside", "share")), want: pod(claiming("share", "ours"), with("aside", "share"), ours)},
+		"of a class of ours":       {given: pod(claiming("share", "through-class")), want: pod(claiming("share", "through-class"), ours)},
+		"one of several":           {given: pod(claiming("share", "either")), want: pod(claiming("share", "either"), ours)},
+		"one claim each":           {given: pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share"), with("b", "second")), want: pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share"), with("b", "second"), ours)},
+		"one beside what may not":  {given: pod(claiming("share", "ours"), claiming("second", "either"), with("a", "share", "second")), want: pod(claiming("share", "ours"), claiming("second", "either"), with("a", "share", "second"), ours)},
+		"all requests of ours":     {given: pod(claiming("share", "parts"), naming("share", "gpu", "other")), want: pod(claiming("share", "parts"), naming("share", "gpu", "other"), ours)},
+		"an administrator's users": {given: pod(claiming("all", "access"), ownUsers), want: pod(claiming("all", "access"), ownUsers, ours)},
+		"another's users":          {given: pod(claiming("tpu", "foreign"), ownUsers), want: pod(claiming("tpu", "foreign"), ownUsers)},
+		"a claim":                  {given: pod(sharing("shared")), want: pod(sharing("shared"), ours)},
+		"a limit":                  {given: pod(limited(wholes, "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"a limit of two":           {given: pod(limited(wholes, "2"), requested, annotated("queue", "vision"), with("aside")), want: pod(annotated("queue", "vision", "gpu", "1", "devices", "2", "containers", "main"), with("aside"), claiming("aliquot", both.Name()), mainHas, ours)},
+		"an administrator's":       {given: pod(claiming("all", "access"), annotated("queue", "short"), priority(51)), want: pod(claiming("all", "access"), annotated("queue", "short"), priority(51), ours)},
+		"of another scheduler":     {given: pod(claiming("share", "ours"), by("batch")), want: pod(claiming("share", "ours"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
+		"another's devices":        {given: pod(claiming("tpu", "foreign"), by("batch"), on("node1")), want: pod(claiming("tpu", "foreign"), by("batch"), on("node1"))},
+		"another's limit":          {given: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1")), want: pod(limited("deviceclass.resource.kubernetes.io/tpu.example", "1"))},
+		"no template yet":          {given: pod(claiming("share", "later")), want: pod(claiming("share", "later"), ours), warning: "ResourceClaimTemplate later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
+		"no claim yet":             {given: pod(sharing("later")), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod goes to the scheduler aliquot-scheduler, in case"},
+		"no claim yet, ours":       {given: pod(sharing("later"), ours), want: pod(sharing("later"), ours), warning: "ResourceClaim later is not there yet; the pod waits for it"},
+		"no claim yet, of batch":   {given: pod(sharing("later"), by("batch")), want: pod(sharing("later"), by("batch")), warning: "make it before the pod"},
+		"no claim yet, on node":    {given: pod(sharing("later"), on("node1")), want: pod(sharing("later"), on("node1")), warning: "make it before the pod"},
+		"a limit by its own name":  {given: pod(limited("example.com/gpu", "1")), want: pod(annotated("gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"labels":                   {given: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi", "gang", "a"), quarter, claiming("aliquot", share), mainHas, ours)},
+		"a label and another":      {given: pod(annotated("gpu", "0.25..0.80"), labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi")), want: pod(labelled("gpu", "0.25..0.80", "memory", "4Gi..8Gi"), quarter, claiming("aliquot", share), mainHas, ours)},
+		"a label beside a limit":   {given: pod(limited(wholes, "1"), labelled("queue", "night")), want: pod(labelled("queue", "night"), annotated("queue", "night", "gpu", "1", "devices", "1", "containers", "main"), claiming("aliquot", one.Name()), mainHas, ours)},
+		"a device plugin's":        {given: pod(limited("nvidia.com/gpu", "1")), want: pod(limited("nvidia.com/gpu", "1"))},
 	} {
 		w := begin(t)
 		answer, made := w.ask(test.given)
@@ -318,6 +344,12 @@ func TestRefused(t *testing.T) {
 		"a misspelt label":         {pod(labelled("gpus", "0.25")), "the label aliquot.dev/gpus is not known, and what is misspelt would not hold; there are aliquot.dev/gpu, aliquot.dev/memory"},
 		"a label of what changes":  {pod(quarter, labelled("checkpointed-at", "now")), "the label aliquot.dev/checkpointed-at is not known"},
 		"a label that contradicts": {pod(quarter, labelled("gpu", "1")), "the label aliquot.dev/gpu: 1 is not what the annotation of that name says, 0.25..0.80"},
+		"two claims":               {pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share", "second")), "container a has the claims share and second, and a container can be held to one"},
+		"a share and access":       {pod(claiming("share", "ours"), claiming("all", "access"), with("a", "share", "all")), "container a has the claims share and all"},
+		"a part of a claim":        {pod(claiming("share", "parts"), naming("share", "gpu", "tpu")), "container main has the request gpu, tpu of the claim share and not other"},
+		"its own users":            {pod(quarter, ownUsers), "has users of its own (hostUsers: false)"},
+		"its own users, a claim":   {pod(claiming("share", "ours"), ownUsers), "leave hostUsers out"},
+		"its own users, a limit":   {pod(limited(wholes, "1"), ownUsers), "leave hostUsers out"},
 		"both ways":                {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
 		"two limits":               {pod(limited(wholes, "1"), limited("example.com/gpu", "1")), "a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev and one of example.com/gpu"},
 		"a limit of another class": {pod(limited("example.com/fastest", "1")), "a limit of example.com/fastest, which is of the device class fastest"},
