@@ -61,6 +61,10 @@ func clean(event Event) Event {
 	case Ended:
 		ev.ID = text(ev.ID)
 		return ev
+	case Shrunk:
+		ev.ID = text(ev.ID)
+		ev.Holds = cleaned(ev.Holds, func(h Holding) Holding { h.Device = text(h.Device); return h })
+		return ev
 	case Checkpoint:
 		ev.ID = text(ev.ID)
 		return ev

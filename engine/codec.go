@@ -38,6 +38,8 @@ func eventKind(event Event) string {
 		return "started"
 	case Ended:
 		return "ended"
+	case Shrunk:
+		return "shrunk"
 	case Checkpoint:
 		return "checkpoint"
 	case Usage:
@@ -110,6 +112,10 @@ func exact(event Event) error {
 	case Usage:
 		if i := slices.IndexFunc(ev.Grants, func(g GrantUsage) bool { return g.Memory < 0 }); i >= 0 {
 			return fmt.Errorf("grant %s holds less than no memory", ev.Grants[i].UID)
+		}
+	case Shrunk:
+		if i := slices.IndexFunc(ev.Holds, func(h Holding) bool { return h.Compute < 0 || h.Memory < 0 }); i >= 0 {
+			return fmt.Errorf("task %d of workload %s keeps less than nothing of device %s", ev.Task, ev.ID, ev.Holds[i].Device)
 		}
 	case Ended:
 		if u := ev.Used; u != nil && (u.Compute < 0 || u.Memory < 0) {
@@ -198,6 +204,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return event[Started](t)
 	case "ended":
 		return event[Ended](t)
+	case "shrunk":
+		return event[Shrunk](t)
 	case "checkpoint":
 		return event[Checkpoint](t)
 	case "usage":

@@ -150,6 +150,22 @@ type Ended struct {
 	Used *Used  `json:"used,omitempty"` // nil: its host does not know
 }
 
+// Shrunk says that a running task holds less from here on, for it gave a part back: of the devices that are named these floors, or what it held
+// where that is less, and nothing of its others. What holds nothing any more has Ended.
+type Shrunk struct {
+	At
+	ID    string    `json:"id"`
+	Task  int       `json:"task"`
+	Holds []Holding `json:"holds"`
+}
+
+// Holding is what a task keeps of a device: floors.
+type Holding struct {
+	Device  string    `json:"device"`
+	Compute api.Milli `json:"compute"`
+	Memory  api.Bytes `json:"memory"`
+}
+
 // Used is what a task used of each of its devices from its start to its end.
 type Used struct {
 	Compute api.Milli `json:"compute"` // the mean over the time and the devices; 0 to the whole device

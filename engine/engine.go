@@ -240,6 +240,8 @@ func (e *Engine) apply(event Event) bool {
 		return e.started(ev)
 	case Ended:
 		return e.ended(ev)
+	case Shrunk:
+		return e.shrunk(ev)
 	case Checkpoint:
 		return e.checkpoint(ev)
 	case Usage:

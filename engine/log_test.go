@@ -227,6 +227,7 @@ func TestEventsReadBack(t *testing.T) {
 		Cancel{at, "w", "why"},
 		Started{at, "w", 1},
 		Ended{at, "w", 1, &Used{250, gi}},
+		Shrunk{at, "w", 1, []Holding{{"d", 250, gi}}},
 		Feasibility{at, "zone", []string{"a"}, []NodeReason{{"b", "c"}}, "near"},
 		FeasibilityGone{at, []string{"zone", "near"}},
 		Done{at, 4},

@@ -246,6 +246,24 @@ func (g *generator) holding() []Ended {
 	return all
 }
 
+// shrunk has a task hold less of some of its devices, and now and then more, or of others.
+func (g *generator) shrunk(of Ended) Shrunk {
+	ev := Shrunk{of.At, of.ID, of.Task, nil}
+	for _, grant := range g.world.engine.task(of.ID, of.Task).grants {
+		switch g.int("keeps", 0, 9) {
+		case 0:
+			ev.Holds = append(ev.Holds, Holding{grant.Device, grant.compute + 1, grant.memory})
+		case 1:
+			ev.Holds = append(ev.Holds, Holding{grant.Device + "x", 0, 0})
+		case 2, 3, 4:
+			ev.Holds = append(ev.Holds, Holding{grant.Device, grant.compute / 2, grant.memory / 2})
+		case 5, 6:
+			ev.Holds = append(ev.Holds, Holding{grant.Device, grant.compute, grant.memory})
+		}
+	}
+	return ev
+}
+
 func (g *generator) known() []string {
 	var ids []string
 	for _, w := range g.world.engine.byID() {
@@ -289,6 +307,9 @@ func (g *generator) event() Event {
 	case kind <= 9:
 		if tasks := g.holding(); len(tasks) > 0 {
 			ev := rapid.SampledFrom(tasks).Draw(g.t, "task")
+			if !g.tame && g.int("shrunk", 0, 3) == 0 {
+				return g.shrunk(ev)
+			}
 			ev.Used = g.used(!g.tame)
 			return ev
 		}

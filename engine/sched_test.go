@@ -34,6 +34,7 @@ import (
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N] [used=PART] [peak=SIZE]
+//	shrunk ID [task=N] DEVICE=PART/SIZE …   a running task holds less: of these devices so much, of its others nothing
 //	checkpoint ID [ago=TIME]   what ID has done is saved
 //	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended
@@ -229,6 +230,16 @@ func (w *world) event(a args) Event {
 		ev := Usage{At: w.at()}
 		for _, arg := range a.d.CmdArgs {
 			ev.Grants = append(ev.Grants, GrantUsage{arg.Key, parsed(a, api.ParseBytes, a.text(arg.Key, ""))})
+		}
+		return ev
+	case "shrunk":
+		ev := Shrunk{At: w.at(), ID: a.word(0), Task: a.number("task", "0")}
+		for _, arg := range a.d.CmdArgs[1:] {
+			if arg.Key == "task" {
+				continue
+			}
+			compute, memory, _ := strings.Cut(a.text(arg.Key, ""), "/")
+			ev.Holds = append(ev.Holds, Holding{arg.Key, parsed(a, api.ParseMilli, compute), parsed(a, api.ParseBytes, memory)})
 		}
 		return ev
 	case "ended":

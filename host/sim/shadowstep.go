@@ -113,6 +113,8 @@ func (s *shadowing) translate(event engine.Event) engine.Event {
 		j := s.byLive[e.ID]
 		e.ID = j.mineID
 		return unless(!j.together, e)
+	case engine.Shrunk: // it may be on other devices, and holds all until it ends
+		return nil
 	case engine.Done:
 		open, ok := s.answers[e.ID]
 		delete(s.answers, e.ID)

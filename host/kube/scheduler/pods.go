@@ -186,7 +186,8 @@ func claimKeys(pod *corev1.Pod) (keys []string) {
 	return keys
 }
 
-// charge counts a pod: as one that waits, or its requests on the node where it runs, unless the engine counts these with its task.
+// charge counts a pod: as one that waits, or its requests on the node where it runs, unless the engine counts these with its task. Of one that has gone from a
+// task that goes on the engine's count is taken back.
 func (s *Scheduler) charge(p *pod) {
 	if waits := s.mine(p); waits != p.counted {
 		p.counted = waits
@@ -198,9 +199,14 @@ func (s *Scheduler) charge(p *pod) {
 	}
 	var on *node
 	var charge []engine.Resource
-	if name := p.node(); name != "" && !over(p.object) && s.pods[p.object.UID] == p {
-		if charge = p.requests; p.carried {
+	if name := p.node(); name != "" {
+		switch there := !over(p.object) && s.pods[p.object.UID] == p; {
+		case there && p.carried:
 			charge = minus(p.requests, p.task.requests)
+		case there:
+			charge = p.requests
+		case s.outlived(p):
+			charge = minus(nil, p.task.requests)
 		}
 		if len(charge) > 0 {
 			on = s.node(name)
@@ -221,6 +227,18 @@ func (s *Scheduler) charge(p *pod) {
 	if beyond {
 		s.tellNodes() // before the engine takes for free what it counted of the pod: it was told of more than the node has
 	}
+}
+
+// outlived says whether others have claims that a pod's task holds.
+func (s *Scheduler) outlived(p *pod) bool {
+	return p.carried && slices.ContainsFunc(p.task.claims, func(c *claim) bool {
+		for o := range s.users[c.key] {
+			if o != p && !over(o.object) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // considerAll looks at every pod that waits for something that the engine does not know of.

@@ -187,6 +187,50 @@ func TestSharedClaim(t *testing.T) {
 	c.leavesNothing(s, names...)
 }
 
+// What a pod holds by itself is free when it goes, devices and processors, though a claim that it had with another stays, which has that as long as it runs.
+func TestOwnGoesBeforeShared(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	shared := claimFor("shared", 300)
+	c.add(claimsResource, shared)
+	s, end := c.run()
+	processors := func(number string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+		return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(number)}
+		}
+	}
+	both := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "with", ResourceClaimName: &shared.Name})
+	}
+	second := func(name string) {
+		c.add(podsResource, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
+			SchedulerName: Name, Containers: []corev1.Container{{Name: "main"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "with", ResourceClaimName: &shared.Name}},
+		}})
+	}
+	c.pod("first", 600, processors("6"), both)
+	c.runs("first")
+	second("second")
+	c.runs("second")
+	c.pod("waits", 700, processors("7"))
+	c.says("waits", "0.70 of a device")
+	c.remove("first")
+	c.runs("waits")
+	c.sound(s)
+
+	c.remove("waits") // the same where the next scheduler has found both
+	c.pod("third", 500, processors("6"), both)
+	c.runs("third")
+	end()
+	s, _ = c.run()
+	c.sound(s)
+	c.pod("last", 700, processors("7"))
+	c.says("last", "0.70 of a device")
+	c.remove("third")
+	c.runs("last")
+	c.sound(s)
+	c.leavesNothing(s, "second", "last")
+}
+
 // Pods run only where filters let them, and on devices that their selectors match; a pod without devices runs beside them.
 func TestWhere(t *testing.T) {
 	c := newCluster(t)

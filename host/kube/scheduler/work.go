@@ -364,7 +364,7 @@ func (a *ask) stillOpen() bool {
 	})
 }
 
-// free takes away from a task what a claim held that does not any more.
+// free takes away from a task what a claim held that does not any more. Others of its claims may be those of pods that stay.
 func (s *Scheduler) free(c *claim) {
 	t := c.task
 	if t == nil {
@@ -373,6 +373,10 @@ func (s *Scheduler) free(c *claim) {
 	c.task = nil
 	t.claims = slices.DeleteFunc(t.claims, func(o *claim) bool { return o == c })
 	if len(t.claims) > 0 {
+		if holds := s.holdings(t); len(holds) > 0 { // else the others are about to go, too
+			s.step(engine.Shrunk{At: s.at(), ID: t.work.id, Task: t.index, Holds: holds})
+			s.devicesFree()
+		}
 		return
 	}
 	if p := t.pod; p != nil {
@@ -385,6 +389,19 @@ func (s *Scheduler) free(c *claim) {
 	if !slices.ContainsFunc(w.tasks, func(t *task) bool { return len(t.claims) > 0 }) {
 		delete(s.work, w.id)
 	}
+}
+
+// holdings are the floors that a task holds of each device by the claims that it has.
+func (s *Scheduler) holdings(t *task) (holds []engine.Holding) {
+	var all []engine.Grant
+	for _, c := range t.claims {
+		_, grants := s.grantsOf(c.object)
+		all = merge(all, grants)
+	}
+	for _, g := range all {
+		holds = append(holds, engine.Holding{Device: g.Device, Compute: g.Compute.Floor, Memory: g.Floor})
+	}
+	return holds
 }
 
 // allocatedHere says whether a claim's allocation has devices of ours.
