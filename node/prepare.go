@@ -280,7 +280,7 @@ func checkGrant(g Grant, capacity api.Bytes) error {
 	case g.MemFloor < 0 || g.MemCeiling < g.MemFloor:
 		return fmt.Errorf("memory of %d to %d bytes; the floor must not be negative nor above the ceiling", g.MemFloor, g.MemCeiling)
 	case g.MemCeiling > capacity:
-		return fmt.Errorf("a memory ceiling of %d bytes; the device has %d", g.MemCeiling, capacity)
+		return fmt.Errorf("a memory ceiling of %s; the device has %s: ask for at most that", api.Bytes(g.MemCeiling), capacity)
 	}
 	return nil
 }

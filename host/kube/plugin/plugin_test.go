@@ -27,6 +27,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/aliquot-dev/aliquot/api"
+	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -294,6 +295,7 @@ func shared(t *testing.T, answer metav1.ConditionStatus, objects ...runtime.Obje
 		},
 	}}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{sharesResource: "ShareList"}, share)
+	answered := false
 	// The API server counts generations, and then the node answers, as those who watch see.
 	client.PrependReactor("patch", "shares", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := struct {
@@ -310,13 +312,19 @@ func shared(t *testing.T, answer metav1.ConditionStatus, objects ...runtime.Obje
 		if err := client.Tracker().Update(sharesResource, changed, "ml"); err != nil || answer == "" {
 			return true, changed, err
 		}
+		if answered {
+			return true, changed, nil // it is put back
+		}
+		answered = true
 		go func() {
 			told := changed.DeepCopy()
 			_ = unstructured.SetNestedSlice(told.Object, []any{map[string]any{
 				"type": "Applied", "status": string(answer), "reason": "Said", "observedGeneration": int64(2), "message": "it holds 7Gi there", "lastTransitionTime": nil,
 			}}, "status", "conditions")
-			_ = unstructured.SetNestedField(told.Object, fmt.Sprintf("0.25..%v", patch.Spec.Ceiling["compute"]), "status", "compute")
-			_ = unstructured.SetNestedField(told.Object, fmt.Sprintf("4Gi..%v", patch.Spec.Ceiling["memory"]), "status", "memory")
+			if answer == metav1.ConditionTrue {
+				_ = unstructured.SetNestedField(told.Object, fmt.Sprintf("0.25..%v", patch.Spec.Ceiling["compute"]), "status", "compute")
+				_ = unstructured.SetNestedField(told.Object, fmt.Sprintf("4Gi..%v", patch.Spec.Ceiling["memory"]), "status", "memory")
+			}
 			if err := client.Tracker().Update(sharesResource, told, "ml"); err != nil {
 				t.Error(err)
 			}
@@ -356,7 +364,7 @@ func TestResize(t *testing.T) {
 		{"train", compute("0.25..0.60"), metav1.ConditionTrue, "train has 0.25..0.60 of compute and 4Gi..8Gi of memory\n", false},
 		{"train", memory("4Gi..6Gi"), metav1.ConditionTrue, "train has 0.25..0.80 of compute and 4Gi..6Gi of memory\n", false},
 		{"two", Change{Claim: "train-x", Compute: compute("0.25..0.30").Compute, Memory: memory("4Gi..5Gi").Memory}, metav1.ConditionTrue, "two has 0.25..0.30 of compute and 4Gi..5Gi of memory\n", false},
-		{"train", memory("4Gi..5Gi"), metav1.ConditionFalse, "its node refused (Said): it holds 7Gi there", true},
+		{"train", memory("4Gi..5Gi"), metav1.ConditionFalse, "its node refused (Said): it holds 7Gi there; it keeps 0.25..0.80 of compute and 4Gi..8Gi of memory", true},
 		{"train", compute("0.25..0.60"), "", "node node1 has not said in time that it holds", true},
 		{"train", compute("0.30..0.60"), "", "its compute floor is 0.25 and fixed for the claim's life; write --gpu 0.25..0.60", true},
 		{"train", memory("6Gi"), "", "write --mem 4Gi..6Gi", true},
@@ -377,6 +385,13 @@ func TestResize(t *testing.T) {
 		cancel()
 		if c.fails != (err != nil) || c.fails && !strings.Contains(err.Error(), c.want) || !c.fails && out.String() != c.want {
 			t.Errorf("%s, %+v: it says %q, %v; want %q", c.pod, c.change, out, err, c.want)
+		}
+		if c.answer != metav1.ConditionFalse {
+			continue
+		}
+		share, err := p.share(t.Context(), "ml", "train-x")
+		if want := (v1alpha1.Limits{Compute: 800, Memory: 8 << 30}); err != nil || share.Spec.Ceiling != want {
+			t.Errorf("%+v was refused, and the Share asks for %+v now (%v), want %+v as before", c.change, share.Spec.Ceiling, err, want)
 		}
 	}
 }

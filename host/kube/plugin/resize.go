@@ -39,25 +39,41 @@ func (p Plugin) Resize(ctx context.Context, namespace, name string, change Chang
 	if err != nil {
 		return err
 	}
-	ceiling, err := change.ceiling(share.Spec)
+	ceiling, err := change.ceiling(share.Spec.Floor, share.Holds())
 	if err != nil {
 		return fmt.Errorf("resize %s: %w", name, err)
 	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ceiling": ceiling}})
-	if err != nil {
-		return err
-	}
-	changed, err := p.Shares.Resource(sharesResource).Namespace(namespace).Patch(ctx, claim, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-aliquot"})
+	changed, err := p.patch(ctx, namespace, claim, ceiling)
 	if err != nil {
 		return fmt.Errorf("change the Share %s/%s of %s: %w", namespace, claim, name, err)
 	}
 	now, err := p.applied(ctx, changed)
+	if errors.As(err, new(refused)) { // and would be tried again, also together with what is asked for next
+		if _, wrong := p.patch(ctx, namespace, claim, now.Holds()); wrong != nil {
+			return fmt.Errorf("resize %s: %w; that cannot be taken back (%w), and is tried again: change the ceiling of its Share %s", name, err, wrong, claim)
+		}
+		return fmt.Errorf("resize %s: %w; it keeps %s of compute and %s of memory", name, err, now.Status.Compute, now.Status.Memory)
+	}
 	if err != nil {
 		return fmt.Errorf("resize %s: %w", name, err)
 	}
 	_, err = fmt.Fprintf(p.Out, "%s has %s of compute and %s of memory\n", name, now.Status.Compute, now.Status.Memory)
 	return err
 }
+
+// patch changes the ceiling of a Share.
+func (p Plugin) patch(ctx context.Context, namespace, name string, ceiling v1alpha1.Limits) (*unstructured.Unstructured, error) {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ceiling": ceiling}})
+	if err != nil {
+		return nil, err
+	}
+	return p.Shares.Resource(sharesResource).Namespace(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-aliquot"})
+}
+
+// refused is why a node does not hold containers to a ceiling.
+type refused struct{ reason, message string }
+
+func (r refused) Error() string { return fmt.Sprintf("its node refused (%s): %s", r.reason, r.message) }
 
 // ours is the name of the pod's claim that is meant.
 func (p Plugin) ours(ctx context.Context, namespace, name, wanted string) (string, error) {
@@ -111,12 +127,11 @@ func shareOf(object *unstructured.Unstructured) (share v1alpha1.Share, err error
 	return share, err
 }
 
-// ceiling is the one that a share is to have.
-func (c Change) ceiling(is v1alpha1.ShareSpec) (v1alpha1.Limits, error) {
-	ceiling := is.Ceiling
+// ceiling is the one that a share is to have, that has this one.
+func (c Change) ceiling(floor, ceiling v1alpha1.Limits) (v1alpha1.Limits, error) {
 	if !c.Compute.IsZero() {
-		if c.Compute.Floor != is.Floor.Compute {
-			return ceiling, fmt.Errorf("its compute floor is %s and fixed for the claim's life; write --gpu %s..%s", is.Floor.Compute, is.Floor.Compute, max(c.Compute.Ceiling, is.Floor.Compute))
+		if c.Compute.Floor != floor.Compute {
+			return ceiling, fmt.Errorf("its compute floor is %s and fixed for the claim's life; write --gpu %s..%s", floor.Compute, floor.Compute, max(c.Compute.Ceiling, floor.Compute))
 		}
 		ceiling.Compute = c.Compute.Ceiling
 	}
@@ -124,8 +139,8 @@ func (c Change) ceiling(is v1alpha1.ShareSpec) (v1alpha1.Limits, error) {
 		if c.Memory.Floor.Part != 0 || c.Memory.Ceiling.Part != 0 {
 			return ceiling, errors.New("write both ends of --mem in bytes, as 4Gi..8Gi")
 		}
-		if c.Memory.Floor.Bytes != is.Floor.Memory {
-			return ceiling, fmt.Errorf("its memory floor is %s and fixed for the claim's life; write --mem %s..%s", is.Floor.Memory, is.Floor.Memory, max(c.Memory.Ceiling.Bytes, is.Floor.Memory))
+		if c.Memory.Floor.Bytes != floor.Memory {
+			return ceiling, fmt.Errorf("its memory floor is %s and fixed for the claim's life; write --mem %s..%s", floor.Memory, floor.Memory, max(c.Memory.Ceiling.Bytes, floor.Memory))
 		}
 		ceiling.Memory = c.Memory.Ceiling.Bytes
 	}
@@ -151,7 +166,7 @@ func (p Plugin) applied(ctx context.Context, changed *unstructured.Unstructured)
 		})
 		if at >= 0 {
 			if said := share.Status.Conditions[at]; said.Status != metav1.ConditionTrue {
-				return share, fmt.Errorf("its node refused (%s): %s", said.Reason, said.Message)
+				return share, refused{said.Reason, said.Message}
 			}
 			return share, nil
 		}

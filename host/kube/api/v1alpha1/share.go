@@ -52,3 +52,11 @@ const (
 	ReasonRefused   = "Refused"   // by the node: its message says why; tried again
 	ReasonNotTheirs = "NotTheirs" // the floor of the spec is not the claim's
 )
+
+// Holds is the ceiling that containers are held to, as far as that is known: not the spec's where that was refused, or is not applied yet.
+func (s *Share) Holds() Limits {
+	if s.Status.Compute.IsZero() || s.Status.Memory.IsZero() {
+		return s.Spec.Ceiling
+	}
+	return Limits{Compute: s.Status.Compute.Ceiling, Memory: s.Status.Memory.Ceiling.Bytes}
+}
