@@ -250,7 +250,7 @@ func TestWebhookIsAsked(t *testing.T) {
 	}
 }
 
-// Whoever gives a namespace a queue and no level of Pod Security is told, once.
+// Whoever gives a namespace a queue and no level of Pod Security, or takes that away, is told.
 func TestTenants(t *testing.T) {
 	policy := policyThat(t, "aliquot-tenants", admissionv1.Warn)
 	type pairs = map[string]string
@@ -270,6 +270,10 @@ func TestTenants(t *testing.T) {
 		{nil, pairs{annotation.Queue: "team", level: "privileged"}, false}, // somebody has thought of it
 		{space(nil), pairs{annotation.Queue: "team"}, true},
 		{space(pairs{annotation.Queue: "team"}), pairs{annotation.Queue: "team", "a": "b"}, false},
+		{space(pairs{annotation.Queue: "team"}), pairs{annotation.Queue: "org"}, true},
+		{space(pairs{annotation.Queue: "team", level: "baseline"}), pairs{annotation.Queue: "team"}, true},
+		{space(pairs{annotation.Queue: "team", level: "baseline"}), pairs{annotation.Queue: "org", level: "baseline"}, false},
+		{space(pairs{annotation.Queue: "team"}), pairs{"a": "b"}, false},
 	} {
 		var said string
 		if c.was == nil {

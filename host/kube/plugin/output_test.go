@@ -123,10 +123,10 @@ func TestWhyEncoded(t *testing.T) {
 		"claims":[
 			{"name":"gpu","template":"whole","there":false,"allocated":false,"grants":[]},
 			{"name":"gone","there":false,"allocated":false,"grants":[]},
-			{"name":"mine","there":true,"allocated":false,"asksFor":"1 of gpu.aliquot.dev, compute 250, memory 4Gi","grants":[]}],
+			{"name":"mine","there":true,"allocated":false,"asksFor":"1 of gpu.aliquot.dev, 0.25 of compute, 4Gi of memory","grants":[]}],
 		"history":[{"at":%q,"reason":"Looked","message":"at it","times":1},{"at":%q,"reason":"FailedScheduling","message":"no room","times":3}]}`, utc(4), utc(9)))
 	prints(t, "why a share is not held", why("train"), `{"namespace":"ml","pod":"train","phase":"Running","node":"node1","message":"train runs on node node1",
-		"claims":[{"name":"train-x","there":true,"allocated":true,"asksFor":"1 of gpu.aliquot.dev, compute 250, memory 4Gi","grants":[
+		"claims":[{"name":"train-x","there":true,"allocated":true,"asksFor":"1 of gpu.aliquot.dev, 0.25 of compute, 4Gi of memory","grants":[
 			{"namespace":"ml","claim":"train-x","pods":["train"],"state":"Unenforced","message":"its process 7 computes past the shim","grant":{
 				"node":"node1","name":"gpu-aa","device":"GPU-aa","computeFloor":0.25,"computeCeiling":0.8,"memoryFloor":4294967296,"memoryCeiling":8589934592}}]}],
 		"history":[]}`)

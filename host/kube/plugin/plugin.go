@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/aliquot-dev/aliquot/api"
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 	"github.com/aliquot-dev/aliquot/host/kube/demand"
 )
@@ -90,10 +91,23 @@ func (h holding) limits() (compute, memory string) {
 	if h.administers() {
 		return "administrator", "-"
 	}
-	if h.said == nil {
-		return "-", "-"
+	if h.said == nil { // its node has yet to say the ceiling
+		floor, memory := h.floor()
+		return floor.String() + "..?", memory + "..?"
 	}
 	return h.said.Compute.String(), h.said.Memory.String()
+}
+
+// floor is what it consumes of its device, as it is allocated: all of it where nothing is said.
+func (h holding) floor() (compute api.Milli, memory string) {
+	compute, memory = api.WholeDevice, "100%"
+	if part, is := h.at.ConsumedCapacity["compute"]; is {
+		compute = api.Milli(part.Value())
+	}
+	if part, is := h.at.ConsumedCapacity["memory"]; is {
+		memory = api.Bytes(part.Value()).String()
+	}
+	return compute, memory
 }
 
 // state is one word for how it is: the reason of its condition.

@@ -51,7 +51,9 @@ func claim(namespace, name, pod, compute, memory, ready string) *resourceapi.Res
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 				{Request: "nic", Driver: "other.example", Pool: "node1", Device: "nic0"},
-				{Request: "gpu", Driver: driverName, Pool: "node1", Device: "gpu-aa", ShareID: &share},
+				{Request: "gpu", Driver: driverName, Pool: "node1", Device: "gpu-aa", ShareID: &share, ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+					"compute": resource.MustParse("250"), "memory": resource.MustParse("4Gi"),
+				}},
 			}}},
 			Devices: []resourceapi.AllocatedDeviceStatus{{
 				Driver: driverName, Pool: "node1", Device: "gpu-aa", ShareID: ptr("another's"), Data: &runtime.RawExtension{Raw: []byte(`{"compute":"1.00"}`)},
@@ -193,22 +195,22 @@ func TestTop(t *testing.T) {
 	}{
 		{"", nil, `
 NODE    DEVICE        POD        COMPUTE        USE   FLOW   MEMORY     HELD    STATE        CLAIM
-node1   H200 gpu-aa   3 shares   0.75 of 1.00
+node1   H200 gpu-aa   3 shares   1.00 of 1.00
                       train      0.25..0.80     62%   +37%   4Gi..8Gi   5.0Gi   Ready        ml/train-x
                       chat       0.50           13%   -37%   8Gi        300Mi   Unenforced   web/chat-y
-                      fresh      -              -            -          -       Preparing    web/new
+                      fresh      0.25..?        -            4Gi..?     -       Preparing    web/new
 node1   gpu-bb        nobody     0.00 of 1.00
 
-WAITS       FOR    ASKS FOR                                        WHY
-ml/big      2m3s   2 times 0.80, 8Gi                               it is first in line
-ml/late     9s     1 of gpu.aliquot.dev, compute 250, memory 4Gi   no scheduler has said why yet
-ml/either   9s     one of several kinds                            no scheduler has said why yet
+WAITS       FOR    ASKS FOR                                               WHY
+ml/big      2m3s   2 times 0.80, 8Gi                                      it is first in line
+ml/late     9s     1 of gpu.aliquot.dev, 0.25 of compute, 4Gi of memory   no scheduler has said why yet
+ml/either   9s     one of several kinds                                   no scheduler has said why yet
 `},
 		{"web", errors.New("no answer"), `
-NODE    DEVICE        POD        COMPUTE        USE   FLOW   MEMORY   HELD   STATE        CLAIM
-node1   H200 gpu-aa   2 shares   0.50 of 1.00
-                      chat       0.50           -            8Gi      -      Unenforced   web/chat-y
-                      fresh      -              -            -        -      Preparing    web/new
+NODE    DEVICE        POD               COMPUTE        USE   FLOW   MEMORY   HELD   STATE        CLAIM
+node1   H200 gpu-aa   2 shares in web   0.75 of 1.00
+                      chat              0.50           -            8Gi      -      Unenforced   web/chat-y
+                      fresh             0.25..?        -            4Gi..?   -      Preparing    web/new
 What is used is not known: no answer. To see it takes the role aliquot-use in namespace gpus.
 `},
 		{"none", nil, "\nNobody in sight has a share of a device.\n"},
@@ -247,20 +249,37 @@ func TestWhy(t *testing.T) {
 	starting := pod("starts")
 	starting.Status.Phase = corev1.PodPending
 	starting.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
+	stuck, crashed, ends := pod("stuck"), pod("crashed"), pod("ends")
+	stuck.Status.Phase = corev1.PodPending
+	crashed.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}}}
+	ends.DeletionTimestamp, ends.Finalizers = ptr(at(7)), []string{"example.com/kept"}
 	objects := []runtime.Object{
+		stuck, crashed, ends, event("pod-stuck", 2, "FailedPrepareDynamicResources", "leave hostUsers out", 22), event("pod-stuck", 1, "Scheduled", "here", 1),
+		event("pod-train", 1, "FailedResourceClaimCreation", "no template yet", 1),
 		waiting, mine, pod("train", "train-x"), starting, claim("ml", "train-x", "train", "0.25..0.80", "4Gi..8Gi", "Unenforced"),
 		event("pod-big", 9, "FailedScheduling", "no room", 3), event("claim-mine", 4, "Looked", "at it", 1), event("pod-other", 5, "Nothing", "of ours", 1),
 	}
 	for _, c := range []struct{ pod, want string }{
 		{"big", `big waits: queue ml is over its quota
   Claim      gpu, of template whole: not there yet
-  Claim      mine: not allocated; it asks for 1 of gpu.aliquot.dev, compute 250, memory 4Gi
+  Claim      mine: not allocated; it asks for 1 of gpu.aliquot.dev, 0.25 of compute, 4Gi of memory
   History    05:00:04  Looked: at it
              05:00:09  FailedScheduling: no room (3 times)
 `},
 		{"train", `train runs on node node1
   Claim      train-x: 0.25..0.80 of compute and 4Gi..8Gi of memory of gpu-aa on node1
   Not held   Unenforced: its process 7 computes past the shim
+`},
+		{"stuck", `stuck starts on node node1: FailedPrepareDynamicResources: leave hostUsers out
+  Claim      none: it asks for no device
+  History    05:00:01  Scheduled: here
+             05:00:02  FailedPrepareDynamicResources: leave hostUsers out (22 times)
+`},
+		{"crashed", `crashed is on node node1, and container main does not run: CrashLoopBackOff: back-off 10s
+  Claim      none: it asks for no device
+`},
+		{"ends", `ends is told to end by 05:00:07, on node node1: no container of it runs, and what is left is the node's to take back
+  Claim      none: it asks for no device
 `},
 		{"starts", `starts starts on node node1: ImagePullBackOff: no such image
   Claim      none: it asks for no device

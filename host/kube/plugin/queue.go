@@ -28,6 +28,7 @@ const late = 11 * time.Minute
 type tenancy struct {
 	queues  []api.QueueSpec // by name
 	refused map[string]queues.Refusal
+	policy  string // why the policy does not hold; empty: it does, or there is none
 	objects map[string]*v1alpha1.Queue
 }
 
@@ -41,10 +42,13 @@ func (p Plugin) tenancy(ctx context.Context) (tenancy, error) {
 		return tenancy{}, err
 	}
 	now := p.Now()
-	rules, refused, _ := queues.Read(objects, policy, now)
+	rules, refused, wrong := queues.Read(objects, policy, now)
 	told, _ := rules.At(now)
 	slices.SortFunc(told.Queues, func(a, b api.QueueSpec) int { return cmp.Compare(a.Name, b.Name) })
-	out := tenancy{told.Queues, refused, map[string]*v1alpha1.Queue{}}
+	out := tenancy{queues: told.Queues, refused: refused, objects: map[string]*v1alpha1.Queue{}}
+	if wrong != nil {
+		out.policy = wrong.Message
+	}
 	for _, q := range objects {
 		out.objects[q.Name] = q
 	}
@@ -93,7 +97,16 @@ func (p Plugin) Queues(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return all.warn(p.Out)
+}
+
+// warn says why the policy does not hold, if it does not.
+func (t tenancy) warn(out io.Writer) error {
+	if t.policy == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "The policy does not hold, and nothing of it counts: %s\n", t.policy)
+	return err
 }
 
 // Queue says all about one queue: what it is guaranteed now, with what the policy says, and what it has, as the scheduler wrote it into its status.
@@ -115,7 +128,10 @@ func (p Plugin) Queue(ctx context.Context, name string) error {
 	}
 	lines := figures.Bounds(&spec)
 	said := ""
+	wrong, isWrong := all.refused[name]
 	switch {
+	case isWrong: // it is what the policy says of it, and no more
+		said = fmt.Sprintf("Its Queue does not hold, and nothing of that counts: %s", wrong.Message)
 	case uses != nil:
 		queue := uses.Queue(spec)
 		lines = append(lines, figures.Uses(&queue)...)
@@ -129,7 +145,10 @@ func (p Plugin) Queue(ctx context.Context, name string) error {
 	if most := spec.MaxPriority; most != v1alpha1.NoMaxPriority {
 		lines = append(lines, figures.Line{Name: "highest priority", Amount: [3]string{strconv.Itoa(int(most)), "", ""}})
 	}
-	return show(p.Out, name, lines, said)
+	if err := show(p.Out, name, lines, said); err != nil {
+		return err
+	}
+	return all.warn(p.Out)
 }
 
 // queueOf is a queue as it is printed.

@@ -126,3 +126,27 @@ What it has is not known: there is no object for it where the scheduler could sa
 		}
 	}
 }
+
+// A policy that does not hold is told of, and so is a Queue that does not while the policy names its queue.
+func TestQueuesThatDoNotHold(t *testing.T) {
+	for _, c := range []struct{ policy, want string }{
+		{`aliquot policy 1\nqueue wrong quota=1\n`, "Its Queue does not hold, and nothing of that counts: queue wrong: there is no queue nobody"},
+		{`aliquot policy 1\nqueue vision quota=99\n`, "The policy does not hold, and nothing of it counts: policy:2: "},
+	} {
+		p, out := ruled(t,
+			[4]string{"Queue", "vision", `{"parent":"org","quota":{"compute":"2"}}`, `{}`}, [4]string{"Queue", "org", `{"quota":{"compute":"3"}}`, `{}`},
+			[4]string{"Queue", "wrong", `{"parent":"nobody"}`, `{}`}, [4]string{"Policy", "default", `{"text":"` + c.policy + `"}`, `{}`},
+		)
+		name := "vision"
+		if strings.HasPrefix(c.want, "Its") {
+			name = "wrong"
+		}
+		if err := p.Queue(t.Context(), name); err != nil || !strings.Contains(out.String(), c.want) {
+			t.Errorf("of %s it says %v\n%s\nwant %s", name, err, out, c.want)
+		}
+		out.Reset()
+		if err := p.Queues(t.Context()); err != nil || strings.HasPrefix(c.want, "The") != strings.Contains(out.String(), c.want) {
+			t.Errorf("of all it says %v\n%s\nwant %s", err, out, c.want)
+		}
+	}
+}

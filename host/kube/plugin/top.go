@@ -62,7 +62,7 @@ func (p Plugin) Top(ctx context.Context, namespace string) error {
 	table := tabwriter.NewWriter(p.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NODE\tDEVICE\tPOD\tCOMPUTE\tUSE\tFLOW\tMEMORY\tHELD\tSTATE\tCLAIM")
 	for _, at := range all {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\t\t\t\t\t\n", at.Node, strings.TrimSpace(at.Model+" "+at.Name), counted(len(at.list)), floors(at.list))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\t\t\t\t\t\n", at.Node, strings.TrimSpace(at.Model+" "+at.Name), counted(at.list, namespace), floors(at.list))
 		for _, one := range at.list {
 			compute, memory := one.limits()
 			use, flow, held := one.used(used)
@@ -149,22 +149,37 @@ func (h holding) used(all map[metered]usage) (use, flow, held string) {
 	return percent(now.compute), now.flow(), rounded(now.memory)
 }
 
-func counted(shares int) string {
+// counted says how many shares of a device are in sight, in a namespace or in all.
+func counted(list []holding, namespace string) string {
+	shares := 0
+	for _, one := range list {
+		if !one.administers() {
+			shares++
+		}
+	}
+	said := fmt.Sprintf("%d shares", shares)
 	switch shares {
 	case 0:
 		return "nobody"
 	case 1:
-		return "1 share"
+		said = "1 share"
 	}
-	return fmt.Sprintf("%d shares", shares)
+	if namespace != metav1.NamespaceAll {
+		said += " in " + namespace
+	}
+	return said
 }
 
 // floors says how much of a device is the floor of somebody in sight.
 func floors(list []holding) string {
 	var sum api.Milli
 	for _, one := range list {
-		if one.said != nil {
+		switch compute, _ := one.floor(); {
+		case one.administers():
+		case one.said != nil:
 			sum += one.said.Compute.Floor
+		default:
+			sum += compute
 		}
 	}
 	return fmt.Sprintf("%s of 1.00", sum)

@@ -12,6 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/aliquot-dev/aliquot/api"
 )
 
 // Why says how a pod is and why: first in one line, then of each of its claims, then what was told of it and them, oldest first.
@@ -33,10 +35,13 @@ func (p Plugin) Why(ctx context.Context, namespace, name string) error {
 		return fmt.Errorf("list events of namespace %s: %w", namespace, err)
 	}
 	history := told(events.Items, known)
+	if len(missing) == 0 { // its template was not there at first, as none is of which nobody has asked for so much before: it is by now
+		history = slices.DeleteFunc(history, func(one toldShown) bool { return one.Reason == "FailedResourceClaimCreation" })
+	}
 	if p.encodes() {
 		return p.encode(whyOf(pod, claims, missing, history))
 	}
-	lines := []string{sentence(pod)}
+	lines := []string{sentence(pod, history)}
 	for _, one := range missing {
 		lines = append(lines, fmt.Sprintf("  Claim      %s: not there yet", one))
 	}
@@ -90,7 +95,7 @@ type toldShown struct {
 
 func whyOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, missing []absent, history []toldShown) whyShown {
 	out := whyShown{
-		Namespace: pod.Namespace, Pod: pod.Name, Phase: pod.Status.Phase, Node: pod.Spec.NodeName, Message: sentence(pod),
+		Namespace: pod.Namespace, Pod: pod.Name, Phase: pod.Status.Phase, Node: pod.Spec.NodeName, Message: sentence(pod, history),
 		Claims: []claimShown{}, History: append([]toldShown{}, history...),
 	}
 	for _, one := range missing {
@@ -106,8 +111,15 @@ func whyOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, missing []absen
 	return out
 }
 
-// sentence is how a pod is.
-func sentence(pod *corev1.Pod) string {
+// sentence is how a pod is, by what was told of it, too.
+func sentence(pod *corev1.Pod, history []toldShown) string {
+	if at := pod.DeletionTimestamp; at != nil && pod.Spec.NodeName != "" {
+		said := fmt.Sprintf("%s is told to end by %s, on node %s", pod.Name, at.Local().Format(time.TimeOnly), pod.Spec.NodeName)
+		if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }) {
+			said += ": no container of it runs, and what is left is the node's to take back"
+		}
+		return said
+	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			return fmt.Sprintf("%s waits: %s", pod.Name, cmp.Or(condition.Message, condition.Reason))
@@ -116,13 +128,22 @@ func sentence(pod *corev1.Pod) string {
 	if pod.Spec.NodeName == "" {
 		return fmt.Sprintf("%s waits, and no scheduler (%s) has said why", pod.Name, pod.Spec.SchedulerName)
 	}
+	starts := fmt.Sprintf("%s starts on node %s", pod.Name, pod.Spec.NodeName)
+	for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if waiting := container.State.Waiting; waiting != nil && waiting.Message != "" {
+			if pod.Status.Phase != corev1.PodPending {
+				starts = fmt.Sprintf("%s is on node %s, and container %s does not run", pod.Name, pod.Spec.NodeName, container.Name)
+			}
+			return fmt.Sprintf("%s: %s: %s", starts, waiting.Reason, waiting.Message)
+		}
+	}
 	if pod.Status.Phase == corev1.PodPending {
-		for _, container := range pod.Status.ContainerStatuses {
-			if waiting := container.State.Waiting; waiting != nil && waiting.Message != "" {
-				return fmt.Sprintf("%s starts on node %s: %s: %s", pod.Name, pod.Spec.NodeName, waiting.Reason, waiting.Message)
+		for _, one := range slices.Backward(history) {
+			if strings.HasPrefix(one.Reason, "Failed") {
+				return fmt.Sprintf("%s: %s: %s", starts, one.Reason, one.Message)
 			}
 		}
-		return fmt.Sprintf("%s starts on node %s", pod.Name, pod.Spec.NodeName)
+		return starts
 	}
 	is := map[corev1.PodPhase]string{corev1.PodRunning: "runs", corev1.PodSucceeded: "has ended well", corev1.PodFailed: "has failed"}[pod.Status.Phase]
 	said := fmt.Sprintf("%s %s on node %s", pod.Name, cmp.Or(is, "is in an unknown state"), pod.Spec.NodeName)
@@ -138,6 +159,10 @@ func aboutClaim(claim *resourceapi.ResourceClaim) (lines []string) {
 		return []string{fmt.Sprintf("  Claim      %s: not allocated; it asks for %s", claim.Name, asked(claim))}
 	}
 	for _, one := range holdings(claim) {
+		if one.administers() {
+			lines = append(lines, fmt.Sprintf("  Claim      %s: sees all of %s on %s as an administrator", claim.Name, one.at.Device, one.at.Pool))
+			continue
+		}
 		compute, memory := one.limits()
 		lines = append(lines, fmt.Sprintf("  Claim      %s: %s of compute and %s of memory of %s on %s", claim.Name, compute, memory, one.at.Device, one.at.Pool))
 		if one.ready != nil && one.ready.Status != metav1.ConditionTrue {
@@ -161,10 +186,11 @@ func asked(claim *resourceapi.ResourceClaim) string {
 		}
 		one := fmt.Sprintf("%d of %s", max(exactly.Count, 1), exactly.DeviceClassName)
 		if exactly.Capacity != nil {
-			for _, capacity := range []resourceapi.QualifiedName{"compute", "memory"} {
-				if amount, is := exactly.Capacity.Requests[capacity]; is {
-					one += fmt.Sprintf(", %s %s", capacity, amount.String())
-				}
+			if part, is := exactly.Capacity.Requests["compute"]; is {
+				one += fmt.Sprintf(", %s of compute", api.Milli(part.Value()))
+			}
+			if memory, is := exactly.Capacity.Requests["memory"]; is {
+				one += fmt.Sprintf(", %s of memory", memory.String())
 			}
 		}
 		all = append(all, one)

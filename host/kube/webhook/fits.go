@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/host/kube/demand"
 )
 
@@ -32,9 +33,29 @@ func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, 
 	return one
 }
 
-// fit refuses a pod that would be given a node and never start there: its containers cannot be held to what it asks for. The node agent says the same, of those
-// of which it cannot be known before.
-func (d devices) fit(pod *corev1.Pod) error {
+// fit refuses a pod that would be given a node and never start there: its containers cannot be held to what it asks for, by annotations or by claims. The node
+// agent says the same, of those of which it cannot be known before.
+func (d devices) fit(pod *corev1.Pod, annotated []int) error {
+	if !d.holds && d.claim != "" {
+		return d.apart(pod) // access as an administrator has no pages
+	}
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		return refuse(badClaims, "the pod asks for devices of Aliquot and has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out")
+	}
+	for _, one := range append([]held{{name: annotation.ClaimName}}, d.shares...) {
+		err := oneUser(pod, func(c *corev1.Container) bool {
+			has := slices.ContainsFunc(c.Resources.Claims, func(used corev1.ResourceClaim) bool { return used.Name == one.name })
+			return has || one.name == annotation.ClaimName && slices.ContainsFunc(annotated, func(i int) bool { return pod.Spec.Containers[i].Name == c.Name })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return d.apart(pod)
+}
+
+// apart refuses a pod of which a container has two claims, or a part of one.
+func (d devices) apart(pod *corev1.Pod) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		var has *held
 		for i := range d.shares {
@@ -58,6 +79,30 @@ func (d devices) fit(pod *corev1.Pod) error {
 						c.Name, strings.Join(named, ", "), one.name, request)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// oneUser refuses a pod of which containers that have a claim say that they run as different users: its pages are one user's.
+func oneUser(pod *corev1.Pod, has func(c *corev1.Container) bool) error {
+	var first *corev1.Container
+	var user int64
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for i := range all {
+		c, said := &all[i], (*int64)(nil)
+		if pod.Spec.SecurityContext != nil {
+			said = pod.Spec.SecurityContext.RunAsUser
+		}
+		if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+			said = c.SecurityContext.RunAsUser
+		}
+		switch {
+		case said == nil || !has(c):
+		case first == nil:
+			first, user = c, *said
+		case *said != user:
+			return refuse(badClaims, "the containers %s and %s, which share what the pod asks for, run as users %d and %d, and its pages are one user's; give them the same runAsUser", first.Name, c.Name, user, *said)
 		}
 	}
 	return nil

@@ -120,13 +120,10 @@ func (w *Webhook) become(ctx context.Context, namespace string, pod *corev1.Pod)
 	if node := pod.Spec.NodeName; node != "" {
 		return change{}, refuse(badNode, "the pod asks for devices of Aliquot and names its node itself (spec.nodeName: %s), where no scheduler would give it any; leave nodeName out and choose nodes by nodeSelector or affinity", node)
 	}
-	if err := have.fit(pod); err != nil {
+	if err := have.fit(pod, made.containers); err != nil {
 		return change{}, err
 	}
 	if ask || have.limit != "" || have.holds { // else it has access as an administrator alone, which counts nowhere
-		if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-			return change{}, refuse(badClaims, "the pod asks for devices of Aliquot and has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out")
-		}
 		if err := w.bounded(ctx, namespace, pod, &made); err != nil {
 			return change{}, err
 		}

@@ -117,6 +117,13 @@ func naming(claim string, requests ...string) func(*corev1.Pod) {
 	}
 }
 
+// as has the last container run as a user.
+func as(user int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[len(p.Spec.Containers)-1].SecurityContext = &corev1.SecurityContext{RunAsUser: &user}
+	}
+}
+
 func ownUsers(p *corev1.Pod) { p.Spec.HostUsers = new(false) }
 
 // administering asks for access as an administrator to a device of ours.
@@ -347,6 +354,8 @@ func TestRefused(t *testing.T) {
 		"two claims":               {pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share", "second")), "container a has the claims share and second, and a container can be held to one"},
 		"a share and access":       {pod(claiming("share", "ours"), claiming("all", "access"), with("a", "share", "all")), "container a has the claims share and all"},
 		"a part of a claim":        {pod(claiming("share", "parts"), naming("share", "gpu", "tpu")), "container main has the request gpu, tpu of the claim share and not other"},
+		"two users":                {pod(quarter, as(1000), with("aside"), as(1001)), "the containers main and aside, which share what the pod asks for, run as users 1000 and 1001"},
+		"two users of a claim":     {pod(claiming("share", "ours"), with("a", "share"), as(7), with("b", "share"), as(0)), "the containers a and b, which share what the pod asks for, run as users 7 and 0"},
 		"its own users":            {pod(quarter, ownUsers), "has users of its own (hostUsers: false)"},
 		"its own users, a claim":   {pod(claiming("share", "ours"), ownUsers), "leave hostUsers out"},
 		"its own users, a limit":   {pod(limited(wholes, "1"), ownUsers), "leave hostUsers out"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -113,7 +114,7 @@ func why(to *cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.Why(command.Context(), namespace, args[0])
+			return p.Why(command.Context(), namespace, pod(args[0]))
 		},
 	})
 }
@@ -172,7 +173,7 @@ func resize(to cluster) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(command.Context(), patience)
 			defer cancel()
-			return p.Resize(ctx, namespace, args[0], change)
+			return p.Resize(ctx, namespace, pod(args[0]), change)
 		},
 	}
 	command.Flags().StringVar(&compute, "gpu", "", "compute floor and ceiling of each device, as 0.25..0.60; the floor is the one that is")
@@ -193,7 +194,15 @@ func checkpoint(to cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.Checkpoint(command.Context(), namespace, args[0])
+			return p.Checkpoint(command.Context(), namespace, pod(args[0]))
 		},
 	}
+}
+
+// pod is the name of a pod, which may be written as kubectl prints it: pod/NAME.
+func pod(arg string) string {
+	if name, is := strings.CutPrefix(arg, "pods/"); is {
+		return name
+	}
+	return strings.TrimPrefix(arg, "pod/")
 }
