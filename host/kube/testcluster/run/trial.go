@@ -80,7 +80,7 @@ func (t *trial) link(ctx context.Context) error {
 	if _, err := os.Stat(plugin); err != nil {
 		return fmt.Errorf("find kubectl-aliquot: %w; run make kubectl-aliquot", err)
 	}
-	for _, program := range []string{kubectl, helm, plugin} {
+	for _, program := range []string{kubectl, helm, plugin, t.Program("ctr")} {
 		if err := os.Symlink(program, filepath.Join(t.programs(), filepath.Base(program))); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (t *trial) link(ctx context.Context) error {
 
 // guide says what to type, from the repository's folder.
 func (t *trial) guide() string {
-	return strings.NewReplacer("KUBECONFIG_FILE", t.Kubeconfig(), "PROGRAMS", t.programs(), "VALUES", t.values(), "LOGS", t.Logs()).Replace(`
+	return strings.NewReplacer("KUBECONFIG_FILE", t.Kubeconfig(), "PROGRAMS", t.programs(), "VALUES", t.values(), "LOGS", t.Logs(), "SOCKET", filepath.Join(t.Folder(), "run", "containerd.sock")).Replace(`
 The cluster is ready, and Aliquot's images are on its node. To try Aliquot, in another terminal, in the folder of this repository:
 
   export KUBECONFIG=KUBECONFIG_FILE PATH="PROGRAMS:$PATH"
@@ -101,6 +101,7 @@ The cluster is ready, and Aliquot's images are on its node. To try Aliquot, in a
   kubectl aliquot resize demo --gpu 0.25..0.40
   kubectl logs --follow demo --container smi
 
+Images that you make anew: ctr -a SOCKET -n k8s.io images import build/images/aliquot-kube.tar
 Logs of the cluster's own processes are in LOGS. Ctrl-C here ends everything.
 `)
 }
