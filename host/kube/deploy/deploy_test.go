@@ -174,10 +174,10 @@ func TestRender(t *testing.T) {
 		"agents alone": {`{agent: {simulate: h200x1}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"Namespace": 1, "DaemonSet": 1, "DeviceClass": 1, "NetworkPolicy": 1, "ConfigMap": 1}, []string{"ServiceMonitor", "PrometheusRule", "Service", "Deployment", "MutatingWebhookConfiguration"}},
 		"annotations, placed by whom they name": {
 			`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {scheduler: ""}}`,
-			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 8, "ValidatingAdmissionPolicyBinding": 8},
+			map[string]int{"Deployment": 2, "ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 9},
 			nil,
 		},
-		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 4, "PrometheusRule": 1, "ConfigMap": 1, "Service": 5, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 9, "NetworkPolicy": 4}, nil},
+		"everything":                 {everything, map[string]int{"Namespace": 1, "DaemonSet": 1, "ServiceMonitor": 4, "PrometheusRule": 1, "ConfigMap": 1, "Service": 5, "Deployment": 3, "PodDisruptionBudget": 3, "MutatingWebhookConfiguration": 1, "ValidatingAdmissionPolicy": 10, "NetworkPolicy": 4}, nil},
 		"agents as processes, alone": {`{agent: {enabled: false}, scheduler: {enabled: false}, webhook: {enabled: false}, controller: {enabled: false}}`, map[string]int{"ServiceAccount": 1, "CustomResourceDefinition": 3, "ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6}, []string{"DaemonSet", "NetworkPolicy"}},
 		"a namespace of its own": {
 			`{agent: {simulate: h200x1}, namespace: {create: false, name: there}, networkPolicy: {enabled: false}, monitoring: {dashboard: {enabled: false}}}`,

@@ -9,6 +9,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -283,6 +284,32 @@ func TestTenants(t *testing.T) {
 		}
 		if (said != "") != c.told || c.told && !strings.HasSuffix(said, "kubectl label namespace team pod-security.kubernetes.io/enforce=baseline") {
 			t.Errorf("of %v that becomes %v it says %q, want that told: %t", c.was, c.now, said, c.told)
+		}
+	}
+}
+
+// Who asks for a share by a Deployment's own labels, or misspells those of its template, is told.
+func TestWorkloads(t *testing.T) {
+	policy := policyThat(t, "aliquot-workloads", admissionv1.Warn)
+	type pairs = map[string]string
+	for _, c := range []struct {
+		own, ownAnnotations, labels, annotations pairs
+		want                                     string
+	}{
+		{nil, nil, nil, nil, ""},
+		{pairs{"app": "a"}, pairs{"example.com/gpu": "1"}, pairs{"app": "a"}, nil, ""},
+		{nil, nil, pairs{annotation.GPU: "0.25", annotation.Memory: "4Gi", annotation.Gang: "a", annotation.GangMin: "2"}, nil, ""},
+		{nil, nil, nil, pairs{annotation.GPU: "0.25", annotation.CheckpointedAt: "2026-11-22T05:00:09Z"}, ""},
+		{pairs{annotation.GPU: "0.25"}, nil, nil, pairs{annotation.GPU: "0.25"}, ""},
+		{pairs{annotation.GPU: "0.25"}, nil, pairs{"app": "a"}, nil, "aliquot.dev/gpu says nothing here: its pods ask for a share by the labels or annotations of spec.template.metadata"},
+		{nil, pairs{annotation.Queue: "team"}, nil, nil, "aliquot.dev/queue says nothing here"},
+		{nil, nil, pairs{"aliquot.dev/gpus": "0.25"}, nil, "aliquot.dev/gpus of the template is not known, and its pods will be refused for it; there are aliquot.dev/gpu, aliquot.dev/memory"},
+		{nil, nil, nil, pairs{"aliquot.dev/mem": "4Gi"}, "aliquot.dev/mem of the template is not known"},
+	} {
+		workload := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "serves", Labels: c.own, Annotations: c.ownAnnotations}}
+		workload.Spec.Template.Labels, workload.Spec.Template.Annotations = c.labels, c.annotations
+		if said := says(t, policy, "Deployment", "deployments", workload, nil); (said == "") != (c.want == "") || !strings.HasPrefix(said, c.want) {
+			t.Errorf("of %v and %v, with a template of %v and %v, it says %q, want %q", c.own, c.ownAnnotations, c.labels, c.annotations, said, c.want)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestAnnotated(t *testing.T) {
 			t.Errorf("the %s said:\n%s", name, said)
 		}
 	}
-	w.withoutDoubts("aliquot-annotations", "aliquot-labels")
+	w.withoutDoubts("aliquot-annotations", "aliquot-labels", "aliquot-workloads")
 }
 
 // startWebhook starts the webhook, which has pods go to a scheduler, and the controller as processes of the node, each with an account of its own.
