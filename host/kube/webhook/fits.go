@@ -15,12 +15,13 @@ import (
 type held struct {
 	name     string   // in the pod
 	object   string   // what it is there: several names may be of one claim
-	requests []string // those of ours
+	requests []string // those of ours; none: it may be given another driver's devices instead
+	sees     bool     // all are for access as an administrator, which has no pages
 }
 
-// heldOf is a pod's claim; without requests where it may be given another driver's devices instead.
+// heldOf is a pod's claim.
 func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceapi.DeviceClass) held {
-	one := held{name: claim.Name, object: claim.Name}
+	one := held{name: claim.Name, object: claim.Name, sees: demand.AdministersAll(spec)}
 	if claim.ResourceClaimName != nil {
 		one.object = "/" + *claim.ResourceClaimName
 	}
@@ -36,13 +37,14 @@ func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, 
 // fit refuses a pod that would be given a node and never start there: its containers cannot be held to what it asks for, by annotations or by claims. The node
 // agent says the same, of those of which it cannot be known before.
 func (d devices) fit(pod *corev1.Pod, annotated []int) error {
-	if !d.holds && d.claim != "" {
-		return d.apart(pod) // access as an administrator has no pages
+	shares := slices.DeleteFunc(slices.Clone(d.shares), func(one held) bool { return one.sees || one.requests == nil })
+	if len(annotated) > 0 {
+		shares = append(shares, held{name: annotation.ClaimName})
 	}
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+	if len(shares) > 0 && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		return refuse(badClaims, "the pod asks for devices of Aliquot and has users of its own (hostUsers: false), who cannot open pages that belong to users of the node; leave hostUsers out")
 	}
-	for _, one := range append([]held{{name: annotation.ClaimName}}, d.shares...) {
+	for _, one := range shares {
 		err := oneUser(pod, func(c *corev1.Container) bool {
 			has := slices.ContainsFunc(c.Resources.Claims, func(used corev1.ResourceClaim) bool { return used.Name == one.name })
 			return has || one.name == annotation.ClaimName && slices.ContainsFunc(annotated, func(i int) bool { return pod.Spec.Containers[i].Name == c.Name })

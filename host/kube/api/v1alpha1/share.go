@@ -55,7 +55,7 @@ const (
 
 // Holds is the ceiling that containers are held to, as far as that is known: not the spec's where that was refused, or is not applied yet.
 func (s *Share) Holds() Limits {
-	if s.Status.Compute.IsZero() || s.Status.Memory.IsZero() {
+	if s.Status.Compute.IsZero() || s.Status.Memory.Ceiling.Bytes == 0 {
 		return s.Spec.Ceiling
 	}
 	return Limits{Compute: s.Status.Compute.Ceiling, Memory: s.Status.Memory.Ceiling.Bytes}
