@@ -87,9 +87,9 @@ const maxReasons = 3
 const unsaid = "without a reason"
 
 // reasons says why devices are draining or down, or their nodes refused a shape, as those said who know: ": it has the taint repair=due",
-// and with how many devices each where there are several. It is empty of what else rules devices out.
+// and with how many devices each where there are several; and of those that are too small how large the largest is. It is empty of what else rules devices out.
 func (p *pass) reasons(s *shape, r ruling) string {
-	if r != byDrain && r != byHealth && r != byRefusal {
+	if r != byDrain && r != byHealth && r != byRefusal && (r != bySize || s.Memory.Part != 0) {
 		return ""
 	}
 	t := p.tallies[s.key()]
@@ -107,11 +107,15 @@ func (p *pass) reasons(s *shape, r ruling) string {
 
 // reasonsAll is reasons, from all devices.
 func (p *pass) reasonsAll(s *shape, r ruling) string {
-	said := map[string]int{} // how many devices by reason
+	said, largest := map[string]int{}, api.Bytes(0) // how many devices by reason
 	for n := range p.fleet.Nodes {
 		closed := p.Engine.closed(s, n)
 		for _, d := range p.fleet.DevicesOf(n) {
 			if p.fleet.DeviceGone(d) || p.standing(s, d, closed) != r {
+				continue
+			}
+			if r == bySize {
+				largest = max(largest, p.fleet.Memory(d))
 				continue
 			}
 			why := p.fleet.Device(d).Reason
@@ -123,6 +127,8 @@ func (p *pass) reasonsAll(s *shape, r ruling) string {
 	}
 	all := slices.SortedFunc(maps.Keys(said), func(a, b string) int { return cmp.Or(said[b]-said[a], strings.Compare(a, b)) })
 	switch {
+	case r == bySize:
+		return ": the largest has " + largest.Short()
 	case len(all) == 1 && all[0] == unsaid:
 		return ""
 	case len(all) == 1:
