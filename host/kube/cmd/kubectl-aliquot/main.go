@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -159,12 +160,12 @@ func resize(to cluster) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) (err error) {
 			if compute != "" {
 				if change.Compute, err = api.ParseCompute(compute); err != nil {
-					return fmt.Errorf("--gpu: %w", err)
+					return in("--gpu", err)
 				}
 			}
 			if memory != "" {
 				if change.Memory, err = api.ParseMemory(memory); err != nil {
-					return fmt.Errorf("--mem: %w", err)
+					return in("--mem", err)
 				}
 			}
 			p, namespace, err := to.connect(command)
@@ -205,4 +206,15 @@ func pod(arg string) string {
 		return name
 	}
 	return strings.TrimPrefix(arg, "pod/")
+}
+
+// in says in which option a text is wrong. How many devices a pod has none changes.
+func in(option string, err error) error {
+	var wrong *api.ParseError
+	if errors.As(err, &wrong) && strings.Contains(wrong.Advice, "--devices") {
+		there := *wrong
+		there.Advice = "a share is at most 1.00 of each of the pod's devices"
+		err = &there
+	}
+	return fmt.Errorf("%s: %w", option, err)
 }

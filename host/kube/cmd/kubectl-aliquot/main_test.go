@@ -25,6 +25,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"--version"}, "", "kubectl aliquot version " + version},
 		{[]string{"resize", "--help"}, "", "kubectl aliquot resize train --gpu 0.25..0.60"},
 		{[]string{"resize", "train", "--gpu", "0.80..0.25"}, "--gpu: compute \"0.80..0.25\": the floor 0.80 is over the ceiling 0.25", ""},
+		{[]string{"resize", "train", "--gpu", "0.25..1.5"}, "a share is at most 1.00 of each of the pod's devices", ""},
 		{[]string{"resize", "train", "--mem", "lots"}, "--mem: ", ""},
 		{[]string{"resize"}, "accepts 1 arg(s), received 0", ""},
 		{[]string{"checkpoint", "--help"}, "", "the annotation aliquot.dev/restart-time"},
