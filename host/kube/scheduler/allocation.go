@@ -78,9 +78,9 @@ func sameAllocation(a, b *resourceapi.AllocationResult) bool {
 	return true
 }
 
-// grantsOf are what a claim holds of our devices by its allocation, as the engine has it.
+// grantsOf are what a claim holds of our devices by its allocation, as the engine has it: nothing where it has gone (nil).
 func (s *Scheduler) grantsOf(object *resourceapi.ResourceClaim) (node string, grants []engine.Grant) {
-	if object.Status.Allocation == nil {
+	if object == nil || object.Status.Allocation == nil {
 		return "", nil
 	}
 	for i, r := range object.Status.Allocation.Devices.Results {

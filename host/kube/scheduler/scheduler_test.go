@@ -231,6 +231,54 @@ func TestOwnGoesBeforeShared(t *testing.T) {
 	c.leavesNothing(s, "second", "last")
 }
 
+// Of a pod that goes while it is being placed, all claims may have gone before what was written of the first is taken in.
+func TestAllClaimsGoAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	second := claimFor("second", 300)
+	c.add(claimsResource, second)
+	s, _ := c.run()
+	c.pod("both", 600, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "with", ResourceClaimName: &second.Name})
+	})
+	c.runs("both")
+	c.sound(s)                  // and what was written of it is taken in
+	within := func(do func()) { // the scheduler
+		done := make(chan struct{})
+		s.inbox.put(func() {
+			do()
+			close(done)
+		})
+		<-done
+	}
+	var claims []*claim
+	within(func() {
+		for _, key := range []string{"default/both-share", "default/second"} {
+			claims = append(claims, s.claims[key])
+			s.claims[key].writing = true
+		}
+	})
+	c.remove("both")
+	if err := c.client.Tracker().Delete(claimsResource, "default", second.Name); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the scheduler knows that both have gone", func() (gone bool) {
+		within(func() { gone = claims[0].object == nil && claims[1].object == nil })
+		return gone
+	})
+	within(func() {
+		for _, one := range claims {
+			one.writing = false
+		}
+		for _, one := range claims {
+			s.claimSettled(one)
+		}
+	})
+	c.sound(s)
+	c.pod("after", 1000)
+	c.runs("after")
+}
+
 // Pods run only where filters let them, and on devices that their selectors match; a pod without devices runs beside them.
 func TestWhere(t *testing.T) {
 	c := newCluster(t)

@@ -406,9 +406,6 @@ func (s *Scheduler) holdings(t *task) (holds []engine.Holding) {
 
 // allocatedHere says whether a claim's allocation has devices of ours.
 func (s *Scheduler) allocatedHere(object *resourceapi.ResourceClaim) bool {
-	if object == nil {
-		return false
-	}
 	_, grants := s.grantsOf(object)
 	return len(grants) > 0
 }
