@@ -166,8 +166,11 @@ func (s *Scheduler) taskPreemptible(t *task) bool {
 	})
 }
 
-// reservedFor are the known pods that a claim is reserved for, by name.
+// reservedFor are the known pods that a claim is reserved for, by name; none where it has gone.
 func (s *Scheduler) reservedFor(c *claim) []*pod {
+	if c.object == nil {
+		return nil
+	}
 	var all []*pod
 	for p := range s.users[c.key] {
 		if slices.ContainsFunc(c.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == p.object.UID }) {

@@ -178,9 +178,6 @@ func (s *Scheduler) toEvict(w *work) ([]*pod, *notEvicted) {
 
 // holders are the pods that run with an allocated claim, by name.
 func (s *Scheduler) holders(c *claim) []*pod {
-	if c.object == nil {
-		return nil
-	}
 	return slices.DeleteFunc(s.reservedFor(c), func(p *pod) bool { return p.node() == "" || over(p.object) })
 }
 
