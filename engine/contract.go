@@ -159,11 +159,11 @@ type Shrunk struct {
 	Holds []Holding `json:"holds"`
 }
 
-// Holding is what a task keeps of a device: floors.
+// Holding is what a task keeps of its grant on a device: floors.
 type Holding struct {
 	Device  string    `json:"device"`
-	Compute api.Milli `json:"compute"`
-	Memory  api.Bytes `json:"memory"`
+	Compute api.Milli `json:"compute"` // thousandths of the device, at least 0
+	Memory  api.Bytes `json:"memory"`  // at least 0
 }
 
 // Used is what a task used of each of its devices from its start to its end.

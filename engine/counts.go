@@ -107,28 +107,21 @@ func (p *pass) reasons(s *shape, r ruling) string {
 
 // reasonsAll is reasons, from all devices.
 func (p *pass) reasonsAll(s *shape, r ruling) string {
-	said, largest := map[string]int{}, api.Bytes(0) // how many devices by reason
-	for n := range p.fleet.Nodes {
-		closed := p.Engine.closed(s, n)
-		for _, d := range p.fleet.DevicesOf(n) {
-			if p.fleet.DeviceGone(d) || p.standing(s, d, closed) != r {
-				continue
-			}
-			if r == bySize {
-				largest = max(largest, p.fleet.Memory(d))
-				continue
-			}
-			why := p.fleet.Device(d).Reason
-			if r == byRefusal {
-				_, why, _ = p.fleet.Closed(s.Class, n)
-			}
-			said[cmp.Or(why, unsaid)]++
-		}
+	if r == bySize {
+		largest := api.Bytes(0)
+		p.ruled(s, r, func(_ fleet.NodeID, d fleet.DeviceID) { largest = max(largest, p.fleet.Memory(d)) })
+		return ": the largest has " + largest.Short()
 	}
+	said := map[string]int{} // how many devices by reason
+	p.ruled(s, r, func(n fleet.NodeID, d fleet.DeviceID) {
+		why := p.fleet.Device(d).Reason
+		if r == byRefusal {
+			_, why, _ = p.fleet.Closed(s.Class, n)
+		}
+		said[cmp.Or(why, unsaid)]++
+	})
 	all := slices.SortedFunc(maps.Keys(said), func(a, b string) int { return cmp.Or(said[b]-said[a], strings.Compare(a, b)) })
 	switch {
-	case r == bySize:
-		return ": the largest has " + largest.Short()
 	case len(all) == 1 && all[0] == unsaid:
 		return ""
 	case len(all) == 1:
@@ -147,6 +140,18 @@ func (p *pass) reasonsAll(s *shape, r ruling) string {
 		text = append(text, fmt.Sprintf("others (%d)", rest))
 	}
 	return ": " + strings.Join(text, ", ")
+}
+
+// ruled calls do with each device that is ruled out for a shape by this first.
+func (p *pass) ruled(s *shape, r ruling, do func(n fleet.NodeID, d fleet.DeviceID)) {
+	for n := range p.fleet.Nodes {
+		closed := p.Engine.closed(s, n)
+		for _, d := range p.fleet.DevicesOf(n) {
+			if !p.fleet.DeviceGone(d) && p.standing(s, d, closed) == r {
+				do(n, d)
+			}
+		}
+	}
 }
 
 // nodesOf are the devices that are ruled out for one reason by node class, most first.

@@ -34,7 +34,7 @@ import (
 //	change ID [gpu=…] [mem=…] [prio=N] [queue=Q] · cancel ID [reason=(…)]
 //	adopt ID node=N device=D (and the arguments of submit)
 //	done ACTION · refuse ACTION [node=N] [reason=(…)] [retry=TIME] · started ID [task=N] · ended ID [task=N] [used=PART] [peak=SIZE]
-//	shrunk ID [task=N] DEVICE=PART/SIZE …   a running task holds less: of these devices so much, of its others nothing
+//	shrunk ID [task=N] DEVICE=PART/SIZE …   a running task holds less: of these devices so much at most, of its others nothing
 //	checkpoint ID [ago=TIME]   what ID has done is saved
 //	usage UID=SIZE …    what grants hold of memory
 //	settle              the host answers everything: done, started, ended

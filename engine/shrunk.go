@@ -23,18 +23,14 @@ func (e *Engine) shrunk(ev Shrunk) bool {
 		return e.reject(ev.ID, "invalid", "task %d of workload %s cannot hold less: %v", ev.Task, ev.ID, err)
 	}
 	e.unlist(t)
-	for i := range t.grants {
-		g := &t.grants[i]
-		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
-		e.addBusy(g, -1)
-		w.queue.Hold(g.model, g.amounts(), w.kind(), -1)
-	}
+	e.unbook(t)
 	t.grants = kept
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, g.compute, g.taken(), 1)
 	}
 	e.settle(t)
+	e.fleet.Collect(t.node)
 	return true
 }
 

@@ -372,15 +372,20 @@ func (e *Engine) release(t *task) {
 
 // giveBack takes a task that is in no list any more out of the books and the queues.
 func (e *Engine) giveBack(t *task) {
+	e.unbook(t)
+	e.fleet.Give(t.node, t.request().Resources)
+	t.grants = nil
+	e.leavePlan(t)
+}
+
+// unbook takes the grants of a task that is in no list any more out of the books and the queues.
+func (e *Engine) unbook(t *task) {
 	for i := range t.grants {
 		g := &t.grants[i]
 		e.fleet.Adjust(g.device, -g.compute, -g.taken(), -1)
 		e.addBusy(g, -1)
 		t.w.queue.Hold(g.model, g.amounts(), t.w.kind(), -1)
 	}
-	e.fleet.Give(t.node, t.request().Resources)
-	t.grants = nil
-	e.leavePlan(t)
 }
 
 // settle enters a task, whose grants the fleet's books hold already, everywhere else.
