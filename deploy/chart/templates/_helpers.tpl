@@ -103,6 +103,11 @@ timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
 
+{{- /* Labels of pods of gangs, as a list in CEL. */ -}}
+{{- define "aliquot.gangs" -}}
+["aliquot.dev/gang", "aliquot.dev/gang-min"]
+{{- end }}
+
 {{- /* What annotations say when a pod is made, by their names after aliquot.dev/, as a list in CEL: those of annotation.Fixed in host/kube. */ -}}
 {{- define "aliquot.asked" -}}
 ["gpu", "memory", "devices", "class", "weight", "containers", "max-latency-class", "queue", "preemptible", "same-topology", "prefer-topology", "restart-time"]

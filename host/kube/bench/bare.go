@@ -67,9 +67,6 @@ func (f *fleet) bare(ctx context.Context, tasks []task) (best written, err error
 		}
 	}
 	fastest := slices.SortedFunc(slices.Values(upwards), func(a, b int) int { return cmp.Compare(took[a], took[b]) })
-	if most := tried[len(tried)-1]; fastest[0] == most {
-		return best, fmt.Errorf("the bare loop was fastest with %d at once, the most that it tried, so that its best is not known: have it try more", most)
-	}
 	last := first + (len(tasks)-first)/2
 	for _, at := range fastest[:2] {
 		before, err := f.spent()
@@ -89,6 +86,9 @@ func (f *fleet) bare(ctx context.Context, tasks []task) (best written, err error
 			best = written{rate, at, (after - before) / time.Duration(last-first)}
 		}
 		first, last = last, len(tasks)
+	}
+	if most := tried[len(tried)-1]; best.at == most {
+		return best, fmt.Errorf("the bare loop was fastest with %d at once, the most that it tried, so that its best is not known: have it try more", most)
 	}
 	return best, nil
 }

@@ -79,8 +79,9 @@ type bench struct {
 	profiles    string
 	bares       []written // the bare loop, before our scheduler and after each of its turns
 	drains      []drained // our scheduler's turns
-	replayed    int       // steps of it that the simulator was given
-	differs     float64   // in how many of its records that decided otherwise
+	records     int       // of our scheduler that the simulator was given
+	replayed    int       // steps in them
+	differs     float64   // in how many of them it decided otherwise
 	program     string
 }
 
@@ -144,7 +145,7 @@ func (b *bench) compare() {
 		b.Beside("bound_per_second", ours.rate, "pods/s")
 		b.Beside("cpu_per_pod", milliseconds(ours.cpu), "ms")
 	}
-	if b.replayed > 0 {
+	if b.records > 0 {
 		b.Beside("replayed_steps", float64(b.replayed), "")
 		b.AtMost("replay_differs", b.differs, 0, "")
 	}
@@ -278,7 +279,7 @@ func (b *bench) replay(record string) error {
 	if err != nil {
 		return err
 	}
-	b.replayed += read.Steps
+	b.records, b.replayed = b.records+1, b.replayed+read.Steps
 	if read.Differs != nil {
 		fmt.Fprintln(os.Stderr, "the simulator decides otherwise:", read.Differs)
 		b.differs++

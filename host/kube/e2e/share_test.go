@@ -30,12 +30,13 @@ const tolerated = 20
 // would give each the half of it, which they may have: what they are to have is judged besides.
 var quarterAndHalf = map[string]part{"quarter": {250, 800}, "half": {500, 1000}}
 
-// byFloors: what of the device is nobody's floor is divided by the floors as weights, where shares say none: a third and two thirds of all that ran.
+// byFloors checks that both use what they are to have where their shares say no weights.
 func (w *world) byFloors(when string) {
 	w.Helper()
 	w.sharesOver(3*time.Second, when, quarterAndHalf, thirds)
 }
 
+// thirds: what of the device is nobody's floor is divided by the floors as weights, so that quarter has a third of all that ran, and half the rest.
 func thirds(used map[string]int64) error {
 	if all := used["quarter"] + used["half"]; 3*used["quarter"] < all-3*tolerated || 3*used["quarter"] > all+3*tolerated {
 		return errors.New("quarter is to use a third of it all")

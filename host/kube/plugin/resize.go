@@ -39,7 +39,8 @@ func (p Plugin) Resize(ctx context.Context, namespace, name string, change Chang
 	if err != nil {
 		return err
 	}
-	ceiling, err := change.ceiling(share.Spec.Floor, share.Holds())
+	floor, before := share.Spec.Floor, share.Holds()
+	ceiling, err := change.ceiling(floor, before)
 	if err != nil {
 		return fmt.Errorf("resize %s: %w", name, err)
 	}
@@ -49,10 +50,11 @@ func (p Plugin) Resize(ctx context.Context, namespace, name string, change Chang
 	}
 	now, err := p.applied(ctx, changed)
 	if errors.As(err, new(refused)) { // and would be tried again, also together with what is asked for next
-		if _, wrong := p.patch(ctx, namespace, claim, now.Holds()); wrong != nil {
+		if _, wrong := p.patch(ctx, namespace, claim, before); wrong != nil {
 			return fmt.Errorf("resize %s: %w; that cannot be taken back (%w), and is tried again: change the ceiling of its Share %s", name, err, wrong, claim)
 		}
-		return fmt.Errorf("resize %s: %w; it keeps %s of compute and %s of memory", name, err, now.Status.Compute, now.Status.Memory)
+		return fmt.Errorf("resize %s: %w; it keeps %s of compute and %s of memory", name, err, api.Compute{Floor: floor.Compute, Ceiling: before.Compute},
+			api.Memory{Floor: api.Amount{Bytes: floor.Memory}, Ceiling: api.Amount{Bytes: before.Memory}})
 	}
 	if err != nil {
 		return fmt.Errorf("resize %s: %w", name, err)

@@ -187,27 +187,31 @@ func TestSharedClaim(t *testing.T) {
 	c.leavesNothing(s, names...)
 }
 
+// with has a pod have a claim besides its own.
+func with(claim string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
+	return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "with", ResourceClaimName: &claim})
+	}
+}
+
 // What a pod holds by itself is free when it goes, devices and processors, though a claim that it had with another stays, which has that as long as it runs.
 func TestOwnGoesBeforeShared(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 1)
-	shared := claimFor("shared", 300)
-	c.add(claimsResource, shared)
+	shared := "shared"
+	c.add(claimsResource, claimFor(shared, 300))
 	s, end := c.run()
 	processors := func(number string) func(*corev1.Pod, *resourceapi.ResourceClaim) {
 		return func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
 			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(number)}
 		}
 	}
-	both := func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "with", ResourceClaimName: &shared.Name})
-	}
 	second := func(name string) {
 		c.add(podsResource, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
-			SchedulerName: Name, Containers: []corev1.Container{{Name: "main"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "with", ResourceClaimName: &shared.Name}},
+			SchedulerName: Name, Containers: []corev1.Container{{Name: "main"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "with", ResourceClaimName: &shared}},
 		}})
 	}
-	c.pod("first", 600, processors("6"), both)
+	c.pod("first", 600, processors("6"), with(shared))
 	c.runs("first")
 	second("second")
 	c.runs("second")
@@ -218,7 +222,7 @@ func TestOwnGoesBeforeShared(t *testing.T) {
 	c.sound(s)
 
 	c.remove("waits") // the same where the next scheduler has found both
-	c.pod("third", 500, processors("6"), both)
+	c.pod("third", 500, processors("6"), with(shared))
 	c.runs("third")
 	end()
 	s, _ = c.run()
@@ -235,12 +239,9 @@ func TestOwnGoesBeforeShared(t *testing.T) {
 func TestAllClaimsGoAtOnce(t *testing.T) {
 	c := newCluster(t)
 	c.node("a", 1)
-	second := claimFor("second", 300)
-	c.add(claimsResource, second)
+	c.add(claimsResource, claimFor("second", 300))
 	s, _ := c.run()
-	c.pod("both", 600, func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "with", ResourceClaimName: &second.Name})
-	})
+	c.pod("both", 600, with("second"))
 	c.runs("both")
 	c.sound(s)                  // and what was written of it is taken in
 	within := func(do func()) { // the scheduler
@@ -259,7 +260,7 @@ func TestAllClaimsGoAtOnce(t *testing.T) {
 		}
 	})
 	c.remove("both")
-	if err := c.client.Tracker().Delete(claimsResource, "default", second.Name); err != nil {
+	if err := c.client.Tracker().Delete(claimsResource, "default", "second"); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("the scheduler knows that both have gone", func() (gone bool) {
