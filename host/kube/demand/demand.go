@@ -1,10 +1,9 @@
-// Package demand says whose devices a claim asks for: those of this project's driver, or others. What comes in is a claim's text and the device
-// classes that there are. Scheduler, filters and webhook all go by it, so that what one of them leaves to another is never left to nobody.
+// Package demand says whose devices a claim asks for: those of this project's driver, others', or whichever there are. What comes in is a claim's text and the
+// device classes that there are. Scheduler, filters and webhook all go by it, so that what one of them leaves to another is never left to nobody.
 package demand
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,25 +11,25 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 )
 
-// Class says whether a device class selects this project's devices: one of its selectors names the driver, in either of CEL's quotes.
-func Class(class *resourceapi.DeviceClass) bool { return class != nil && named(class.Spec.Selectors) }
+// Find is a device class by its name; nil: it is not known.
+type Find func(class string) *resourceapi.DeviceClass
 
-func named(selectors []resourceapi.DeviceSelector) bool {
-	return slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && (strings.Contains(s.CEL.Expression, strconv.Quote(annotation.Driver)) || strings.Contains(s.CEL.Expression, "'"+annotation.Driver+"'"))
-	})
+// Of says whether a claim may be given devices of ours, and of others. Each alternative of a request counts.
+func Of(spec *resourceapi.ResourceClaimSpec, find Find) (all Whose) {
+	for i := range spec.Devices.Requests {
+		for _, one := range Alternatives(&spec.Devices.Requests[i]) {
+			its := one.Whose(find)
+			all.Ours, all.Others = all.Ours || its.Ours, all.Others || its.Others
+		}
+	}
+	return all
 }
 
-// Of says whether a claim asks for devices of ours, and of others. A request is for ours if its class or its own selectors name the driver; each
-// alternative of a request counts. A class that is not known (nil) is another's, as is one by which any driver's devices would do: of those none of
-// ours are handed out.
-func Of(spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceapi.DeviceClass) (ours, others bool) {
-	for i := range spec.Devices.Requests {
-		all := len(Alternatives(&spec.Devices.Requests[i]))
-		mine := len(Ours(&spec.Devices.Requests[i], find))
-		ours, others = ours || mine > 0, others || mine < all
-	}
-	return ours, others
+// Elsewhere says whether a claim is allocated, and was given no device of ours: so it asks for none any more.
+func Elsewhere(claim *resourceapi.ResourceClaim) bool {
+	return claim.Status.Allocation != nil && !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == annotation.Driver
+	})
 }
 
 // Administers says whether a request asks for access as an administrator: to devices that others have, of which it takes nothing.
@@ -53,25 +52,48 @@ type Alternative struct {
 	Name      string // REQUEST or REQUEST/ALTERNATIVE, as constraints and results name it
 	Class     string // of devices
 	selectors []resourceapi.DeviceSelector
+	capacity  *resourceapi.CapacityRequirements
 }
 
 // Alternatives are what a request asks for.
 func Alternatives(request *resourceapi.DeviceRequest) (all []Alternative) {
-	if request.Exactly != nil {
-		all = append(all, Alternative{request.Name, request.Exactly.DeviceClassName, request.Exactly.Selectors})
+	if r := request.Exactly; r != nil {
+		all = append(all, Alternative{request.Name, r.DeviceClassName, r.Selectors, r.Capacity})
 	}
-	for _, sub := range request.FirstAvailable {
-		all = append(all, Alternative{request.Name + "/" + sub.Name, sub.DeviceClassName, sub.Selectors})
+	for _, r := range request.FirstAvailable {
+		all = append(all, Alternative{request.Name + "/" + r.Name, r.DeviceClassName, r.Selectors, r.Capacity})
 	}
 	return all
 }
 
-// Ours are those alternatives of a request that are for devices of ours.
-func Ours(request *resourceapi.DeviceRequest, find func(class string) *resourceapi.DeviceClass) []Alternative {
-	return slices.DeleteFunc(Alternatives(request), func(a Alternative) bool {
-		found := find(a.Class)
-		return found == nil || !Class(found) && !named(a.selectors)
-	})
+// Whose says whose devices would do, by the selectors of the class and its own. A class that is not known is another's, and so is what no driver's devices
+// seem to match. Of whoever would do, it is not ours where it wants capacity that our devices do not have.
+func (a Alternative) Whose(find Find) Whose {
+	class := find(a.Class)
+	if class == nil {
+		return Whose{Others: true}
+	}
+	all := whoseMatch(slices.Concat(class.Spec.Selectors, a.selectors))
+	if all.Others && a.capacity != nil {
+		for name := range a.capacity.Requests {
+			all.Ours = all.Ours && (name == compute || name == memory)
+		}
+	}
+	all.Others = all.Others || !all.Ours
+	return all
+}
+
+// The capacity of our devices.
+const compute, memory = "compute", "memory"
+
+// Ours are those alternatives of a request that may be given devices of ours.
+func Ours(request *resourceapi.DeviceRequest, find Find) []Alternative {
+	return slices.DeleteFunc(Alternatives(request), func(a Alternative) bool { return !a.Whose(find).Ours })
+}
+
+// Surely are those alternatives of a request that are given devices of ours or none.
+func Surely(request *resourceapi.DeviceRequest, find Find) []Alternative {
+	return slices.DeleteFunc(Alternatives(request), func(a Alternative) bool { return a.Whose(find).Others })
 }
 
 // Tainted says whether a device takes nothing new but what tolerates that.
@@ -81,13 +103,13 @@ func Tainted(d resourceapi.Device) bool {
 	})
 }
 
-// Extended is the device class of ours that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives
+// Extended is the device class of ours alone that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives
 // itself; nil: it stands for none.
 func Extended(resource string, classes []*resourceapi.DeviceClass) *resourceapi.DeviceClass {
 	name, implicit := strings.CutPrefix(resource, resourceapi.ResourceDeviceClassPrefix)
 	for _, class := range classes {
 		explicit := class.Spec.ExtendedResourceName != nil && *class.Spec.ExtendedResourceName == resource
-		if (explicit || implicit && class.Name == name) && Class(class) {
+		if (explicit || implicit && class.Name == name) && whoseMatch(class.Spec.Selectors) == (Whose{Ours: true}) {
 			return class
 		}
 	}

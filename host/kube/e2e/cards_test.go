@@ -20,10 +20,11 @@ import (
 )
 
 // cardDriver is another DRA driver, with two network cards, one of which has to be attached before it is used, and which do nothing to a container. Each has
-// a device class.
+// a device class, and there is one of all devices, whoever's.
 const (
 	cardDriver = "nic.example.com"
 	farCards   = "far." + cardDriver
+	whichever  = "whichever.example.com"
 	isAttached = cardDriver + "/attached"
 
 	cannotAttach = cardDriver + "/failed"
@@ -49,7 +50,8 @@ func (cards) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.N
 
 func (cards) HandleError(context.Context, error, string) {}
 
-// besideCard has pods ask for a share and the only network card of a kind in one claim: the first has both, and the next waits until it goes.
+// besideCard has pods ask for a share and the only network card of a kind in one claim: the first has both, and the next waits until it goes. One that asks by
+// a class of whoever's devices has a share.
 func (w *world) besideCard(command []string) {
 	w.Helper()
 	end := w.startCards()
@@ -61,7 +63,10 @@ func (w *world) besideCard(command []string) {
 	w.submit(with)
 	w.told("carded", `"compute":"0.10"`)
 	w.unplaced("cardless", "it asks for devices of other drivers in the same claim")
-	w.remove("carded")
+	w.submit(work{name: "whichever", class: whichever, compute: 100, memory: "1Gi", command: command, scheduler: scheduler.Name})
+	w.told("whichever", `"compute":"0.10"`)
+	w.trains("whichever")
+	w.remove("carded", "whichever")
 	w.trains("cardless")
 	w.remove("cardless")
 	w.gangBeside(with)
@@ -172,6 +177,8 @@ func (w *world) startCards() (end func()) {
 		}}, metav1.CreateOptions{})
 		w.no(err)
 	}
+	_, err = client.ResourceV1().DeviceClasses().Create(w.ctx, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: whichever}}, metav1.CreateOptions{})
+	w.no(err)
 	folder := filepath.Join(w.Kubelet(), "plugins", cardDriver)
 	w.no(os.MkdirAll(folder, 0o750))
 	helper, err := kubeletplugin.Start(w.ctx, cards{}, kubeletplugin.DriverName(cardDriver), kubeletplugin.NodeName(testcluster.NodeName), kubeletplugin.KubeClient(client),

@@ -306,6 +306,7 @@ type work struct {
 	user    int64
 	command []string
 
+	class     string // of the device; empty: ours
 	beside    string // device class of another driver's of which it asks for a device in the same claim; empty: none
 	choice    bool   // it would rather have two such devices on its node
 	libraries string // where it looks for libraries first; empty: nowhere
@@ -326,7 +327,7 @@ func (w *world) submit(one work) {
 func (w *world) sharing(one work) *corev1.Pod {
 	w.Helper()
 	request := resourceapi.DeviceRequest{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
-		DeviceClassName: driver.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		DeviceClassName: cmp.Or(one.class, driver.Name), AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 		Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
 			driver.Compute: *resource.NewQuantity(one.compute, resource.DecimalSI), driver.Memory: resource.MustParse(one.memory),
 		}},

@@ -178,10 +178,9 @@ func (p Plugin) claimsOf(ctx context.Context, pod *corev1.Pod) (there []*resourc
 	return there, missing, nil
 }
 
-// asks says whether a claim asks for devices of ours, by the classes of its requests or by what it was given.
+// asks says whether a claim has or may be given devices of ours, by what it was given or by the classes of its requests.
 func asks(claim *resourceapi.ResourceClaim, classes func(string) *resourceapi.DeviceClass) bool {
-	ours, _ := demand.Of(&claim.Spec, classes)
-	return ours || len(holdings(claim)) > 0
+	return len(holdings(claim)) > 0 || demand.Of(&claim.Spec, classes).Ours && !demand.Elsewhere(claim)
 }
 
 // classes finds device classes by name. To a user who may not see them the chart's own is known alone.

@@ -32,6 +32,7 @@ type ask struct {
 	selectors []string // CEL; sorted, each once
 	special   string   // what of it the engine has no words for; empty: nothing. See special.go
 	mixed     bool     // it asks for devices of other drivers in the same claims
+	untold    bool     // devices of any driver would do for a part of it
 
 	same, prefer string   // labels of nodes of which its gang is to have one value, or should; empty: none
 	within       topology // where its gang runs, which it follows
@@ -154,9 +155,9 @@ func (s *Scheduler) claimOf(pod *corev1.Pod, entry *corev1.PodResourceClaim) (*c
 
 // askClaim adds what a claim wants.
 func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
-	ours, others := demand.Of(&c.object.Spec, s.deviceClass)
+	whose := demand.Of(&c.object.Spec, s.deviceClass)
 	switch {
-	case !ours && !s.allocatedHere(c.object): // another driver's: the filters see to it
+	case !whose.Ours && !s.allocatedHere(c.object): // another driver's: the filters see to it
 		if c.object.Status.Allocation != nil {
 			return nil
 		}
@@ -169,10 +170,12 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return fmt.Errorf("it is being deleted; wait until it is gone")
 	case c.writing || c.asked != nil && c.asked.pod != p:
 		return fmt.Errorf("it is being allocated for another pod; this one follows")
+	case demand.Elsewhere(c.object): // it might have been given devices of ours, and has others': the filters go by it
+		return nil
 	case c.object.Status.Allocation != nil:
 		return a.found(c)
 	}
-	a.open, a.mixed = append(a.open, c), a.mixed || others
+	a.open, a.mixed = append(a.open, c), a.mixed || whose.Others
 	if constrained(&c.object.Spec.Devices) {
 		a.special = "it has constraints between its devices"
 	}
@@ -181,10 +184,20 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 			return fmt.Errorf("request %s: %w", c.object.Spec.Devices.Requests[i].Name, err)
 		}
 	}
-	if others {
+	if whose.Others {
 		a.special = "it asks for devices of other drivers in the same claim"
 	}
+	if s.untold(&c.object.Spec) {
+		a.untold, a.special = true, "devices of any driver would do for it"
+	}
 	return nil
+}
+
+// untold says whether a claim asks for something of which it does not say whether it is a device of ours or one of another driver: whichever there is would do.
+func (s *Scheduler) untold(spec *resourceapi.ResourceClaimSpec) bool {
+	return slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+		return len(demand.Ours(&r, s.deviceClass)) > len(demand.Surely(&r, s.deviceClass))
+	})
 }
 
 // constrained says whether a claim's devices are to go together in other ways than any that a pod is given do: those are distinct, by their UUIDs.
@@ -241,16 +254,16 @@ func (s *Scheduler) askRequest(a *ask, c *claim, r *resourceapi.DeviceRequest) e
 	switch {
 	case len(demand.Ours(r, s.deviceClass)) == 0:
 		return nil
-	case exactly == nil:
-		a.special = "it has a choice of devices (firstAvailable)"
-		config, err := driver.ConfigOf(s.configs(c.object), r.Name)
-		a.class = cmp.Or(a.class, config.Class)
-		return err
 	case demand.Administers(r) && holds(c):
 		return fmt.Errorf("it asks for access as an administrator, and other requests of the claim for devices to have; make a claim for each")
 	case demand.Administers(r):
 		a.special = "it asks for access as an administrator"
 		return nil
+	case exactly == nil || len(demand.Surely(r, s.deviceClass)) == 0:
+		a.special = "it has a choice of devices (firstAvailable)"
+		config, err := driver.ConfigOf(s.configs(c.object), r.Name)
+		a.class = cmp.Or(a.class, config.Class)
+		return err
 	case exactly.AllocationMode == resourceapi.DeviceAllocationModeAll:
 		a.special = "it asks for all devices of a node"
 	case exactly.AllocationMode != resourceapi.DeviceAllocationModeExactCount && exactly.AllocationMode != "":

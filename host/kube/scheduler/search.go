@@ -26,6 +26,7 @@ const searchWithin = 200 * time.Millisecond
 // search is one for devices for a pod's open claims: a copy of what the loop knows, which it is done on beside it.
 type search struct {
 	claims  []*resourceapi.ResourceClaim
+	strict  []*resourceapi.ResourceClaim // the claims, where each device of ours is asked to be another also of requests for which any driver's would do; nil: as they are
 	theirs  []*resourceapi.ResourceClaim // that the filters allocate: what is found leaves devices for these
 	classes map[string]*resourceapi.DeviceClass
 	nodes   []offer                        // in the order in which they are tried
@@ -88,7 +89,10 @@ func (s search) each(ctx context.Context) iter.Seq[finding] {
 		for _, o := range s.nodes {
 			here := finding{node: o.node.Name}
 			if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
-				here.allocations, here.why = s.allocate(ctx, features, o, programs)
+				here.allocations, here.why = s.allocate(ctx, features, o, programs, s.claims)
+			}
+			if s.strict != nil && slices.ContainsFunc(here.allocations, twice) {
+				here.allocations, here.why = s.allocate(ctx, features, o, programs, s.strict)
 			}
 			switch {
 			case here.why != nil:
@@ -154,11 +158,11 @@ func take(state *structured.AllocatedState, one resourceapi.AllocationResult) {
 	}
 }
 
-// allocate is what the claims would be given on one node, and then those that the filters allocate; nothing: they cannot be had there together.
+// allocate is what the claims, as they are or strictly, would be given on one node, and then those that the filters allocate; nothing: they cannot be had there together.
 //
 // Those with access as an administrator are looked for by themselves, one by one, as if nobody had anything: of devices that are had in parts upstream's
 // allocator (0.36) counts what such a claim would take, though nothing is taken, and finds none that is in use.
-func (s search) allocate(ctx context.Context, features structured.Features, o offer, programs *cel.Cache) ([]resourceapi.AllocationResult, error) {
+func (s search) allocate(ctx context.Context, features structured.Features, o offer, programs *cel.Cache, claims []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchWithin)
 	defer cancel()
 	some := func(state structured.AllocatedState, claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
@@ -169,7 +173,7 @@ func (s search) allocate(ctx context.Context, features structured.Features, o of
 		return allocator.Allocate(ctx, o.node, claims)
 	}
 	var hold []*resourceapi.ResourceClaim
-	claims := slices.Concat(s.claims, s.theirs)
+	claims = slices.Concat(claims, s.theirs)
 	all := make([]resourceapi.AllocationResult, 0, len(claims))
 	given := map[*resourceapi.ResourceClaim]resourceapi.AllocationResult{}
 	for _, claim := range claims {
@@ -230,7 +234,12 @@ func (s *Scheduler) searchOn(a *ask, nodes []*node) search {
 func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, others map[string]heard) search {
 	looked := search{classes: maps.Clone(s.deviceClasses), heard: others}
 	for _, open := range a.open {
-		looked.claims = append(looked.claims, s.distinct(open.object))
+		looked.claims = append(looked.claims, s.distinct(open.object, demand.Surely))
+	}
+	if a.untold {
+		for _, open := range a.open {
+			looked.strict = append(looked.strict, s.distinct(open.object, demand.Ours))
+		}
 	}
 	if a.mixed {
 		looked.others = s.config.Filters
@@ -249,15 +258,19 @@ func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, o
 	return looked
 }
 
-// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such.
-func (s *Scheduler) distinct(object *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such. It can be asked of what is found for those
+// alternatives alone that are of ours: devices of others have no such attribute.
+func (s *Scheduler) distinct(object *resourceapi.ResourceClaim, of func(*resourceapi.DeviceRequest, demand.Find) []demand.Alternative) *resourceapi.ResourceClaim {
 	attribute := apart
 	object = object.DeepCopy()
 	var ours []string
 	for i := range object.Spec.Devices.Requests {
-		for _, one := range demand.Ours(&object.Spec.Devices.Requests[i], s.deviceClass) {
+		for _, one := range of(&object.Spec.Devices.Requests[i], s.deviceClass) {
 			ours = append(ours, one.Name)
 		}
+	}
+	if len(ours) == 0 { // else the constraint would be for all
+		return object
 	}
 	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute, Requests: ours})
 	return object

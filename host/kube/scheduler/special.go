@@ -10,7 +10,7 @@ import (
 )
 
 // Claims for devices of ours which the engine has no words for (alternatives, all devices of a node, constraints, shares that differ, devices of other
-// drivers beside, access as an administrator) are allocated by upstream's own allocator on the engine's books, which have what is being written for others,
+// drivers beside, or of any driver, access as an administrator) are allocated by upstream's own allocator on the engine's books, which have what is being written for others,
 // too, and for other drivers' on the filters', who hold what is found. The engine adopts what it finds before anything is written, as it does what another
 // scheduler allocated; it must fit there and in the queue, and nobody with devices is evicted for it. Access as an administrator takes nothing: the engine
 // never hears of it. Pods of a gang of which one has such claims are placed so together: see together.go.

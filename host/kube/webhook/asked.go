@@ -84,6 +84,7 @@ func names(containers []corev1.Container) string {
 // devices is how a pod asks for devices of ours, beside annotations.
 type devices struct {
 	claim    string              // the name of a claim of it by which it does; empty: there is none
+	untold   bool                // what that claim is given may be another driver's
 	holds    bool                // such a claim holds what it is given: not all have access as an administrator
 	limit    string              // the device class of which a container has a limit; empty: none has
 	resource corev1.ResourceName // that limit
@@ -105,6 +106,12 @@ func (d devices) oneWay(annotations bool) error {
 		first, second = claim, limit
 	default:
 		return nil
+	}
+	if d.untold {
+		if first == claim {
+			first = second
+		}
+		return refuse(badWays, "the pod asks for devices of Aliquot by %s, and %s may be given some, too: others would do for it, and so would these; ask in one of the two ways, or have the selectors of the claim name the driver that is meant", first, claim)
 	}
 	return refuse(badWays, "the pod asks for devices by %s and by %s; ask in one of the two ways and leave the other out", first, second)
 }
@@ -130,13 +137,13 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 			failed = cmp.Or(failed, err)
 			return class
 		}
-		ours, _ := demand.Of(&spec, find)
+		whose := demand.Of(&spec, find)
 		one := heldOf(claim, &spec, find)
 		if failed != nil {
 			return found, failed
 		}
-		if ours {
-			found.claim = claim.Name
+		if whose.Ours {
+			found.claim, found.untold = claim.Name, one.requests == nil
 			found.shares = append(found.shares, one)
 			found.holds = found.holds || !demand.AdministersAll(&spec)
 		}
@@ -225,7 +232,7 @@ func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.Pod
 	case claim.ResourceClaimName != nil:
 		name := *claim.ResourceClaimName
 		found, err := client.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		if err != nil || demand.Elsewhere(found) {
 			return "ResourceClaim " + name, resourceapi.ResourceClaimSpec{}, err
 		}
 		return "ResourceClaim " + name, found.Spec, nil

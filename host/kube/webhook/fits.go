@@ -20,14 +20,14 @@ type held struct {
 }
 
 // heldOf is a pod's claim.
-func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, find func(class string) *resourceapi.DeviceClass) held {
+func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, find demand.Find) held {
 	one := held{name: claim.Name, object: claim.Name, sees: demand.AdministersAll(spec)}
 	if claim.ResourceClaimName != nil {
 		one.object = "/" + *claim.ResourceClaimName
 	}
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
-		if ours := len(demand.Ours(request, find)); ours > 0 && ours == len(demand.Alternatives(request)) {
+		if len(demand.Surely(request, find)) == len(demand.Alternatives(request)) {
 			one.requests = append(one.requests, request.Name)
 		}
 	}

@@ -46,6 +46,7 @@ func begin(t *testing.T, objects ...runtime.Object) *world {
 		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "shared"}, Spec: template("", "gpu.aliquot.dev").Spec.Spec},
 		extending(class("gpu.aliquot.dev", `device.driver == "gpu.aliquot.dev"`), "example.com/gpu"), extending(class("tpu", `device.driver == "tpu.example"`), "example.com/tpu"),
 		extending(class("fastest", `device.driver == 'gpu.aliquot.dev'`), "example.com/fastest"),
+		class("any", "true"), template("whichever", "any"), given("elsewhere", "tpu.example"), given("here", "gpu.aliquot.dev"),
 		class("fast", `device.driver == "gpu.aliquot.dev" && device.attributes["gpu.aliquot.dev"].model.contains("H200")`), class("tpu.example", `device.driver == "tpu.example"`),
 	}, objects...)...)
 	return &world{t, client, New(Config{Client: client, Queues: tree, Scheduler: "aliquot-scheduler", Log: slog.New(slog.DiscardHandler)})}
@@ -95,6 +96,16 @@ func template(name string, classes ...string) *resourceapi.ResourceClaimTemplate
 	return &resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: name},
 		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}}},
+	}
+}
+
+// given is a claim for a device of any driver that has one of this.
+func given(name, driver string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: name}, Spec: template("", "any").Spec.Spec,
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: driver, Pool: "n", Device: "d"}},
+		}}},
 	}
 }
 
@@ -291,6 +302,10 @@ func TestPods(t *testing.T) {
 		"the full form":            {given: pod(claiming("share", "ours"), with("aside", "share")), want: pod(claiming("share", "ours"), with("aside", "share"), ours)},
 		"of a class of ours":       {given: pod(claiming("share", "through-class")), want: pod(claiming("share", "through-class"), ours)},
 		"one of several":           {given: pod(claiming("share", "either")), want: pod(claiming("share", "either"), ours)},
+		"any driver's":             {given: pod(claiming("share", "whichever"), by("batch")), want: pod(claiming("share", "whichever"), ours), warning: "goes to the scheduler aliquot-scheduler and not to batch"},
+		"any, and it has ours":     {given: pod(sharing("here")), want: pod(sharing("here"), ours)},
+		"any, and it has others'":  {given: pod(quarter, sharing("elsewhere")), want: pod(quarter, sharing("elsewhere"), claiming("aliquot", share), mainHas, ours)},
+		"others', on its node":     {given: pod(sharing("elsewhere"), on("node1"), by("batch")), want: pod(sharing("elsewhere"), on("node1"), by("batch"))},
 		"one claim each":           {given: pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share"), with("b", "second")), want: pod(claiming("share", "ours"), claiming("second", "ours"), with("a", "share"), with("b", "second"), ours)},
 		"one beside what may not":  {given: pod(claiming("share", "ours"), claiming("second", "either"), with("a", "share", "second")), want: pod(claiming("share", "ours"), claiming("second", "either"), with("a", "share", "second"), ours)},
 		"all requests of ours":     {given: pod(claiming("share", "parts"), naming("share", "gpu", "other")), want: pod(claiming("share", "parts"), naming("share", "gpu", "other"), ours)},
@@ -360,6 +375,9 @@ func TestRefused(t *testing.T) {
 		"its own users, a claim":   {pod(claiming("share", "ours"), ownUsers), "leave hostUsers out"},
 		"its own users, a limit":   {pod(limited(wholes, "1"), ownUsers), "leave hostUsers out"},
 		"both ways":                {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
+		"any driver's beside":      {pod(quarter, claiming("share", "whichever")), "asks for devices of Aliquot by annotations, and its claim share may be given some, too"},
+		"any beside a limit":       {pod(limited(wholes, "1"), claiming("share", "either")), "by a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev, and its claim share may be given some, too"},
+		"any, on its node":         {pod(claiming("share", "whichever"), on("node1")), "leave nodeName out"},
 		"two limits":               {pod(limited(wholes, "1"), limited("example.com/gpu", "1")), "a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev and one of example.com/gpu"},
 		"a limit of another class": {pod(limited("example.com/fastest", "1")), "a limit of example.com/fastest, which is of the device class fastest"},
 		"both ways, a limit":       {pod(quarter, limited(wholes, "1")), "and by a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev"},

@@ -73,16 +73,15 @@ func without(containers []v1.Container, claims []string) []v1.Container {
 	return containers
 }
 
-// mine says whether a claim asks for devices of ours, whatever else it asks for.
+// mine says whether a claim has or may be given devices of ours, whatever else it asks for.
 func (c *claims) mine(claim *resourceapi.ResourceClaim) bool {
-	ours, _ := demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
+	return !demand.Elsewhere(claim) && demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
 		class, err := c.manager.DeviceClasses().Get(name)
 		if err != nil {
 			return nil
 		}
 		return class
-	})
-	return ours
+	}).Ours
 }
 
 // watchClaims makes what the plugins know of claims, slices and device classes, as upstream's scheduler does.
@@ -168,8 +167,8 @@ func (f *Filters) mayAssume() {
 	f.freeing, f.last = "", nil
 }
 
-// withoutOurs shows upstream's plugins all devices but ours, so that whatever they allocate (a class by which any driver's would do) none of ours is
-// handed out from books that lack what is being written for others.
+// withoutOurs shows upstream's plugins all devices but ours, so that whatever they allocate (for a limit, by a class by which any driver's would do) none of
+// ours is handed out from books that lack what is being written for others.
 type withoutOurs struct{ fwk.SharedDRAManager }
 
 func (m withoutOurs) ResourceSlices() fwk.ResourceSliceLister {

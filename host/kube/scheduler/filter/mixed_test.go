@@ -188,7 +188,7 @@ func mixedCluster(r *rand.Rand) (nodes []*v1.Node, all []runtime.Object, counts 
 	if counts {
 		class = deviceClass(network, network, "")
 	}
-	all = append(storage(), deviceClass(driver.Name, driver.Name, ""), class)
+	all = append(append(storage(), untold()...), deviceClass(driver.Name, driver.Name, ""), class)
 	for i := range 4 + r.IntN(3) {
 		name := fmt.Sprint("n", i)
 		n := mixedNode(r, name, counts)

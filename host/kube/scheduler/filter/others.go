@@ -13,7 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// A claim may ask for devices of ours and of other drivers together: a GPU and the network card beside it. Ours are in the engine's books alone and the
+// A claim may ask for devices of ours and of other drivers together, a GPU and the network card beside it, or for either. Ours are in the engine's books alone and the
 // others in upstream's, so such a claim is allocated by the scheduler (see its special.go), which is told here what others offer and has what it takes of
 // that held.
 

@@ -22,7 +22,7 @@ const pcieRoot = "resource.kubernetes.io/pcieRoot"
 
 // deviceNodes are nodes with devices, mostly alike on each, of which few take nothing new, and network cards beside some, and their classes.
 func deviceNodes(r *rand.Rand) []runtime.Object {
-	made := objects(deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))
+	made := append(untold(), deviceClass(driver.Name, driver.Name, ""), deviceClass(network, network, ""))
 	for i := range 3 + r.IntN(4) {
 		name := fmt.Sprintf("n%d", i)
 		made = append(made, machine(name))
@@ -30,6 +30,11 @@ func deviceNodes(r *rand.Rand) []runtime.Object {
 		made = append(made, cards(name, r.IntN(4)))
 	}
 	return made
+}
+
+// untold are classes of devices which do not say whose.
+func untold() []runtime.Object {
+	return objects(classOf("any"), classOf("rooted", `device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:00"`), classOf("both", `device.driver in ["`+driver.Name+`", "`+network+`"]`))
 }
 
 // randomGPUs are a node's devices of ours, mostly alike, or none.
@@ -112,7 +117,7 @@ func randomClaim(r *rand.Rand, name string) *resourceapi.ResourceClaim {
 }
 
 // special has a claim ask for what the engine has no words for: all devices, one of several things, devices that go together, several shares that differ,
-// on distinct devices, or a network card beside a share, or in its stead.
+// on distinct devices, a network card beside a share, or in its stead, or whosoever's devices there are.
 func special(r *rand.Rand, claim *resourceapi.ResourceClaim) {
 	devices := &claim.Spec.Devices
 	first := devices.Requests[0].Exactly
@@ -125,7 +130,25 @@ func special(r *rand.Rand, claim *resourceapi.ResourceClaim) {
 		}
 	}
 	model, uuid := resourceapi.FullyQualifiedName(driver.Name+"/model"), resourceapi.FullyQualifiedName(driver.Name+"/uuid")
-	switch r.IntN(6) {
+	switch r.IntN(7) {
+	case 6:
+		first.DeviceClassName, first.Capacity, first.Count = one(r, "any", "rooted", "both"), nil, 1
+		switch r.IntN(5) {
+		case 0:
+			first.Count = one[int64](r, 2, 3)
+		case 1:
+			first.AllocationMode, first.Count = resourceapi.DeviceAllocationModeAll, 0
+		case 2: // of ours, and more than half of each
+			first.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{driver.Compute: *resource.NewQuantity(one[int64](r, 501, 800), resource.DecimalSI)}}
+			first.Count = one[int64](r, 1, 2)
+		case 3:
+			devices.Requests = append(devices.Requests, deviceClaim(claim.Name, one(r, network, driver.Name, "both")).Spec.Devices.Requests...)
+			devices.Requests[1].Name = "second"
+		}
+		if r.IntN(3) == 0 {
+			same := resourceapi.FullyQualifiedName(pcieRoot)
+			devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &same}}
+		}
 	case 4:
 		first.Count = 1
 		first.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{driver.Compute: *resource.NewQuantity(one[int64](r, 100, 300, 1000), resource.DecimalSI), driver.Memory: resource.MustParse("2Gi")}}
