@@ -210,5 +210,6 @@ func (s *Scheduler) deviceClassChanged(name string) {
 	s.askAnew("device class "+name+" has changed", func(w *work) bool {
 		return slices.ContainsFunc(w.tasks, func(t *task) bool { return t.ask.names(name) })
 	})
+	s.outdate() // also of those that asked for devices of others alone
 	s.devicesFree()
 }

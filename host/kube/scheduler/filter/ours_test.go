@@ -188,24 +188,32 @@ func TestAnyDriver(t *testing.T) {
 	c.remove("ours")
 	c.remove("whole")
 	bound("third")
-	narrow := anyones.DeepCopy()
-	narrow.Spec.Selectors = deviceClass("", network, "").Spec.Selectors
+	says := func(selectors []resourceapi.DeviceSelector) {
+		t.Helper()
+		class := anyones.DeepCopy()
+		class.Spec.Selectors = selectors
+		c.mu.Lock()
+		c.next(class)
+		err := c.client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("deviceclasses"), class, "")
+		c.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.add(deviceClaim("fourth", "any"))
 	bound("fourth")
 	c.add(deviceClaim("fifth", "any"))
 	waits("fifth", "no node that takes it has such devices free")
-	c.mu.Lock()
-	c.next(narrow)
-	err := c.client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("deviceclasses"), narrow, "")
-	c.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	says(deviceClass("", network, "").Spec.Selectors)
 	waits("fifth", "cannot allocate all claims")
 	for _, name := range []string{"second", "third", "fourth"} {
 		c.remove(name)
 	}
 	bound("fifth", network)
+	c.add(deviceClaim("sixth", "any"))
+	waits("sixth", "cannot allocate all claims")
+	says(nil)
+	bound("sixth", driver.Name)
 }
 
 // A pod's claims, each for a part, may have parts of one device, where no node has one for each.
