@@ -31,10 +31,10 @@ var sharesResource = schema.GroupVersionResource{Group: "aliquot.dev", Version: 
 
 // Plugin calls one cluster.
 type Plugin struct {
-	Client kubernetes.Interface
-	Shares dynamic.Interface // and Queues, and the Policy
-	Out    io.Writer
-	Now    func() time.Time
+	Client  kubernetes.Interface
+	Objects dynamic.Interface // Shares, Queues and the Policy, and what pods are made of
+	Out     io.Writer
+	Now     func() time.Time
 
 	Format string        // Table, JSON or YAML; empty: Table
 	Agents string        // the namespace that they are in

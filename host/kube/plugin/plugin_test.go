@@ -350,7 +350,7 @@ func shared(t *testing.T, answer metav1.ConditionStatus, objects ...runtime.Obje
 		}()
 		return true, changed, nil
 	})
-	p.Shares = client
+	p.Objects = client
 	return p, out
 }
 

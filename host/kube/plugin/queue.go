@@ -34,7 +34,7 @@ type tenancy struct {
 
 // tenancy reads it.
 func (p Plugin) tenancy(ctx context.Context) (tenancy, error) {
-	objects, policy, err := v1alpha1.Tenants(ctx, p.Shares)
+	objects, policy, err := v1alpha1.Tenants(ctx, p.Objects)
 	if apierrors.IsForbidden(err) {
 		return tenancy{}, fmt.Errorf("%w; queues are in no namespace: to see them takes the role view by a ClusterRoleBinding", err)
 	}

@@ -34,7 +34,7 @@ func ruled(t *testing.T, objects ...[4]string) (Plugin, *bytes.Buffer) {
 	}
 	var out bytes.Buffer
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Queues: "QueueList", v1alpha1.Policies: "PolicyList"}, all...)
-	return Plugin{Shares: client, Out: &out, Now: func() time.Time { return noon }}, &out
+	return Plugin{Objects: client, Out: &out, Now: func() time.Time { return noon }}, &out
 }
 
 // usesAt is what a scheduler says of a queue, so long before noon.

@@ -69,7 +69,7 @@ func (p Plugin) patch(ctx context.Context, namespace, name string, ceiling v1alp
 	if err != nil {
 		return nil, err
 	}
-	return p.Shares.Resource(sharesResource).Namespace(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-aliquot"})
+	return p.Objects.Resource(sharesResource).Namespace(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-aliquot"})
 }
 
 // refused is why a node does not hold containers to a ceiling.
@@ -108,7 +108,7 @@ func (p Plugin) ours(ctx context.Context, namespace, name, wanted string) (strin
 
 // share reads the Share of a claim.
 func (p Plugin) share(ctx context.Context, namespace, claim string) (v1alpha1.Share, error) {
-	found, err := p.Shares.Resource(sharesResource).Namespace(namespace).Get(ctx, claim, metav1.GetOptions{})
+	found, err := p.Objects.Resource(sharesResource).Namespace(namespace).Get(ctx, claim, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return v1alpha1.Share{}, fmt.Errorf("claim %s/%s has no Share yet: its node makes one when the pod starts there, and none where its requests ask for shares that differ", namespace, claim)
 	}
@@ -151,7 +151,7 @@ func (c Change) ceiling(floor, ceiling v1alpha1.Limits) (v1alpha1.Limits, error)
 
 // applied waits until the node has said of this generation of a Share whether containers are held to its ceiling.
 func (p Plugin) applied(ctx context.Context, changed *unstructured.Unstructured) (v1alpha1.Share, error) {
-	shares := p.Shares.Resource(sharesResource).Namespace(changed.GetNamespace())
+	shares := p.Objects.Resource(sharesResource).Namespace(changed.GetNamespace())
 	watch, err := shares.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, changed.GetName()).String()})
 	if err != nil {
 		return v1alpha1.Share{}, fmt.Errorf("the ceiling is changed, and whether it holds cannot be watched: %w", err)

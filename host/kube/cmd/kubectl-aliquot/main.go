@@ -55,7 +55,7 @@ func (c cluster) connect(command *cobra.Command) (p plugin.Plugin, namespace str
 	if p.Client, err = kubernetes.NewForConfig(calls); err != nil {
 		return p, "", err
 	}
-	p.Shares, err = dynamic.NewForConfig(calls)
+	p.Objects, err = dynamic.NewForConfig(calls)
 	return p, namespace, err
 }
 
@@ -109,13 +109,20 @@ func top(to *cluster) *cobra.Command {
 
 func why(to *cluster) *cobra.Command {
 	return to.prints(&cobra.Command{
-		Use: "why POD", Short: "Say how a pod is and why: its conditions, its claims, and what was told of them", Args: cobra.ExactArgs(1),
+		Use: "why POD | KIND/NAME", Short: "Say how a pod is and why, or those of a Deployment, a Job or the like", Args: cobra.ExactArgs(1),
+		Long: "How a pod is and why: in one line, then its claims, and what was told of it and them. Of a Deployment, a Job or another thing that pods are made by (KIND/NAME):\n" +
+			"how each of its pods is, those first that do not run, and why no more could be made.",
+		Example: "  kubectl aliquot why train\n  kubectl aliquot why deployment/web",
 		RunE: func(command *cobra.Command, args []string) error {
 			p, namespace, err := to.connect(command)
 			if err != nil {
 				return err
 			}
-			return p.Why(command.Context(), namespace, pod(args[0]))
+			one := pod(args[0])
+			if kind, name, is := strings.Cut(one, "/"); is {
+				return p.WhyAll(command.Context(), namespace, kind, name)
+			}
+			return p.Why(command.Context(), namespace, one)
 		},
 	})
 }
