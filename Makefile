@@ -57,7 +57,7 @@ test-go: native examples gpu
 	$(GO) test -timeout 40m -v ./divide/lease
 	@divide/lease/mutants
 	@echo '== the parts for Kubernetes, as far as they need no cluster; `make e2e` runs them on one'
-	cd host/kube && $(GO) test -race -timeout 40m ./driver ./cover ./api/... ./annotation ./queues ./webhook ./controller ./reference ./deploy/... ./images ./plugin ./scheduler/... ./cmd/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestLost|TestStopKeepsItsNote|TestLastGivesBack' ./testcluster
+	cd host/kube && $(GO) test -race -timeout 40m ./driver ./cover ./api/... ./annotation ./demand ./queues ./webhook ./controller ./reference ./deploy/... ./images ./plugin ./scheduler/... ./cmd/... && $(GO) test -run 'TestInGroup|TestKillEnds|TestLost|TestStopKeepsItsNote|TestLastGivesBack' ./testcluster
 
 # What properties are tried on is drawn from this seed in `make test`, so that a change is not refused for what was wrong before it, and anew each
 # time in `make explore`. DRAWING lists the packages that have such tests.
