@@ -51,6 +51,7 @@ func AdministersAll(spec *resourceapi.ResourceClaimSpec) bool {
 type Alternative struct {
 	Name      string // REQUEST or REQUEST/ALTERNATIVE, as constraints and results name it
 	Class     string // of devices
+	All       bool   // that a node has
 	selectors []resourceapi.DeviceSelector
 	capacity  *resourceapi.CapacityRequirements
 }
@@ -58,22 +59,25 @@ type Alternative struct {
 // Alternatives are what a request asks for.
 func Alternatives(request *resourceapi.DeviceRequest) (all []Alternative) {
 	if r := request.Exactly; r != nil {
-		all = append(all, Alternative{request.Name, r.DeviceClassName, r.Selectors, r.Capacity})
+		all = append(all, Alternative{request.Name, r.DeviceClassName, r.AllocationMode == resourceapi.DeviceAllocationModeAll, r.Selectors, r.Capacity})
 	}
 	for _, r := range request.FirstAvailable {
-		all = append(all, Alternative{request.Name + "/" + r.Name, r.DeviceClassName, r.Selectors, r.Capacity})
+		all = append(all, Alternative{request.Name + "/" + r.Name, r.DeviceClassName, r.AllocationMode == resourceapi.DeviceAllocationModeAll, r.Selectors, r.Capacity})
 	}
 	return all
 }
 
-// Whose says whose devices would do, by the selectors of the class and its own. A class that is not known is another's, and so is what no driver's devices
-// seem to match. Of whoever would do, it is not ours where it wants capacity that our devices do not have.
+// Whose says whose devices would do, by the selectors of the class and, where these leave it open, its own. A class that is not known is another's, and so is
+// what no driver's devices seem to match. Of whoever would do, it is not ours where it wants capacity that our devices do not have.
 func (a Alternative) Whose(find Find) Whose {
 	class := find(a.Class)
 	if class == nil {
 		return Whose{Others: true}
 	}
-	all := whoseMatch(slices.Concat(class.Spec.Selectors, a.selectors))
+	all := whoseMatch(class.Spec.Selectors)
+	if all == anyones && len(a.selectors) > 0 {
+		all = whoseMatch(slices.Concat(class.Spec.Selectors, a.selectors))
+	}
 	if all.Others && a.capacity != nil {
 		for name := range a.capacity.Requests {
 			all.Ours = all.Ours && (name == compute || name == memory)
@@ -103,15 +107,17 @@ func Tainted(d resourceapi.Device) bool {
 	})
 }
 
-// Extended is the device class of ours alone that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives
-// itself; nil: it stands for none.
-func Extended(resource string, classes []*resourceapi.DeviceClass) *resourceapi.DeviceClass {
+// Extended is the device class that a resource of a container stands for, by one of Kubernetes' own names or by that which a class gives itself, if its
+// devices may be ours; nil: it stands for none such. Sure says that they are no others.
+func Extended(resource string, classes []*resourceapi.DeviceClass) (class *resourceapi.DeviceClass, sure bool) {
 	name, implicit := strings.CutPrefix(resource, resourceapi.ResourceDeviceClassPrefix)
 	for _, class := range classes {
-		explicit := class.Spec.ExtendedResourceName != nil && *class.Spec.ExtendedResourceName == resource
-		if (explicit || implicit && class.Name == name) && whoseMatch(class.Spec.Selectors) == (Whose{Ours: true}) {
-			return class
+		if explicit := class.Spec.ExtendedResourceName; (explicit == nil || *explicit != resource) && (!implicit || class.Name != name) {
+			continue
+		}
+		if whose := whoseMatch(class.Spec.Selectors); whose.Ours {
+			return class, !whose.Others
 		}
 	}
-	return nil
+	return nil, false
 }

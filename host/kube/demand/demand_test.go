@@ -1,6 +1,8 @@
 package demand
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -17,6 +19,7 @@ func selectors(of ...string) (all []resourceapi.DeviceSelector) {
 // Whose devices may match is said by what selectors say of drivers, in whatever words.
 func TestWhose(t *testing.T) {
 	ours, others, either := Whose{Ours: true}, Whose{Others: true}, Whose{Ours: true, Others: true}
+	const dear = `[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, a+b+c+d+e < 100)))))`
 	const is, net = `device.driver == "gpu.aliquot.dev"`, `device.driver == "net.example"`
 	for expression, want := range map[string]Whose{
 		"true": either,
@@ -24,7 +27,7 @@ func TestWhose(t *testing.T) {
 		net: others, `device.driver != "gpu.aliquot.dev"`: others, `device.driver != "net.example"`: either,
 		`device.driver in ["gpu.aliquot.dev", "net.example"]`: either, is + " || " + net: either,
 		`device.driver in ["ib.example", "net.example"]`: others, `device.driver.startsWith("gpu.")`: either, `device.driver.endsWith(".example")`: others,
-		`device.driver.matches("^gpu\\.aliquot\\.dev$")`:                                                                        ours,
+		`device.driver.matches("^nic\\.example$")`:                                                                              others,
 		is + ` && device.attributes["gpu.aliquot.dev"].model == "H200"`:                                                         ours,
 		`device.attributes["gpu.aliquot.dev"].model == "H200"`:                                                                  ours, // of others it is an error
 		`device.attributes["net.example"].speed > 100`:                                                                          others,
@@ -38,7 +41,11 @@ func TestWhose(t *testing.T) {
 		`device.capacity["net.example"].bandwidth.compareTo(quantity("1Gi")) >= 0`:                                              others,
 		`device.driver == "net.example" && device.attributes["gpu.aliquot.dev"].model == "H200"`:                                {},
 		`device.driver == "gpu.aliquot.dev" ? device.attributes["gpu.aliquot.dev"].number < 2 : device.driver == "net.example"`: either,
-		`device.driver ==`: others, // the API server lets nobody write it
+		`device.driver ==`: either, `device.driver == "gpu.aliquot.dev" && device.newer == "x"`: either, // to a later version it may be more
+		`device.driver.matches("^gpu\\..+$")`: either, `device.driver.startsWith("gpu.") && device.driver.endsWith(".dev")`: either, `device.driver > "g" && device.driver < "h"`: either,
+		`cel.bind(d, device, d.driver == "gpu.aliquot.dev")`: either, `device.driver == string(device.allowMultipleAllocations)`: either,
+		`device.allowMultipleAllocations || ` + dear: either,
+		is + ` && device.attributes["gpu.aliquot.dev"].uuid in ["` + strings.Join(strings.Split(strings.Repeat("GPU-1,", 200), ","), `","`) + `"]`: ours,
 	} {
 		if got := whoseMatch(selectors(expression)); got != want {
 			t.Errorf("%s: %+v, want %+v", expression, got, want)
@@ -106,6 +113,34 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s: %d may be ours and %d surely are, want %d and %d", name, ours, surely, one.ours, one.surely)
 		}
 	}
+}
+
+// What tenants write is looked into no further than is soon done, and then devices of any driver may match.
+func TestBounded(t *testing.T) {
+	var words []string
+	for i := range 800 {
+		words = append(words, fmt.Sprintf("%q", fmt.Sprint(i)))
+	}
+	many := "device.driver in [" + strings.Join(words, ", ") + "]"
+	for name, of := range map[string][]string{
+		"long": {many, "false"}, "many drivers": {"device.driver in [" + strings.Join(words[:most], ", ") + "]", "false"},
+		"many domains": {"false && (" + strings.Join(indexed(words[:most+1]), " || ") + ")"},
+	} {
+		if got := whoseMatch(selectors(of...)); got != anyones {
+			t.Errorf("%s: %+v, want %+v", name, got, anyones)
+		}
+	}
+	if got := whoseMatch(selectors("device.driver in ["+strings.Join(words[:most-1], ", ")+"]", "false")); got != (Whose{}) {
+		t.Errorf("as many as are looked at: %+v, want neither", got)
+	}
+}
+
+// indexed are conditions on an attribute of each of these domains.
+func indexed(domains []string) (all []string) {
+	for _, domain := range domains {
+		all = append(all, "device.attributes["+domain+"].x == 1")
+	}
+	return all
 }
 
 func BenchmarkOf(b *testing.B) {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/aliquot-dev/aliquot/api"
@@ -28,11 +29,14 @@ type ask struct {
 	devices   []wanted // of the open ones, in the order in which the engine's grants are handed out
 	share     api.Share
 	class     api.Class
-	queue     string   // whose quota it counts against; of the open ones
-	selectors []string // CEL; sorted, each once
-	special   string   // what of it the engine has no words for; empty: nothing. See special.go
-	mixed     bool     // it asks for devices of other drivers in the same claims
-	untold    bool     // devices of any driver would do for a part of it
+	queue     string                 // whose quota it counts against; of the open ones
+	selectors []string               // CEL; sorted, each once
+	special   string                 // what of it the engine has no words for; empty: nothing. See special.go
+	mixed     bool                   // it asks for devices of other drivers in the same claims
+	untold    bool                   // devices of whichever driver would do for a part of it
+	every     bool                   // of such a part it asks for all that a node has
+	shut      error                  // why it is given none of ours, though of others'; nil: it may have some
+	reach     []*corev1.NodeSelector // where claims can be used that it has
 
 	same, prefer string   // labels of nodes of which its gang is to have one value, or should; empty: none
 	within       topology // where its gang runs, which it follows
@@ -95,8 +99,20 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 	if a.restart, err = annotation.Restart(p.object.Annotations); err != nil {
 		return nil, err
 	}
-	a.queue, err = s.lineOf(p.object)
+	if a.queue, err = s.lineOf(p.object); err != nil && !s.needsOurs(a) {
+		a.shut, err = err, nil
+		a.special += ", and it is given none of ours: " + a.shut.Error()
+	}
 	return a, err
+}
+
+// needsOurs says whether a pod cannot have what it asks for without devices of ours.
+func (s *Scheduler) needsOurs(a *ask) bool {
+	return slices.ContainsFunc(a.open, func(c *claim) bool {
+		return slices.ContainsFunc(c.object.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+			return len(demand.Surely(&r, s.deviceClass)) == len(demand.Alternatives(&r))
+		})
+	})
 }
 
 // holds says whether any of what it asks for will be held.
@@ -107,7 +123,7 @@ func holds(c *claim) bool { return !demand.AdministersAll(&c.object.Spec) }
 
 // names says whether a claim that is to be allocated names a device class.
 func (a *ask) names(class string) bool {
-	return slices.ContainsFunc(a.open, func(c *claim) bool {
+	return slices.ContainsFunc(slices.Concat(a.open, a.theirs), func(c *claim) bool {
 		return c.object != nil && slices.ContainsFunc(c.object.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
 			return slices.ContainsFunc(demand.Alternatives(&r), func(one demand.Alternative) bool { return one.Class == class })
 		})
@@ -124,7 +140,7 @@ func (a *ask) whole() bool {
 func (s *Scheduler) limitOf(object *corev1.Pod) string {
 	for _, container := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
 		for name := range container.Resources.Requests {
-			if demand.Extended(string(name), slices.Collect(maps.Values(s.deviceClasses))) != nil {
+			if _, sure := demand.Extended(string(name), slices.Collect(maps.Values(s.deviceClasses))); sure {
 				return string(name)
 			}
 		}
@@ -170,8 +186,6 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return fmt.Errorf("it is being deleted; wait until it is gone")
 	case c.writing || c.asked != nil && c.asked.pod != p:
 		return fmt.Errorf("it is being allocated for another pod; this one follows")
-	case demand.Elsewhere(c.object): // it might have been given devices of ours, and has others': the filters go by it
-		return nil
 	case c.object.Status.Allocation != nil:
 		return a.found(c)
 	}
@@ -187,17 +201,23 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 	if whose.Others {
 		a.special = "it asks for devices of other drivers in the same claim"
 	}
-	if s.untold(&c.object.Spec) {
-		a.untold, a.special = true, "devices of any driver would do for it"
+	if untold, every := s.untold(&c.object.Spec); untold {
+		a.untold, a.every, a.special = true, a.every || every, "devices of several drivers would do for it"
 	}
 	return nil
 }
 
-// untold says whether a claim asks for something of which it does not say whether it is a device of ours or one of another driver: whichever there is would do.
-func (s *Scheduler) untold(spec *resourceapi.ResourceClaimSpec) bool {
-	return slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
-		return len(demand.Ours(&r, s.deviceClass)) > len(demand.Surely(&r, s.deviceClass))
-	})
+// untold says whether a claim asks for something of which it does not say whether it is a device of ours or one of another driver, for whichever there is would
+// do, and whether that is all that a node has.
+func (s *Scheduler) untold(spec *resourceapi.ResourceClaimSpec) (some, every bool) {
+	for i := range spec.Devices.Requests {
+		for _, one := range demand.Alternatives(&spec.Devices.Requests[i]) {
+			if whose := one.Whose(s.deviceClass); whose.Ours && whose.Others {
+				some, every = true, every || one.All
+			}
+		}
+	}
+	return some, every
 }
 
 // constrained says whether a claim's devices are to go together in other ways than any that a pod is given do: those are distinct, by their UUIDs.
@@ -214,6 +234,9 @@ const apart = resourceapi.FullyQualifiedName(driver.Name + "/uuid")
 func (a *ask) found(c *claim) error {
 	a.have = append(a.have, c)
 	on := nodeOf(c.object.Status.Allocation)
+	if at := c.object.Status.Allocation.NodeSelector; on == "" && at != nil {
+		a.reach = append(a.reach, at)
+	}
 	if on != "" && a.node != "" && a.node != on {
 		return fmt.Errorf("it is allocated on node %s, and another claim of the pod on node %s; delete one of them", on, a.node)
 	}
@@ -221,7 +244,15 @@ func (a *ask) found(c *claim) error {
 	return nil
 }
 
-// nodeOf is the one node that an allocation is for; empty: it is for several, which the filters know.
+// reaches says whether the claims that a pod has can be used on a node.
+func (a *ask) reaches(node *corev1.Node) bool {
+	return !slices.ContainsFunc(a.reach, func(of *corev1.NodeSelector) bool {
+		selector, err := nodeaffinity.NewNodeSelector(of)
+		return err != nil || !selector.Match(node)
+	})
+}
+
+// nodeOf is the one node that an allocation is for; empty: it is for several, which reaches knows.
 func nodeOf(allocation *resourceapi.AllocationResult) string {
 	if allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""

@@ -31,6 +31,10 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 	c := s.classOf(p, a)
 	var why error
 	for _, n := range nominatedFirst(p, s.byRoom(c)) {
+		if !a.reaches(n.object) {
+			why = fmt.Errorf("its claims cannot be used on node %s", n.name)
+			continue
+		}
 		_, err := s.admit(p, n.name)
 		if err == nil {
 			s.bindBeside(p, a, n.name)

@@ -24,7 +24,7 @@ func (s *Scheduler) secondChance(p *pod) {
 	}
 	looked := search{classes: maps.Clone(s.deviceClasses)}
 	for _, open := range t.ask.open {
-		looked.claims = append(looked.claims, s.distinct(open.object, demand.Surely))
+		looked.claims = append(looked.claims, s.distinct(open.object))
 	}
 	for _, n := range nodes {
 		looked.nodes = append(looked.nodes, s.offerOf(n))

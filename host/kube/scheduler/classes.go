@@ -162,6 +162,9 @@ func (s *Scheduler) classify() time.Duration {
 	if wait := first.asked.Add(askPause).Sub(now); wait > 0 {
 		return min(next, wait)
 	}
+	if s.ended(first.pod) {
+		s.resample(first)
+	}
 	first.stale, first.asking, first.asked, first.likes.doubted = false, true, now, false
 	s.classifying = true
 	sample := first.pod
@@ -180,6 +183,10 @@ func (s *Scheduler) classify() time.Duration {
 		s.inbox.put(func() {
 			if first.stale = first.stale || !whole; selection != nil {
 				selection.said = now
+			}
+			if s.ended(sample) && s.resample(first) {
+				s.classifying, first.asking, first.stale = false, false, true
+				return
 			}
 			s.classified(first, answer, err)
 		})
@@ -252,23 +259,29 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	}
 }
 
-// resample has a class go by another of its pods than one that has left it, which nodes may see otherwise by now.
-func (s *Scheduler) resample(c *class, left *pod) {
-	if c.waiting == 0 || c.pod.UID != left.object.UID {
-		return
-	}
+// resample has a class go by another of its pods, one that waits, and says whether there is one.
+func (s *Scheduler) resample(c *class) bool {
 	for _, p := range c.beside {
 		c.pod, c.stale = p.object, true
-		return
+		return true
 	}
 	for _, w := range s.work {
 		for _, r := range w.roles {
 			if w.state == inLine && r.class == c {
 				c.pod, c.stale = r.members[0].object, true
-				return
+				return true
 			}
 		}
 	}
+	return false
+}
+
+// ended says whether a pod is not there any more, or not for long, or a claim of it is not: no node takes it then.
+func (s *Scheduler) ended(pod *corev1.Pod) bool {
+	p := s.pods[pod.UID]
+	return p == nil || p.object.DeletionTimestamp != nil || over(p.object) || slices.ContainsFunc(p.claims, func(key string) bool {
+		return s.claims[key] == nil || s.claims[key].object == nil
+	})
 }
 
 // givingWay are those nodes of some on which work runs that may be evicted.

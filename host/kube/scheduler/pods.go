@@ -148,8 +148,8 @@ func (s *Scheduler) review(p *pod, before *corev1.Pod) {
 	if p.task != nil && p.task.work.state == inLine && (changed || nominated) {
 		others, c := p.task.work.tasks, p.task.class()
 		s.withdraw(p.task.work, fmt.Sprintf("pod %s has changed", p.name()))
-		if nominated {
-			s.resample(c, p)
+		if nominated && c.pod.UID == p.object.UID { // which nodes may see otherwise now
+			s.resample(c)
 		}
 		for _, t := range others {
 			s.consider(t.pod)

@@ -26,7 +26,7 @@ const searchWithin = 200 * time.Millisecond
 // search is one for devices for a pod's open claims: a copy of what the loop knows, which it is done on beside it.
 type search struct {
 	claims  []*resourceapi.ResourceClaim
-	strict  []*resourceapi.ResourceClaim // the claims, where each device of ours is asked to be another also of requests for which any driver's would do; nil: as they are
+	untold  bool                         // devices of whichever driver would do for a part of them
 	theirs  []*resourceapi.ResourceClaim // that the filters allocate: what is found leaves devices for these
 	classes map[string]*resourceapi.DeviceClass
 	nodes   []offer                        // in the order in which they are tried
@@ -91,8 +91,10 @@ func (s search) each(ctx context.Context) iter.Seq[finding] {
 			if here.why = s.beside(ctx, &o, &here.taken); here.why == nil {
 				here.allocations, here.why = s.allocate(ctx, features, o, programs, s.claims)
 			}
-			if s.strict != nil && slices.ContainsFunc(here.allocations, twice) {
-				here.allocations, here.why = s.allocate(ctx, features, o, programs, s.strict)
+			claims := s.claims
+			for try := 0; s.untold && try < apartMost && slices.ContainsFunc(here.allocations, twice); try++ {
+				claims = further(claims, here.allocations)
+				here.allocations, here.why = s.allocate(ctx, features, o, programs, claims)
 			}
 			switch {
 			case here.why != nil:
@@ -108,6 +110,42 @@ func (s search) each(ctx context.Context) iter.Seq[finding] {
 			}
 		}
 	}
+}
+
+// apartMost is how often devices are looked for again on a node where a request for those of whichever driver was given another part of a device of ours.
+const apartMost = 4
+
+// further are claims of which requests that were given parts of one device of ours are given different ones. It cannot be asked of all for which devices of
+// ours would do: those of others have no such attribute.
+func further(claims []*resourceapi.ResourceClaim, found []resourceapi.AllocationResult) []*resourceapi.ResourceClaim {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		var requests []string
+		for _, r := range found[i].Devices.Results {
+			times := 0
+			for _, other := range found[i].Devices.Results {
+				if other.Driver == driver.Name && other.Device == r.Device {
+					times++
+				}
+			}
+			if r.Driver == driver.Name && times > 1 {
+				requests = append(requests, r.Request)
+			}
+		}
+		if len(requests) > 0 {
+			slices.Sort(requests)
+			claims[i] = different(claims[i], slices.Compact(requests))
+		}
+	}
+	return claims
+}
+
+// different is a claim of which these requests are given different devices of ours, and no others.
+func different(object *resourceapi.ResourceClaim, requests []string) *resourceapi.ResourceClaim {
+	attribute := apart
+	object = object.DeepCopy()
+	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute, Requests: requests})
+	return object
 }
 
 // in is the search on those of its nodes that have these values of labels.
@@ -158,7 +196,7 @@ func take(state *structured.AllocatedState, one resourceapi.AllocationResult) {
 	}
 }
 
-// allocate is what the claims, as they are or strictly, would be given on one node, and then those that the filters allocate; nothing: they cannot be had there together.
+// allocate is what claims would be given on one node, and then those that the filters allocate; nothing: they cannot be had there together.
 //
 // Those with access as an administrator are looked for by themselves, one by one, as if nobody had anything: of devices that are had in parts upstream's
 // allocator (0.36) counts what such a claim would take, though nothing is taken, and finds none that is in use.
@@ -232,14 +270,9 @@ func (s *Scheduler) searchOn(a *ask, nodes []*node) search {
 
 // searchAmong is searchOn that adds to, and goes by, what is known of what nodes and other drivers offer.
 func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, others map[string]heard) search {
-	looked := search{classes: maps.Clone(s.deviceClasses), heard: others}
+	looked := search{classes: maps.Clone(s.deviceClasses), heard: others, untold: a.untold}
 	for _, open := range a.open {
-		looked.claims = append(looked.claims, s.distinct(open.object, demand.Surely))
-	}
-	if a.untold {
-		for _, open := range a.open {
-			looked.strict = append(looked.strict, s.distinct(open.object, demand.Ours))
-		}
+		looked.claims = append(looked.claims, s.distinct(open.object))
 	}
 	if a.mixed {
 		looked.others = s.config.Filters
@@ -255,25 +288,31 @@ func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, o
 			looked.nodes = append(looked.nodes, offers[n])
 		}
 	}
+	if a.untold && (a.shut != nil || !a.every) { // ours are for whom no others would do
+		theirs := slices.Clone(looked.nodes)
+		for i := range theirs {
+			theirs[i].slices = nil
+		}
+		if a.shut != nil {
+			looked.nodes = nil
+		}
+		looked.nodes = append(theirs, looked.nodes...)
+	}
 	return looked
 }
 
-// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such. It can be asked of what is found for those
-// alternatives alone that are of ours: devices of others have no such attribute.
-func (s *Scheduler) distinct(object *resourceapi.ResourceClaim, of func(*resourceapi.DeviceRequest, demand.Find) []demand.Alternative) *resourceapi.ResourceClaim {
-	attribute := apart
-	object = object.DeepCopy()
+// distinct is a claim that is given no two parts of one device of ours, for the node agent prepares no such.
+func (s *Scheduler) distinct(object *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	var ours []string
 	for i := range object.Spec.Devices.Requests {
-		for _, one := range of(&object.Spec.Devices.Requests[i], s.deviceClass) {
+		for _, one := range demand.Surely(&object.Spec.Devices.Requests[i], s.deviceClass) {
 			ours = append(ours, one.Name)
 		}
 	}
 	if len(ours) == 0 { // else the constraint would be for all
-		return object
+		return object.DeepCopy()
 	}
-	object.Spec.Devices.Constraints = append(object.Spec.Devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: &attribute, Requests: ours})
-	return object
+	return different(object, ours)
 }
 
 // offerOf is what a node offers by the engine's books.

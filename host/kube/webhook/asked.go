@@ -84,7 +84,7 @@ func names(containers []corev1.Container) string {
 // devices is how a pod asks for devices of ours, beside annotations.
 type devices struct {
 	claim    string              // the name of a claim of it by which it does; empty: there is none
-	untold   bool                // what that claim is given may be another driver's
+	untold   bool                // it may be given devices of ours that it does not name: others' would do as well
 	holds    bool                // such a claim holds what it is given: not all have access as an administrator
 	limit    string              // the device class of which a container has a limit; empty: none has
 	resource corev1.ResourceName // that limit
@@ -107,12 +107,6 @@ func (d devices) oneWay(annotations bool) error {
 	default:
 		return nil
 	}
-	if d.untold {
-		if first == claim {
-			first = second
-		}
-		return refuse(badWays, "the pod asks for devices of Aliquot by %s, and %s may be given some, too: others would do for it, and so would these; ask in one of the two ways, or have the selectors of the claim name the driver that is meant", first, claim)
-	}
 	return refuse(badWays, "the pod asks for devices by %s and by %s; ask in one of the two ways and leave the other out", first, second)
 }
 
@@ -123,7 +117,7 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if claim.ResourceClaimTemplateName != nil && *claim.ResourceClaimTemplateName == own {
 			continue
 		}
-		what, spec, err := w.specOf(ctx, namespace, claim)
+		what, spec, given, err := w.specOf(ctx, namespace, claim)
 		if apierrors.IsNotFound(err) {
 			found.doubts = append(found.doubts, what+" is not there yet")
 			continue
@@ -142,8 +136,12 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if failed != nil {
 			return found, failed
 		}
-		if whose.Ours {
-			found.claim, found.untold = claim.Name, one.requests == nil
+		switch {
+		case !whose.Ours:
+		case !slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return len(demand.Surely(&r, find)) > 0 }) || given:
+			found.untold = true
+		default:
+			found.claim = claim.Name
 			found.shares = append(found.shares, one)
 			found.holds = found.holds || !demand.AdministersAll(&spec)
 		}
@@ -167,8 +165,11 @@ func (w *Webhook) limitOf(ctx context.Context, pod *corev1.Pod, found *devices) 
 	}
 	slices.Reverse(classes)
 	for _, name := range names {
-		class := demand.Extended(string(name), classes)
-		if class == nil {
+		class, sure := demand.Extended(string(name), classes)
+		if class != nil && !sure {
+			found.untold = true
+		}
+		if !sure {
 			continue
 		}
 		if found.resource != "" {
@@ -218,24 +219,24 @@ func (w *Webhook) class(ctx context.Context, name string) (*resourceapi.DeviceCl
 	return class, nil
 }
 
-// specOf is what a pod's claim says, or its template, and in words which it is.
-func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.PodResourceClaim) (string, resourceapi.ResourceClaimSpec, error) {
+// specOf is what a pod's claim says, or its template, and in words which it is; elsewhere: it was given devices of others already.
+func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.PodResourceClaim) (what string, spec resourceapi.ResourceClaimSpec, elsewhere bool, err error) {
 	client := w.config.Client.ResourceV1()
 	switch {
 	case claim.ResourceClaimTemplateName != nil:
 		name := *claim.ResourceClaimTemplateName
 		template, err := client.ResourceClaimTemplates(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return "ResourceClaimTemplate " + name, resourceapi.ResourceClaimSpec{}, err
+			return "ResourceClaimTemplate " + name, spec, false, err
 		}
-		return "ResourceClaimTemplate " + name, template.Spec.Spec, nil
+		return "ResourceClaimTemplate " + name, template.Spec.Spec, false, nil
 	case claim.ResourceClaimName != nil:
 		name := *claim.ResourceClaimName
 		found, err := client.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil || demand.Elsewhere(found) {
-			return "ResourceClaim " + name, resourceapi.ResourceClaimSpec{}, err
+		if err != nil {
+			return "ResourceClaim " + name, spec, false, err
 		}
-		return "ResourceClaim " + name, found.Spec, nil
+		return "ResourceClaim " + name, found.Spec, demand.Elsewhere(found), nil
 	}
-	return claim.Name, resourceapi.ResourceClaimSpec{}, nil // the API server refuses it, or it names what came after this version
+	return claim.Name, spec, false, nil // the API server refuses it, or it names what came after this version
 }

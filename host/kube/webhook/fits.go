@@ -27,7 +27,7 @@ func heldOf(claim corev1.PodResourceClaim, spec *resourceapi.ResourceClaimSpec, 
 	}
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
-		if len(demand.Surely(request, find)) == len(demand.Alternatives(request)) {
+		if surely := len(demand.Surely(request, find)); surely > 0 && surely == len(demand.Alternatives(request)) {
 			one.requests = append(one.requests, request.Name)
 		}
 	}

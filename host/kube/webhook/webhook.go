@@ -115,6 +115,9 @@ func (w *Webhook) become(ctx context.Context, namespace string, pod *corev1.Pod)
 		return change{}, err
 	}
 	if !ask && have.none() {
+		if have.untold && pod.Spec.NodeName == "" {
+			w.send(pod, &made, "may be given")
+		}
 		return made, nil
 	}
 	if node := pod.Spec.NodeName; node != "" {
@@ -128,13 +131,20 @@ func (w *Webhook) become(ctx context.Context, namespace string, pod *corev1.Pod)
 			return change{}, err
 		}
 	}
-	if to, from := w.config.Scheduler, pod.Spec.SchedulerName; to != "" && to != from {
-		made.scheduler = to
-		if from != "" && from != corev1.DefaultSchedulerName {
-			made.warnings = append(made.warnings, fmt.Sprintf("the pod goes to the scheduler %s and not to %s: it asks for devices of Aliquot, which that one alone hands out", to, from))
-		}
-	}
+	w.send(pod, &made, "asks for")
 	return made, nil
+}
+
+// send has a pod go to our scheduler, where there is one.
+func (w *Webhook) send(pod *corev1.Pod, made *change, does string) {
+	to, from := w.config.Scheduler, pod.Spec.SchedulerName
+	if to == "" || to == from {
+		return
+	}
+	made.scheduler = to
+	if from != "" && from != corev1.DefaultSchedulerName {
+		made.warnings = append(made.warnings, fmt.Sprintf("the pod goes to the scheduler %s and not to %s: it %s devices of Aliquot, which that one alone hands out", to, from, does))
+	}
 }
 
 // doubt has a pod of which it cannot be said yet whether it asks for devices of ours go to our scheduler, which places pods without any just as well;

@@ -73,9 +73,9 @@ func without(containers []v1.Container, claims []string) []v1.Container {
 	return containers
 }
 
-// mine says whether a claim has or may be given devices of ours, whatever else it asks for.
+// mine says whether a claim may be given devices of ours, whatever else it asks for.
 func (c *claims) mine(claim *resourceapi.ResourceClaim) bool {
-	return !demand.Elsewhere(claim) && demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
+	return demand.Of(&claim.Spec, func(name string) *resourceapi.DeviceClass {
 		class, err := c.manager.DeviceClasses().Get(name)
 		if err != nil {
 			return nil

@@ -174,7 +174,7 @@ func TestAnyDriver(t *testing.T) {
 	c.add(deviceClaim("card", "any"))
 	bound("card", network)
 	c.add(deviceClaim("whole", "any"))
-	waits("whole", "devices of any driver would do for it, and so is placed beside those in line: no node that takes it has such devices free")
+	waits("whole", "devices of several drivers would do for it, and so is placed beside those in line: no node that takes it has such devices free")
 	c.add(little("ours", driver.Name))
 	bound("ours", driver.Name)
 	c.remove("card")
@@ -214,6 +214,12 @@ func TestAnyDriver(t *testing.T) {
 	waits("sixth", "cannot allocate all claims")
 	says(nil)
 	bound("sixth", driver.Name)
+	c.remove("fifth")
+	mixed := little("mixed", "any", "any", "any") // two parts and a card: what is given twice of a device of ours is asked to be another, not the rest
+	mixed.Spec.Devices.Requests[2].Exactly.Capacity = nil
+	c.remove("sixth")
+	c.add(mixed)
+	bound("mixed", driver.Name, driver.Name, network)
 }
 
 // A pod's claims, each for a part, may have parts of one device, where no node has one for each.
