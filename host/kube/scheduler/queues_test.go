@@ -203,3 +203,29 @@ func TestBounds(t *testing.T) {
 	c.runs("waits")
 	c.sound(s)
 }
+
+// Who may not count against the queue that it names is given none of our devices, also where others would have done in their stead, or whosoever's.
+func TestNoneOfOurs(t *testing.T) {
+	c := newQueueCluster(t, "team")
+	c.node("a", 4)
+	c.set(v1alpha1.Queues, "team", `{"quota":{"compute":"4"}}`)
+	for name, expression := range map[string]string{"network": `device.driver == "net.example"`, "any": "true"} {
+		c.add(classResource, &resourceapi.DeviceClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}},
+		})
+	}
+	of := func(class string) resourceapi.DeviceRequest {
+		return part(class, 100, 1, func(r *resourceapi.ExactDeviceRequest) { r.DeviceClassName = class })
+	}
+	s, _ := c.run()
+	c.pod("alternatives", 1, requests(choice("gpu", part("ours", 100, 1), of("network"))), naming("other"))
+	c.says("alternatives", "it is given none of ours", "other", "no node that takes it has such devices free")
+	c.pod("any", 1, requests(of("any")), naming("other"))
+	c.says("any", "devices of several drivers would do for it, and it is given none of ours", "no node that takes it has such devices free")
+	c.sound(s)
+	c.pod("ours", 1, requests(choice("gpu", part("ours", 100, 1), of("network"))), naming("team"))
+	c.runs("ours")
+	c.pod("whichever", 1, requests(of("any")), naming("team"))
+	c.runs("whichever")
+	c.sound(s)
+}

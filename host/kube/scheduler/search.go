@@ -288,7 +288,7 @@ func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, o
 			looked.nodes = append(looked.nodes, offers[n])
 		}
 	}
-	if a.untold && (a.shut != nil || !a.every) { // ours are for whom no others would do
+	if a.shut != nil || a.untold && !a.every { // ours are for whom no others would do
 		theirs := slices.Clone(looked.nodes)
 		for i := range theirs {
 			theirs[i].slices = nil

@@ -117,7 +117,7 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if claim.ResourceClaimTemplateName != nil && *claim.ResourceClaimTemplateName == own {
 			continue
 		}
-		what, spec, given, err := w.specOf(ctx, namespace, claim)
+		what, spec, elsewhere, err := w.specOf(ctx, namespace, claim)
 		if apierrors.IsNotFound(err) {
 			found.doubts = append(found.doubts, what+" is not there yet")
 			continue
@@ -136,9 +136,10 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if failed != nil {
 			return found, failed
 		}
+		named := slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return len(demand.Surely(&r, find)) > 0 })
 		switch {
 		case !whose.Ours:
-		case !slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return len(demand.Surely(&r, find)) > 0 }) || given:
+		case !named || elsewhere:
 			found.untold = true
 		default:
 			found.claim = claim.Name
