@@ -181,7 +181,8 @@ func (a *Agent) unprepare(ctx context.Context, t *task) error {
 	if !t.Ending {
 		ending := record{Task: t.Task, Ending: true}
 		if err := ending.write(filepath.Join(a.run.task(uid), recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) { // its folder is lost
-			return err
+			// Where the disk is full, what ends makes room. An agent that starts before it has ended takes the task for one that is prepared, and is asked again.
+			a.log.Warn("that a task ends could not be written into its record", "task", uid, "error", err)
 		}
 		a.mu.Lock()
 		t.Ending = true

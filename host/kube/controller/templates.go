@@ -38,6 +38,12 @@ type TemplatesConfig struct {
 	Metrics *Metrics // nil: nothing is counted
 }
 
+// How long until what went wrong with a template is tried again, at first and at most.
+const (
+	againAfter  = 5 * time.Millisecond
+	againAtMost = time.Minute
+)
+
 // Templates makes the ResourceClaimTemplates that pods with annotations name, and removes those that none names any more.
 type Templates struct {
 	TemplatesConfig
@@ -46,6 +52,7 @@ type Templates struct {
 
 	mu      sync.Mutex
 	unnamed map[types.NamespacedName]time.Time // since when nobody names them
+	changed map[types.NamespacedName]types.UID // templates that the API server made otherwise than they were to be
 }
 
 // NewTemplates makes one, which does nothing before it runs.
@@ -56,9 +63,9 @@ func NewTemplates(config TemplatesConfig) (*Templates, error) {
 		templates: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.LabelSelector = annotation.Made + "=" + annotation.MadeValue
 		})).Resource().V1().ResourceClaimTemplates().Informer(),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName](),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](againAfter, againAtMost),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "templates", Clock: config.Clock}),
-		unnamed: map[types.NamespacedName]time.Time{},
+		unnamed: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]types.UID{},
 	}
 	err := t.pods.AddIndexers(cache.Indexers{byTemplate: func(object any) ([]string, error) {
 		pod, ok := object.(*corev1.Pod)
@@ -191,6 +198,9 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 		if err := t.remove(ctx, have); err != nil {
 			return 0, err
 		}
+		t.mu.Lock()
+		delete(t.changed, key)
+		t.mu.Unlock()
 		t.Metrics.did("removed")
 		return 0, nil
 	}
@@ -202,10 +212,16 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 			continue // its annotations are not those that the webhook saw; another's may be
 		}
 		wanted, err := ask.Template(key.Namespace)
-		if err != nil || exists && annotation.Same(have.Spec.Spec, wanted.Spec.Spec) {
+		if err != nil || exists && t.good(have, wanted) {
 			return 0, err
 		}
-		if err := t.put(ctx, wanted); err != nil {
+		err = t.put(ctx, wanted)
+		if errors.Is(err, errChanged) { // so it would be if it was made again
+			t.Events.Eventf(pod, corev1.EventTypeWarning, "TemplateChanged", "The template of its claim, %s, is kept otherwise than it was made, so that the pod has something else than it asks for: "+
+				"an API server does so that knows of no shares (before 1.36, or without the feature gate DRAConsumableCapacity), or a policy that changes templates", key.Name)
+			return 0, nil
+		}
+		if err != nil {
 			t.Events.Eventf(pod, corev1.EventTypeWarning, "NoTemplate", "The template of its claim, %s, cannot be made, and is tried again: %v", key.Name, err)
 			return 0, err
 		}
@@ -214,27 +230,50 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 	return 0, nil
 }
 
+// errChanged is that the API server has made another template of what it was to make.
+var errChanged = errors.New("the API server keeps the template otherwise")
+
+// good says whether a template says what it is to, or as much of it as the API server keeps.
+func (t *Templates) good(have, wanted *resourceapi.ResourceClaimTemplate) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept, is := t.changed[types.NamespacedName{Namespace: have.Namespace, Name: have.Name}]
+	return is && kept == have.UID || annotation.Same(have.Spec.Spec, wanted.Spec.Spec)
+}
+
+// create makes a template, and is errChanged where another came of it.
+func (t *Templates) create(ctx context.Context, wanted *resourceapi.ResourceClaimTemplate) error {
+	made, err := t.Client.ResourceV1().ResourceClaimTemplates(wanted.Namespace).Create(ctx, wanted, metav1.CreateOptions{})
+	point.Here("kube.template.made")
+	if err != nil || annotation.Same(made.Spec.Spec, wanted.Spec.Spec) {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed[types.NamespacedName{Namespace: made.Namespace, Name: made.Name}] = made.UID
+	return errChanged
+}
+
 // put makes a template. One of its name that says something else is replaced: it was written by somebody who wanted other pods to have that.
 func (t *Templates) put(ctx context.Context, wanted *resourceapi.ResourceClaimTemplate) error {
 	client := t.Client.ResourceV1().ResourceClaimTemplates(wanted.Namespace)
-	_, err := client.Create(ctx, wanted, metav1.CreateOptions{})
-	point.Here("kube.template.made")
+	err := t.create(ctx, wanted)
 	if !apierrors.IsAlreadyExists(err) {
-		if err == nil {
+		if err == nil || errors.Is(err, errChanged) {
 			t.Metrics.did("made")
 			t.Log.Info("made a template", "template", wanted.Namespace+"/"+wanted.Name)
 		}
 		return err
 	}
 	have, err := client.Get(ctx, wanted.Name, metav1.GetOptions{})
-	if err != nil || annotation.Same(have.Spec.Spec, wanted.Spec.Spec) {
+	if err != nil || t.good(have, wanted) {
 		return err
 	}
 	t.Log.Warn("a template says another thing than its name, and is replaced", "template", wanted.Namespace+"/"+wanted.Name)
 	if err := t.remove(ctx, have); err != nil {
 		return fmt.Errorf("remove what is there of its name: %w", err)
 	}
-	if _, err = client.Create(ctx, wanted, metav1.CreateOptions{}); err == nil {
+	if err = t.create(ctx, wanted); err == nil || errors.Is(err, errChanged) {
 		t.Metrics.did("replaced")
 	}
 	return err

@@ -257,6 +257,42 @@ func TestForged(t *testing.T) {
 	})
 }
 
+// An API server that knows of no shares keeps a template without what they are of: it is made once, its pod is told, and it stays.
+func TestKeptOtherwise(t *testing.T) {
+	var made atomic.Int32
+	m := makes(t, func(client *fake.Clientset) {
+		client.PrependReactor("create", "resourceclaimtemplates", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			template := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceClaimTemplate)
+			template.UID = types.UID(fmt.Sprint(made.Add(1)))
+			for i := range template.Spec.Spec.Devices.Requests {
+				template.Spec.Spec.Devices.Requests[i].Exactly.Capacity = nil
+			}
+			return false, nil, nil
+		})
+	}, asking("first", "0.25"))
+	told := func() {
+		t.Helper()
+		m.eventually("a pod is told", func() (bool, string) { return len(m.events.Events) > 0, "no event" })
+		if told := <-m.events.Events; !containsAll(told, "TemplateChanged", "is kept otherwise than it was made") {
+			t.Errorf("it is told %q", told)
+		}
+	}
+	told()
+	other := asking("other", "0.50") // which is seen to after what came of the first
+	if _, err := m.client.CoreV1().Pods("space").Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	told()
+	if times := made.Load(); times != 2 {
+		t.Errorf("two templates were made %d times", times)
+	}
+	for _, action := range m.client.Actions() {
+		if action.Matches("delete", "resourceclaimtemplates") {
+			t.Error("a template was replaced by its like")
+		}
+	}
+}
+
 // What cannot be made is told to the pod, and tried again.
 func TestNotMade(t *testing.T) {
 	first := asking("first", "0.25")

@@ -30,6 +30,7 @@ type agentOf struct {
 	used    map[string][]int // processes of tasks
 	stalled []string         // devices whose work that does not end was to be ended
 	covered []device.Library // of which images may have their own
+	gone    bool             // its device
 
 	mu      sync.Mutex       // of the folder's files and of what follows
 	refused error            // why ceilings are not changed
@@ -40,6 +41,9 @@ type agentOf struct {
 func (a *agentOf) Devices() []node.Device {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.gone {
+		return nil
+	}
 	device := h200
 	device.Health, device.Reason = cmp.Or(a.health, h200.Health), a.reason
 	return []node.Device{device}

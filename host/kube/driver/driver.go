@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,16 +233,24 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	refuse := func(err error) (kubeletplugin.PrepareResult, error) {
 		return kubeletplugin.PrepareResult{}, fmt.Errorf("prepare claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	one, err := d.asked(claim, pods, beside)
+	uid := string(claim.UID)
+	before, found, err := d.checkpoints.read(uid)
 	if err != nil {
 		return refuse(err)
 	}
-	uid := one.Task.UID
-	before, found, err := d.checkpoints.read(uid)
+	there := found && before.Phase == prepared
+	if there { // whose it is stays, whatever other pods it is reserved for by now: what covers containers refuses those
+		now, err := d.given(claim)
+		there = err == nil && before.same(now)
+	}
+	one := checkpoint{}
+	if !there {
+		if one, err = d.asked(claim, pods, beside); err != nil {
+			return refuse(err)
+		}
+	}
 	switch {
-	case err != nil:
-		return refuse(err)
-	case found && before.Phase == prepared && before.same(one):
+	case there:
 		if before.Name == "" { // it was damaged, and its CDI file did not say it
 			before.Namespace, before.Name = claim.Namespace, claim.Name
 			if err := d.checkpoints.write(before); err != nil {
@@ -279,26 +288,30 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return answer(claim), nil
 }
 
-// asked is what is to be prepared of a claim, if the containers of its pods can have it: the task that it is, or its access as an administrator.
-func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (checkpoint, error) {
-	one := checkpoint{Phase: preparing, Namespace: claim.Namespace, Name: claim.Name, Task: node.Task{UID: string(claim.UID)}}
+// given is what a claim was given: the task that it is, or its access as an administrator.
+func (d *Driver) given(claim *resourceapi.ResourceClaim) (one checkpoint, err error) {
+	one = checkpoint{Phase: preparing, Namespace: claim.Namespace, Name: claim.Name, Task: node.Task{UID: string(claim.UID)}}
 	devices := d.config.Agent.Devices()
+	if one.Access, err = accessOf(claim, d.config.Node, devices); err != nil || len(one.Access) > 0 {
+		return one, err
+	}
+	one.Task, err = taskOf(claim, d.config.Node, devices)
+	return one, err
+}
+
+// asked is what is to be prepared of a claim, if the containers of its pods can have it.
+func (d *Driver) asked(claim *resourceapi.ResourceClaim, pods podsOf, beside []*resourceapi.ResourceClaim) (checkpoint, error) {
 	others, err := d.others(claim, beside)
 	if err != nil {
-		return one, err
+		return checkpoint{}, err
 	}
-	if one.Access, err = accessOf(claim, d.config.Node, devices); err != nil {
-		return one, err
-	}
-	if len(one.Access) > 0 {
+	one, err := d.given(claim)
+	if err == nil && len(one.Access) > 0 {
 		return one, accessible(claim, pods, others)
 	}
-	user, known, err := userOf(claim, pods, others)
-	if err != nil {
-		return one, err
-	}
-	if one.Task, err = taskOf(claim, d.config.Node, devices); err != nil {
-		return one, err
+	user, known, refused := userOf(claim, pods, others)
+	if refused != nil || err != nil {
+		return one, cmp.Or(refused, err)
 	}
 	one.Task.UserID, one.Task.UserUnknown = user, !known
 	for _, result := range ours(claim) {
@@ -357,8 +370,8 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	}
 	if found && err == nil && one.Phase != unpreparing {
 		one.Phase = unpreparing
-		if err := d.checkpoints.write(one); err != nil {
-			return err
+		if err := d.checkpoints.write(one); err != nil { // on a full disk a pod that ends is what may make room
+			d.log.Warn("that a claim is being taken back could not be written; an agent that starts before it is would make it again, until kubelet asks once more", "uid", uid, "error", err)
 		}
 	}
 	point.Here("kube.unprepare.begun")
@@ -374,6 +387,9 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	d.troubles.forget(uid)
+	if err == nil && one.Name != "" {
+		d.live.prepared(one.Namespace, one.Name) // another of its name may be
+	}
 	if found {
 		d.log.Info("taken back", "uid", uid)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/aliquot-dev/aliquot/host/kube/api/v1alpha1"
 )
 
-// How long until what went wrong with a Share is tried again, at first and at most.
+// How long until what went wrong with a Share, or with what is told of a claim, is tried again, at first and at most.
 const (
 	liveAgainAfter  = 50 * time.Millisecond
 	liveAgainAtMost = 30 * time.Second
@@ -116,10 +116,12 @@ func (l *live) look(ctx context.Context, name cache.ObjectName) error {
 			continue
 		}
 		share, err := l.shareOf(ctx, one)
-		if err != nil || share == nil {
+		if err != nil {
 			return err
 		}
-		return l.apply(ctx, share, one.Task.UID)
+		if share != nil { // else there may be another claim of this name, made anew before this one was taken back
+			return l.apply(ctx, share, one.Task.UID)
+		}
 	}
 	return nil // none, or of another node, or without a share
 }

@@ -57,7 +57,7 @@ type troubles struct {
 func newTroubles() *troubles {
 	return &troubles{
 		known: map[string][]trouble{}, events: map[string][]event{},
-		claims: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		claims: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](liveAgainAfter, liveAgainAtMost)),
 	}
 }
 

@@ -29,12 +29,13 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, one
 }
 
 // tellNow writes into the claim's status.devices which shares its containers are held to, and what is wrong with them. That is for people and
-// programs to read, nothing goes by it: when it cannot be written the containers start all the same, and the log says so.
+// programs to read, nothing goes by it: when it cannot be written the containers start all the same, the log says so, and it is tried again.
 func (d *Driver) tellNow(ctx context.Context, claim *resourceapi.ResourceClaim, one checkpoint) {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
 	if err := d.write(ctx, claim, one); err != nil {
-		d.log.Warn("the limits of a claim could not be written into its status; they hold all the same", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+		d.log.Warn("the limits of a claim could not be written into its status, which is tried again; they hold all the same", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+		d.troubles.claims.AddRateLimited(one.Task.UID)
 	}
 }
 

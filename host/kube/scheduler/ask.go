@@ -186,6 +186,8 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		return fmt.Errorf("it is being deleted; wait until it is gone")
 	case c.writing || c.asked != nil && c.asked.pod != p:
 		return fmt.Errorf("it is being allocated for another pod; this one follows")
+	case s.comesFree(c, p):
+		return fmt.Errorf("it is held by pods that end; this one follows")
 	case c.object.Status.Allocation != nil:
 		return a.found(c)
 	}
@@ -205,6 +207,17 @@ func (s *Scheduler) askClaim(a *ask, p *pod, c *claim) error {
 		a.untold, a.every, a.special = true, a.every || every, "devices of several drivers would do for it"
 	}
 	return nil
+}
+
+// comesFree says whether a claim is about to be free, so that a pod may not take it over: what it holds is counted on by those who wait.
+func (s *Scheduler) comesFree(c *claim, p *pod) bool {
+	if c.task == nil || slices.Contains(s.reservedFor(c), p) {
+		return false
+	}
+	if holders := s.holders(c); len(holders) > 0 {
+		return !slices.ContainsFunc(holders, func(o *pod) bool { return !o.leaves() })
+	}
+	return c.task.work.leaving
 }
 
 // untold says whether a claim asks for something of which it does not say whether it is a device of ours or one of another driver, for whichever there is would

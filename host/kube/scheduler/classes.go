@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/aliquot-dev/aliquot/engine"
 )
@@ -162,8 +164,9 @@ func (s *Scheduler) classify() time.Duration {
 	if wait := first.asked.Add(askPause).Sub(now); wait > 0 {
 		return min(next, wait)
 	}
-	if s.ended(first.pod) {
-		s.resample(first)
+	if s.ended(first.pod) && !s.resample(first) { // nobody is there of whom it could be asked
+		first.stale, first.asked = false, now
+		return min(next, askPause)
 	}
 	first.stale, first.asking, first.asked, first.likes.doubted = false, true, now, false
 	s.classifying = true
@@ -184,7 +187,7 @@ func (s *Scheduler) classify() time.Duration {
 			if first.stale = first.stale || !whole; selection != nil {
 				selection.said = now
 			}
-			if s.ended(sample) && s.resample(first) {
+			if s.ended(sample) { // what was said of it is of nobody else
 				s.classifying, first.asking, first.stale = false, false, true
 				return
 			}
@@ -259,15 +262,17 @@ func (s *Scheduler) classified(c *class, said Feasible, err error) {
 	}
 }
 
-// resample has a class go by another of its pods, one that waits, and says whether there is one.
+// resample has a class go by another of its pods, one that waits and has its claims, and says whether there is one.
 func (s *Scheduler) resample(c *class) bool {
 	for _, p := range c.beside {
-		c.pod, c.stale = p.object, true
-		return true
+		if !s.ended(p.object) {
+			c.pod, c.stale = p.object, true
+			return true
+		}
 	}
 	for _, w := range s.work {
 		for _, r := range w.roles {
-			if w.state == inLine && r.class == c {
+			if w.state == inLine && r.class == c && !s.ended(r.members[0].object) {
 				c.pod, c.stale = r.members[0].object, true
 				return true
 			}
@@ -280,7 +285,12 @@ func (s *Scheduler) resample(c *class) bool {
 func (s *Scheduler) ended(pod *corev1.Pod) bool {
 	p := s.pods[pod.UID]
 	return p == nil || p.object.DeletionTimestamp != nil || over(p.object) || slices.ContainsFunc(p.claims, func(key string) bool {
-		return s.claims[key] == nil || s.claims[key].object == nil
+		if s.claims[key] == nil || s.claims[key].object == nil {
+			return true
+		}
+		namespace, name, _ := strings.Cut(key, "/")
+		_, err := s.write.claims.ResourceClaims(namespace).Get(name) // which goes before the loop hears of it
+		return apierrors.IsNotFound(err)
 	})
 }
 

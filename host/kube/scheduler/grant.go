@@ -111,7 +111,7 @@ func (a *ask) given(found finding) (given []*resourceapi.ResourceClaim, err erro
 // wouldHave says whether a pod could be given what was found for it, did its node take it.
 func (s *Scheduler) wouldHave(p *pod, a *ask, found finding) bool {
 	given, err := a.given(found)
-	if err != nil || !a.stillOpen() {
+	if err != nil || !a.stands() {
 		return false
 	}
 	_, w, err := s.toAdopt(&party{seats: []*seat{{pod: p, ask: a}}}, []finding{found}, [][]*resourceapi.ResourceClaim{given})
@@ -251,7 +251,7 @@ func (s *Scheduler) granted(f *party, j job, given [][]*resourceapi.ResourceClai
 			o.pod.rests = s.config.Now().Add(restAfter)
 		}
 		if !slices.ContainsFunc(f.seats, func(o *seat) bool {
-			return !s.mine(o.pod) || o.pod.task != nil || o.pod.beside != nil || !o.ask.stillOpen()
+			return !s.mine(o.pod) || o.pod.task != nil || o.pod.beside != nil || !o.ask.stands()
 		}) {
 			s.awaitDevices(f, f.seats[0], out.refused)
 		}

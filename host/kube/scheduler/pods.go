@@ -111,10 +111,7 @@ func (s *Scheduler) podGone(object *corev1.Pod) {
 	delete(s.pods, object.UID)
 	s.own(p)
 	for _, key := range p.claims {
-		delete(s.users[key], p)
-		if len(s.users[key]) == 0 {
-			delete(s.users, key)
-		}
+		s.unindex(p, key)
 	}
 	s.charge(p)
 	g := p.gang
@@ -160,14 +157,26 @@ func (s *Scheduler) review(p *pod, before *corev1.Pod) {
 
 // index keeps which pods name a claim.
 func (s *Scheduler) index(p *pod) {
-	for _, key := range claimKeys(p.object) {
-		if !slices.Contains(p.claims, key) {
-			p.claims = append(p.claims, key)
-			if s.users[key] == nil {
-				s.users[key] = map[*pod]bool{}
-			}
-			s.users[key][p] = true
+	now := claimKeys(p.object)
+	for _, key := range p.claims {
+		if !slices.Contains(now, key) { // it was made anew, under another name
+			s.unindex(p, key)
 		}
+	}
+	for _, key := range now {
+		if s.users[key] == nil {
+			s.users[key] = map[*pod]bool{}
+		}
+		s.users[key][p] = true
+	}
+	p.claims = now
+}
+
+// unindex forgets that a pod names a claim.
+func (s *Scheduler) unindex(p *pod, key string) {
+	delete(s.users[key], p)
+	if len(s.users[key]) == 0 {
+		delete(s.users, key)
 	}
 }
 
@@ -373,6 +382,18 @@ func theirs(object *resourceapi.ResourceClaim) bool {
 	})
 }
 
+// claimChanged takes a task out of the line, and looks at it anew, whose claims are not what it goes by any more.
+func (s *Scheduler) claimChanged(t *task, c *claim) {
+	if t.work.state != inLine || t.ask == nil || t.ask.stands() {
+		return
+	}
+	members := t.work.tasks
+	s.withdraw(t.work, "claim "+c.key+" has changed")
+	for _, t := range members {
+		s.consider(t.pod)
+	}
+}
+
 // claimSettled brings the engine's books in line with what a claim is now, and looks at the pods that name it.
 func (s *Scheduler) claimSettled(c *claim) {
 	if !s.began || c.writing {
@@ -384,14 +405,16 @@ func (s *Scheduler) claimSettled(c *claim) {
 	case c.task == nil && allocated:
 		s.adopt(c)
 	}
-	if t := c.asked; t != nil && t.work.state == inLine && !t.ask.stillOpen() {
-		members := t.work.tasks
-		s.withdraw(t.work, "claim "+c.key+" has changed")
-		for _, t := range members {
-			s.consider(t.pod)
-		}
+	if c.asked != nil {
+		s.claimChanged(c.asked, c)
 	}
 	for _, p := range sortedPods(s.users[c.key]) {
+		if p.task != nil {
+			s.claimChanged(p.task, c) // which it has, and wants others beside
+		}
+		if p.beside != nil && c.object == nil {
+			s.leaveBeside(p)
+		}
 		s.consider(p)
 	}
 	if c.object == nil && c.task == nil {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -95,10 +96,22 @@ func handler[Object any](s *Scheduler, set, gone func(Object)) cache.ResourceEve
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { put(set, object) },
-		UpdateFunc: func(_, object any) { put(set, object) },
+		AddFunc: func(object any) { put(set, object) },
+		UpdateFunc: func(before, object any) {
+			if another(before, object) {
+				put(gone, before)
+			}
+			put(set, object)
+		},
 		DeleteFunc: func(object any) { put(gone, object) },
 	}
+}
+
+// another says whether what is told of as a change is another object of that name: that the one before went was missed, as where all are listed anew.
+func another(before, now any) bool {
+	was, err := meta.Accessor(before)
+	is, wrong := meta.Accessor(now)
+	return err == nil && wrong == nil && was.GetUID() != is.GetUID()
 }
 
 func (s *Scheduler) nodeSet(object *corev1.Node) {
@@ -203,6 +216,7 @@ func (s *Scheduler) deviceClassGone(class *resourceapi.DeviceClass) {
 	delete(s.deviceClasses, class.Name)
 	s.extend()
 	s.deviceClassChanged(class.Name)
+	s.considerAll()
 }
 
 // deviceClassChanged has those asked anew that wait for devices of a class: which they may have, and how, is for the class to say.

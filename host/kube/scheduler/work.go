@@ -125,6 +125,23 @@ func most(members []*pod) []engine.Resource {
 func (s *Scheduler) withdraw(w *work, reason string) {
 	s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: reason})
 	s.dissolve(w, reason)
+	s.release(w)
+}
+
+// release has those looked at, once the loop comes to it, who followed a workload that has left the line: pods with a claim of it, and others of its gang.
+func (s *Scheduler) release(w *work) {
+	s.inbox.put(func() {
+		for _, t := range w.tasks {
+			for _, c := range t.ask.open {
+				for _, p := range sortedPods(s.users[c.key]) {
+					s.consider(p)
+				}
+			}
+		}
+		if len(w.tasks) > 0 {
+			s.followers(w.tasks[0].pod.gang)
+		}
+	})
 }
 
 // dissolve forgets a workload that the engine does not know any more, before it was placed.
@@ -161,6 +178,7 @@ func (s *Scheduler) askAnew(why string, is func(*work) bool) {
 	}
 	for _, w := range all {
 		s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: why})
+		s.release(w)
 	}
 	slices.SortFunc(pods, byAge)
 	for _, p := range pods {
@@ -216,6 +234,9 @@ func (s *Scheduler) refuse(w *work, node string, why error) {
 
 // placeTask is what is to be written for a task; it is assumed to run there. An error with a node is that node's refusal.
 func (s *Scheduler) placeTask(t *task, where engine.Placing) (one jobTask, node string, err error) {
+	if !t.ask.stands() {
+		return one, "", errors.New("its claims have changed, and it is looked at anew")
+	}
 	allocations, err := s.allocate(t.ask, where)
 	if err != nil {
 		return one, "", err
@@ -327,7 +348,7 @@ func (s *Scheduler) notWritten(w *work, j job, out outcome) {
 	var open []*claim
 	for i, t := range w.tasks {
 		s.config.Filters.Forget(j[i].pod)
-		waits = waits && s.mine(t.pod) && t.ask.stillOpen()
+		waits = waits && s.mine(t.pod) && t.ask.stands()
 		for _, c := range t.ask.open {
 			c.writing = false
 			open = append(open, c)
@@ -339,6 +360,7 @@ func (s *Scheduler) notWritten(w *work, j job, out outcome) {
 	s.step(engine.Refused{At: s.at(), ID: w.action, Reason: refused.Error()})
 	if !waits {
 		s.dissolve(w, refused.Error())
+		s.release(w)
 	}
 	for _, c := range open {
 		s.claimSettled(c)
@@ -357,10 +379,16 @@ func (s *Scheduler) learn(left []*resourceapi.ResourceClaim) {
 	}
 }
 
-// stillOpen says whether the claims that are to be allocated for it still can be.
-func (a *ask) stillOpen() bool {
+// stands says whether its claims are what it goes by: those that are to be allocated for it still can be, and those that it has are had, and where they were.
+func (a *ask) stands() bool {
 	return !slices.ContainsFunc(a.open, func(c *claim) bool {
 		return c.object == nil || c.object.DeletionTimestamp != nil || c.object.Status.Allocation != nil
+	}) && !slices.ContainsFunc(a.have, func(c *claim) bool {
+		if c.object == nil || c.object.DeletionTimestamp != nil || c.object.Status.Allocation == nil {
+			return true
+		}
+		on := nodeOf(c.object.Status.Allocation)
+		return on != "" && on != a.node
 	})
 }
 

@@ -213,7 +213,7 @@ func reserved(object *resourceapi.ResourceClaim, pod resourceapi.ResourceClaimCo
 func (w *writer) put(ctx context.Context, c jobClaim, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
 	current := c.object
 	for try := 0; ; try++ {
-		now, err := w.putOnce(ctx, current, c.allocation, pod)
+		now, err := w.putOnce(ctx, current, c, pod)
 		if err == nil || errors.Is(err, errLost) || try >= tries || !again(ctx, try) {
 			return now, err
 		}
@@ -224,14 +224,14 @@ func (w *writer) put(ctx context.Context, c jobClaim, pod resourceapi.ResourceCl
 }
 
 // putOnce is one try. An error other than errLost may be of a write that was done all the same.
-func (w *writer) putOnce(ctx context.Context, current *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	had := current.Status.Allocation
+func (w *writer) putOnce(ctx context.Context, current *resourceapi.ResourceClaim, c jobClaim, pod resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
+	had, allocation := current.Status.Allocation, c.allocation
 	switch {
 	case current.DeletionTimestamp != nil:
 		return nil, lost("it is being deleted")
 	case allocation == nil && had == nil:
 		return nil, lost("it is not allocated any more")
-	case allocation != nil && had != nil && !sameAllocation(had, allocation):
+	case had != nil && !sameAllocation(had, cmp.Or(allocation, c.object.Status.Allocation)):
 		return nil, lost("another has allocated it")
 	case had != nil && reserved(current, pod):
 		return current, nil
