@@ -136,7 +136,7 @@ func (a *Agent) openDevicePage(d *deviceState) error {
 		p.MemCapacity.Store(uint64(d.Memory))
 		if p.State.Load() == page.DeviceDraining {
 			// Memory errors do not go away by restarting an agent.
-			d.Health, d.Reason = api.Draining, "an earlier fault; end what runs with `aliquot down --all`, reset the device and start Aliquot again"
+			d.Health, d.Reason = api.Draining, fmt.Sprintf("an earlier fault; end what runs on it, reset the device, remove %s (`aliquot down --all` ends all and removes it), and start Aliquot again", name)
 			return nil
 		}
 		p.State.Store(page.DeviceOK)

@@ -204,6 +204,7 @@ func (c *cluster) owners(objects ...runtime.Object) {
 	c.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.Queues: "QueueList", v1alpha1.Policies: "PolicyList", leaderSets: "LeaderWorkerSetList", jobSets: "JobSetList",
 	}, objects...)
+	c.home("")
 }
 
 // ofJobs makes a scheduler that knows of pods, ten of each Job, beside the loop.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -199,6 +200,9 @@ func (s *Scheduler) queueOf(pod *corev1.Pod) (string, error) {
 
 // lineOf is the queue in whose line a pod waits, or why it may not.
 func (s *Scheduler) lineOf(pod *corev1.Pod) (string, error) {
+	if s.config.Objects != nil && s.tenants.namespaces[pod.Namespace] == nil { // namespaces are heard of beside pods
+		return "", fmt.Errorf("its namespace %s is not known yet", pod.Namespace)
+	}
 	queue, err := s.queueOf(pod)
 	if err == nil {
 		err = s.tenants.bounds.Start(queue, pod)

@@ -229,3 +229,24 @@ func TestNoneOfOurs(t *testing.T) {
 	c.runs("whichever")
 	c.sound(s)
 }
+
+// Namespaces are heard of beside pods: one of a namespace that is not known yet waits for that, and is in no queue that it does not belong to.
+func TestNamespaceComesLater(t *testing.T) {
+	c := newQueueCluster(t, "team")
+	if err := c.client.CoreV1().Namespaces().Delete(c.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.node("a", 1)
+	c.set(v1alpha1.Queues, "team", `{"quota":{"compute":"1"}}`)
+	s, _ := c.run()
+	c.pod("p", 500)
+	c.says("p", "its namespace default is not known yet")
+	c.home("team")
+	c.runs("p")
+	c.sound(s)
+	for _, q := range s.engine.Queues() {
+		if q.Name == "team" && q.Held != 500 {
+			t.Errorf("its queue holds %s", q.Held)
+		}
+	}
+}
