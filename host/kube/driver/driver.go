@@ -238,32 +238,19 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	if err != nil {
 		return refuse(err)
 	}
-	there := found && before.Phase == prepared
-	if there { // whose it is stays, whatever other pods it is reserved for by now: what covers containers refuses those
-		now, err := d.given(claim)
-		there = err == nil && before.same(now)
-	}
-	one := checkpoint{}
-	if !there {
-		if one, err = d.asked(claim, pods, beside); err != nil {
-			return refuse(err)
-		}
-	}
-	switch {
-	case there:
-		if before.Name == "" { // it was damaged, and its CDI file did not say it
-			before.Namespace, before.Name = claim.Namespace, claim.Name
-			if err := d.checkpoints.write(before); err != nil {
+	if found && before.Phase == prepared { // whose it is stays, whatever other pods it is reserved for by now: what covers containers refuses those
+		if now, err := d.given(claim); err == nil && before.same(now) {
+			if err := d.prepareAgain(ctx, claim, before); err != nil {
 				return refuse(err)
 			}
+			return answer(claim), nil
 		}
-		if err := d.realise(ctx, before); err != nil {
-			return refuse(err)
-		}
-		d.tell(ctx, claim, before)
-		d.live.prepared(claim.Namespace, claim.Name)
-		return answer(claim), nil
-	case found: // an attempt that failed to take itself back, or the claim was allocated anew while kubelet was away
+	}
+	one, err := d.asked(claim, pods, beside)
+	if err != nil {
+		return refuse(err)
+	}
+	if found { // an attempt that failed to take itself back, or the claim was allocated anew while kubelet was away
 		if err := d.unprepare(ctx, uid); err != nil {
 			return refuse(err)
 		}
@@ -286,6 +273,22 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	d.live.prepared(claim.Namespace, claim.Name)
 	d.log.Info("prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "grants", one.Task.Grants, "access", one.Access)
 	return answer(claim), nil
+}
+
+// prepareAgain makes sure of a claim that is prepared.
+func (d *Driver) prepareAgain(ctx context.Context, claim *resourceapi.ResourceClaim, one checkpoint) error {
+	if one.Name == "" { // it was damaged, and its CDI file did not say it
+		one.Namespace, one.Name = claim.Namespace, claim.Name
+		if err := d.checkpoints.write(one); err != nil {
+			return err
+		}
+	}
+	if err := d.realise(ctx, one); err != nil {
+		return err
+	}
+	d.tell(ctx, claim, one)
+	d.live.prepared(claim.Namespace, claim.Name)
+	return nil
 }
 
 // given is what a claim was given: the task that it is, or its access as an administrator.
