@@ -74,9 +74,9 @@ func (a Alternative) Whose(find Find) Whose {
 	if class == nil {
 		return Whose{Others: true}
 	}
-	all := whoseMatch(class.Spec.Selectors)
+	all := whoseMatch(class.Spec.Selectors, nil)
 	if all == anyones && len(a.selectors) > 0 {
-		all = whoseMatch(slices.Concat(class.Spec.Selectors, a.selectors))
+		all = whoseMatch(class.Spec.Selectors, a.selectors)
 	}
 	if all.Others && a.capacity != nil {
 		for name := range a.capacity.Requests {
@@ -115,7 +115,7 @@ func Extended(resource string, classes []*resourceapi.DeviceClass) (class *resou
 		if explicit := class.Spec.ExtendedResourceName; (explicit == nil || *explicit != resource) && (!implicit || class.Name != name) {
 			continue
 		}
-		if whose := whoseMatch(class.Spec.Selectors); whose.Ours {
+		if whose := whoseMatch(class.Spec.Selectors, nil); whose.Ours {
 			return class, !whose.Others
 		}
 	}

@@ -47,7 +47,7 @@ func TestWhose(t *testing.T) {
 		`device.allowMultipleAllocations || ` + dear: either,
 		is + ` && device.attributes["gpu.aliquot.dev"].uuid in ["` + strings.Join(strings.Split(strings.Repeat("GPU-1,", 200), ","), `","`) + `"]`: ours,
 	} {
-		if got := whoseMatch(selectors(expression)); got != want {
+		if got := whoseMatch(nil, selectors(expression)); got != want {
 			t.Errorf("%s: %+v, want %+v", expression, got, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestWhose(t *testing.T) {
 		"a contradiction": {selectors(net, is), Whose{}},
 		"narrowed":        {selectors(`device.driver in ["gpu.aliquot.dev", "net.example"]`, `device.driver != "gpu.aliquot.dev"`), others},
 	} {
-		if got := whoseMatch(one.selectors); got != one.want {
+		if got := whoseMatch(nil, one.selectors); got != one.want {
 			t.Errorf("%s: %+v, want %+v", name, got, one.want)
 		}
 	}
@@ -126,11 +126,11 @@ func TestBounded(t *testing.T) {
 		"long": {many, "false"}, "many drivers": {"device.driver in [" + strings.Join(words[:most], ", ") + "]", "false"},
 		"many domains": {"false && (" + strings.Join(indexed(words[:most+1]), " || ") + ")"},
 	} {
-		if got := whoseMatch(selectors(of...)); got != anyones {
+		if got := whoseMatch(nil, selectors(of...)); got != anyones {
 			t.Errorf("%s: %+v, want %+v", name, got, anyones)
 		}
 	}
-	if got := whoseMatch(selectors("device.driver in ["+strings.Join(words[:most-1], ", ")+"]", "false")); got != (Whose{}) {
+	if got := whoseMatch(nil, selectors("device.driver in ["+strings.Join(words[:most-1], ", ")+"]", "false")); got != (Whose{}) {
 		t.Errorf("as many as are looked at: %+v, want neither", got)
 	}
 }

@@ -2,6 +2,7 @@ package demand
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	celgo "github.com/google/cel-go/cel"
@@ -34,7 +35,7 @@ var whose = lru.New(4096)
 
 // What is looked into: tenants' selectors are read where pods of all wait for that.
 const (
-	longest = 4 << 10 // bytes of expressions
+	longest = 4 << 10 // bytes of a request's expressions, which stand beside those of its class
 	most    = 16      // drivers, and domains, that an expression names
 	dearest = 10_000  // in CEL's units of cost, of one evaluation; the API server has ten times as much of a selector
 )
@@ -42,23 +43,28 @@ const (
 // common is the domain of attributes that any driver's devices have.
 const common = "resource.kubernetes.io"
 
-// whoseMatch is whose devices may match all of these selectors.
-func whoseMatch(selectors []resourceapi.DeviceSelector) Whose {
+// whoseMatch is whose devices may match all selectors of a class and of a request.
+func whoseMatch(class, request []resourceapi.DeviceSelector) Whose {
 	var all []string
-	for _, s := range selectors {
-		if s.CEL != nil {
-			all = append(all, s.CEL.Expression)
+	length := 0
+	for i, s := range slices.Concat(class, request) {
+		if s.CEL == nil {
+			continue
 		}
+		all = append(all, s.CEL.Expression)
+		if i >= len(class) {
+			length += len(s.CEL.Expression)
+		}
+	}
+	if length > longest {
+		return anyones
 	}
 	text := strings.Join(all, "\x00")
 	key := sha256.Sum256([]byte(text))
 	if known, is := whose.Get(key); is {
 		return known.(Whose)
 	}
-	found := anyones
-	if len(text) <= longest {
-		found = evaluate(all)
-	}
+	found := evaluate(all)
 	whose.Add(key, found)
 	return found
 }

@@ -55,7 +55,8 @@ type Driver struct {
 	covers      coverer
 	turn        *Turn
 
-	mu sync.Mutex // one claim at a time
+	mu     sync.Mutex      // one claim at a time
+	ending map[string]bool // claims whose taking back began and did not end, by UID: their checkpoints may not say so
 
 	troubles  *troubles
 	health    change // of devices
@@ -238,7 +239,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	if err != nil {
 		return refuse(err)
 	}
-	if found && before.Phase == prepared { // whose it is stays, whatever other pods it is reserved for by now: what covers containers refuses those
+	if found && before.Phase == prepared && !d.ending[uid] { // whose it is stays, whatever other pods it is reserved for by now: what covers containers refuses those
 		if now, err := d.given(claim); err == nil && before.same(now) {
 			if err := d.prepareAgain(ctx, claim, before); err != nil {
 				return refuse(err)
@@ -377,6 +378,10 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 			d.log.Warn("that a claim is being taken back could not be written; an agent that starts before it is would make it again, until kubelet asks once more", "uid", uid, "error", err)
 		}
 	}
+	if d.ending == nil {
+		d.ending = map[string]bool{}
+	}
+	d.ending[uid] = true
 	point.Here("kube.unprepare.begun")
 	if err := d.specs.remove(uid); err != nil {
 		return err
@@ -389,6 +394,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	if err := d.checkpoints.remove(uid); err != nil {
 		return err
 	}
+	delete(d.ending, uid)
 	d.troubles.forget(uid)
 	if err == nil && one.Name != "" {
 		d.live.prepared(one.Namespace, one.Name) // another of its name may be

@@ -32,7 +32,9 @@ func (d *Driver) recover(ctx context.Context) error {
 		case err != nil:
 			return err
 		case one.Phase == prepared:
-			d.troubles.claims.Add(uid) // its device may be down, or back, since it was told of
+			if one.Name != "" {
+				d.troubles.claims.Add(uid) // its device may be down, or back, since it was told of
+			}
 			if err := d.realise(ctx, one); err != nil {
 				d.log.Error("a prepared claim could not be made again", "claim", one.Namespace+"/"+one.Name, "uid", uid, "error", err)
 				if errors.Is(err, node.ErrBroken) {

@@ -68,6 +68,9 @@ func (s *Scheduler) askOf(p *pod) (*ask, error) {
 			return nil, fmt.Errorf("claim %s: %w", c.object.Name, err)
 		}
 	}
+	if len(a.reach) > 0 && len(a.open) > 0 && a.special == "" {
+		a.special = "it has a claim that can be used on some nodes alone"
+	}
 	switch {
 	case a.special != "":
 		a.selectors = nil // a device that does not match them is no reason against its node
@@ -212,8 +215,8 @@ func (s *Scheduler) comesFree(c *claim, p *pod) bool {
 	if c.task == nil || slices.Contains(s.reservedFor(c), p) {
 		return false
 	}
-	if holders := s.holders(c); len(holders) > 0 {
-		return !slices.ContainsFunc(holders, func(o *pod) bool { return !o.leaves() })
+	if has := slices.DeleteFunc(s.reservedFor(c), func(o *pod) bool { return over(o.object) }); len(has) > 0 {
+		return !slices.ContainsFunc(has, func(o *pod) bool { return !o.leaves() })
 	}
 	return c.task.work.leaving
 }
@@ -255,7 +258,7 @@ func (a *ask) found(c *claim) error {
 	return nil
 }
 
-// reaches says whether the claims that a pod has can be used on a node.
+// reaches says, where pods are placed beside the line, whether the claims that a pod has can be used on a node.
 func (a *ask) reaches(node *corev1.Node) bool {
 	return !slices.ContainsFunc(a.reach, func(of *corev1.NodeSelector) bool {
 		selector, err := nodeaffinity.NewNodeSelector(of)

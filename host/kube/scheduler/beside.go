@@ -46,6 +46,10 @@ func (s *Scheduler) runBeside(p *pod, a *ask) {
 		why = fmt.Errorf("no node takes it: %s", c.barred())
 	}
 	known := c.answer != nil && !c.likes.withheld
+	if known && len(a.reach) > 0 && s.aloneIn(p, a.have) {
+		s.giveBack(p, a, why) // it can be had elsewhere
+		return
+	}
 	s.awaitNodes(p, a, why)
 	if known {
 		s.seek(p)

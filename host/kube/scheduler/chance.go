@@ -40,7 +40,7 @@ func (s *Scheduler) secondChance(p *pod) {
 			if p.task == t {
 				s.withdraw(t.work, "devices were found for it beside the line")
 			}
-			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && found.node != "" && slices.Equal(now.open, t.ask.open) {
+			if now, err := s.askOf(p); err == nil && s.mine(p) && p.task == nil && p.beside == nil && found.node != "" && slices.Equal(now.open, t.ask.open) && slices.Equal(now.have, t.ask.have) && now.node == t.ask.node {
 				now.special = "it tolerates devices that take nothing new, does with some of a node, or has several claims that may have parts of one device"
 				if s.grant(&party{seats: []*seat{{pod: p, ask: now}}}, []finding{found}) == nil {
 					return

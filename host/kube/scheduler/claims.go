@@ -75,13 +75,32 @@ func theirs(object *resourceapi.ResourceClaim) bool {
 
 // claimChanged takes a task out of the line, and looks at it anew, whose claims are not what it goes by any more.
 func (s *Scheduler) claimChanged(t *task, c *claim) {
-	if t.work.state != inLine || t.ask == nil || t.ask.stands() {
+	if t.work.state != inLine || t.ask == nil || s.stands(t) {
 		return
 	}
 	members := t.work.tasks
 	s.withdraw(t.work, "claim "+c.key+" has changed")
 	for _, t := range members {
 		s.consider(t.pod)
+	}
+}
+
+// stands says whether a task's claims are what it goes by, and those that it has do not come free.
+func (s *Scheduler) stands(t *task) bool {
+	return t.ask.stands() && !slices.ContainsFunc(t.ask.have, func(c *claim) bool { return s.comesFree(c, t.pod) })
+}
+
+// sharersOf looks at the other pods that have claims of one which is being ended, or is not any more.
+func (s *Scheduler) sharersOf(p *pod) {
+	for _, key := range p.claims {
+		for _, o := range sortedPods(s.users[key]) {
+			if o.task != nil && s.claims[key] != nil {
+				s.claimChanged(o.task, s.claims[key])
+			}
+			if o != p {
+				s.consider(o)
+			}
+		}
 	}
 }
 

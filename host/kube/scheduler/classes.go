@@ -165,7 +165,7 @@ func (s *Scheduler) classify() time.Duration {
 		return min(next, wait)
 	}
 	if s.ended(first.pod) && !s.resample(first) { // nobody is there of whom it could be asked
-		first.stale, first.asked = false, now
+		first.asked = now
 		return min(next, askPause)
 	}
 	first.stale, first.asking, first.asked, first.likes.doubted = false, true, now, false

@@ -191,6 +191,9 @@ func (s *Scheduler) evict(e *eviction) {
 	for _, g := range gangs {
 		s.regather(g)
 	}
+	for _, p := range e.pods {
+		s.sharersOf(p)
+	}
 	s.evictions++
 	order := evictOrder{pods: objects, grace: s.config.Grace, why: e.said()}
 	s.besideLoop(func(w writer) func() {
@@ -204,6 +207,9 @@ func (s *Scheduler) evict(e *eviction) {
 				s.notEvicted(e, refused)
 				for _, g := range gangs {
 					s.followers(g)
+				}
+				for _, p := range e.pods {
+					s.sharersOf(p)
 				}
 				return
 			}
@@ -319,6 +325,7 @@ func (s *Scheduler) ending(p *pod) {
 			s.step(engine.Cancel{At: s.at(), ID: w.id, Reason: "its pods are being deleted"})
 		}
 	}
+	s.sharersOf(p)
 }
 
 // goOn takes up what a scheduler before this one had begun: of a gang of which too few are left without those that were to be evicted, these are;

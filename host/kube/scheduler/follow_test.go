@@ -259,3 +259,64 @@ func TestExtendedClassGoes(t *testing.T) {
 	}
 	c.runs("p")
 }
+
+// A pod that has a claim which can be used on some nodes alone, and wants a share beside it, has that there.
+func TestWithinReach(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1, nodeAt("a"))
+	c.node("b", 1, nodeAt("b"))
+	c.add(classResource, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
+	far := claimFor("s", 1)
+	far.Spec.Devices.Requests[0].Exactly.DeviceClassName = "any"
+	far.Status.Allocation = &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Request: far.Spec.Devices.Requests[0].Name, Driver: "net.example", Pool: "far", Device: "card"}}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "k", Operator: corev1.NodeSelectorOpIn, Values: []string{"b", "c"}},
+		}}}},
+	}
+	c.add(claimsResource, far)
+	s, _ := c.run()
+	c.pod("alone", 1, using("s"))
+	c.runs("alone")
+	c.pod("p", 300, also("s"))
+	c.runs("p")
+	for _, name := range []string{"p", "alone"} {
+		if on := c.on(name); on != "b" {
+			t.Errorf("%s is on %s, where its claim cannot be used", name, on)
+		}
+	}
+	c.sound(s)
+}
+
+// A pod in line that has a claim of one that is deleted meanwhile waits until that is free, and has it anew.
+func TestNoTakeoverFromTheLine(t *testing.T) {
+	c := besideShared(t)
+	c.rewrite("q", func(p *corev1.Pod) {
+		now := metav1.Now()
+		p.DeletionTimestamp, p.Finalizers = &now, []string{"test/x"}
+	})
+	c.says("p", "it is held by pods that end; this one follows")
+	c.remove("fill")
+	c.remove("q")
+	c.runs("p")
+}
+
+// Who followed a pod of its gang is looked at when that one is of another gang.
+func TestLeavesItsGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("a", 1)
+	c.run()
+	c.pod("big", 1000)
+	c.runs("big")
+	in := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Labels = map[string]string{annotation.Gang: "g", annotation.GangMin: "1"}
+	}
+	c.pod("one", 300, in)
+	c.says("one", "It waits for")
+	c.pod("two", 300, in)
+	c.says("two", "follows")
+	c.rewrite("one", func(p *corev1.Pod) { p.Labels[annotation.Gang] = "h" })
+	c.says("two", "It waits for")
+	c.remove("big")
+	c.runs("two")
+}

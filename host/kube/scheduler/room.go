@@ -332,6 +332,7 @@ func (s *Scheduler) madeRoom(where []nomination, victims []*pod, done int) {
 	for i, v := range victims {
 		if i >= done {
 			v.evicting = false
+			s.sharersOf(v)
 			continue
 		}
 		at := max(0, slices.IndexFunc(where, func(one nomination) bool { return one.node == v.node() }))

@@ -66,6 +66,7 @@ type Scheduler struct {
 	metrics       *metrics
 	classifying   bool
 	distinctions  uint64        // Filters.Distinctions by which those in line are of their classes
+	released      *released     // who followed these is to be looked at; nil: nobody
 	outdated      time.Time     // when something changed last by which classes may use other nodes
 	specials      map[*pod]bool // that wait for devices beside the engine
 	freed         uint64        // how often devices came free

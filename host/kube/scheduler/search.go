@@ -281,14 +281,14 @@ func (s *Scheduler) searchAmong(a *ask, nodes []*node, offers map[*node]offer, o
 		}
 	}
 	for _, n := range nodes {
-		if len(n.offered) > 0 || a.mixed { // what another driver's is an alternative to need not be there
+		if (len(n.offered) > 0 || a.mixed) && a.reaches(n.object) { // what another driver's is an alternative to need not be there
 			if _, known := offers[n]; !known {
 				offers[n] = s.offerOf(n)
 			}
 			looked.nodes = append(looked.nodes, offers[n])
 		}
 	}
-	if a.shut != nil || a.untold && !a.every { // ours are for whom no others would do
+	if a.shut != nil || a.untold && !a.every && !s.needsOurs(a) { // ours are for whom no others would do
 		theirs := slices.Clone(looked.nodes)
 		for i := range theirs {
 			theirs[i].slices = nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -31,9 +32,10 @@ type work struct {
 
 	preemptible bool // as the engine was told when it was placed or found, for its whole life
 
-	anew    bool // while it is being placed: what it asked for, or its class, may be another by now
-	leaving bool // all its pods are being deleted, and the engine knows
-	spared  int  // how often it could not be evicted
+	anew    bool  // while it is being placed: what it asked for, or its class, may be another by now
+	gang    *gang // of its pods when it was put in line; nil: none
+	leaving bool  // all its pods are being deleted, and the engine knows
+	spared  int   // how often it could not be evicted
 }
 
 // task is one pod's part of a workload.
@@ -76,7 +78,7 @@ func (s *Scheduler) submit(roles []*role) {
 	first := roles[0].members[0]
 	s.knowLevels(roles[0].asks[0].same, roles[0].asks[0].prefer)
 	w := s.newWork(first.name())
-	w.roles = roles
+	w.roles, w.gang = roles, first.gang
 	oldest := first.object.CreationTimestamp.Time
 	for _, r := range roles {
 		r.class = s.classOf(r.members[0], r.asks[0])
@@ -128,20 +130,37 @@ func (s *Scheduler) withdraw(w *work, reason string) {
 	s.release(w)
 }
 
+// released are claims and gangs whose workload has left the line.
+type released struct {
+	claims map[string]bool
+	gangs  map[*gang]bool
+}
+
 // release has those looked at, once the loop comes to it, who followed a workload that has left the line: pods with a claim of it, and others of its gang.
 func (s *Scheduler) release(w *work) {
-	s.inbox.put(func() {
-		for _, t := range w.tasks {
-			for _, c := range t.ask.open {
-				for _, p := range sortedPods(s.users[c.key]) {
+	if s.released == nil {
+		s.released = &released{claims: map[string]bool{}, gangs: map[*gang]bool{}}
+		s.inbox.put(func() {
+			all := s.released
+			s.released = nil
+			for _, key := range slices.Sorted(maps.Keys(all.claims)) {
+				for _, p := range sortedPods(s.users[key]) {
 					s.consider(p)
 				}
 			}
+			for _, g := range slices.SortedFunc(maps.Keys(all.gangs), func(a, b *gang) int { return strings.Compare(a.key, b.key) }) {
+				s.followers(g)
+			}
+		})
+	}
+	for _, t := range w.tasks {
+		for _, c := range t.ask.open {
+			s.released.claims[c.key] = true
 		}
-		if len(w.tasks) > 0 {
-			s.followers(w.tasks[0].pod.gang)
-		}
-	})
+	}
+	if w.gang != nil {
+		s.released.gangs[w.gang] = true
+	}
 }
 
 // dissolve forgets a workload that the engine does not know any more, before it was placed.
@@ -234,7 +253,7 @@ func (s *Scheduler) refuse(w *work, node string, why error) {
 
 // placeTask is what is to be written for a task; it is assumed to run there. An error with a node is that node's refusal.
 func (s *Scheduler) placeTask(t *task, where engine.Placing) (one jobTask, node string, err error) {
-	if !t.ask.stands() {
+	if !s.stands(t) {
 		return one, "", errors.New("its claims have changed, and it is looked at anew")
 	}
 	allocations, err := s.allocate(t.ask, where)

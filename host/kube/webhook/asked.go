@@ -89,6 +89,7 @@ type devices struct {
 	limit    string              // the device class of which a container has a limit; empty: none has
 	resource corev1.ResourceName // that limit
 	shares   []held              // its claims of ours
+	maybe    []string            // its claims that may be given some, though they are not asked for by name
 	doubts   []string            // what could not be found out
 }
 
@@ -117,7 +118,7 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if claim.ResourceClaimTemplateName != nil && *claim.ResourceClaimTemplateName == own {
 			continue
 		}
-		what, spec, elsewhere, err := w.specOf(ctx, namespace, claim)
+		what, spec, given, err := w.specOf(ctx, namespace, claim)
 		if apierrors.IsNotFound(err) {
 			found.doubts = append(found.doubts, what+" is not there yet")
 			continue
@@ -136,11 +137,13 @@ func (w *Webhook) devicesOf(ctx context.Context, namespace string, pod *corev1.P
 		if failed != nil {
 			return found, failed
 		}
-		named := slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return len(demand.Surely(&r, find)) > 0 })
+		named := given == here || slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool { return len(demand.Surely(&r, find)) > 0 })
 		switch {
 		case !whose.Ours:
-		case !named || elsewhere:
+		case given == elsewhere:
 			found.untold = true
+		case !named:
+			found.untold, found.maybe = true, append(found.maybe, claim.Name)
 		default:
 			found.claim = claim.Name
 			found.shares = append(found.shares, one)
@@ -220,24 +223,39 @@ func (w *Webhook) class(ctx context.Context, name string) (*resourceapi.DeviceCl
 	return class, nil
 }
 
-// specOf is what a pod's claim says, or its template, and in words which it is; elsewhere: it was given devices of others already.
-func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.PodResourceClaim) (what string, spec resourceapi.ResourceClaimSpec, elsewhere bool, err error) {
+// where a claim was given devices.
+type where int
+
+const (
+	nowhere   where = iota // it was given none yet
+	here                   // of ours, among others maybe
+	elsewhere              // of others alone
+)
+
+// specOf is what a pod's claim says, or its template, in words which it is, and where it was given devices.
+func (w *Webhook) specOf(ctx context.Context, namespace string, claim corev1.PodResourceClaim) (what string, spec resourceapi.ResourceClaimSpec, given where, err error) {
 	client := w.config.Client.ResourceV1()
 	switch {
 	case claim.ResourceClaimTemplateName != nil:
 		name := *claim.ResourceClaimTemplateName
 		template, err := client.ResourceClaimTemplates(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return "ResourceClaimTemplate " + name, spec, false, err
+			return "ResourceClaimTemplate " + name, spec, nowhere, err
 		}
-		return "ResourceClaimTemplate " + name, template.Spec.Spec, false, nil
+		return "ResourceClaimTemplate " + name, template.Spec.Spec, nowhere, nil
 	case claim.ResourceClaimName != nil:
 		name := *claim.ResourceClaimName
 		found, err := client.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return "ResourceClaim " + name, spec, false, err
+			return "ResourceClaim " + name, spec, nowhere, err
 		}
-		return "ResourceClaim " + name, found.Spec, demand.Elsewhere(found), nil
+		switch {
+		case demand.Elsewhere(found):
+			given = elsewhere
+		case found.Status.Allocation != nil:
+			given = here
+		}
+		return "ResourceClaim " + name, found.Spec, given, nil
 	}
-	return claim.Name, spec, false, nil // the API server refuses it, or it names what came after this version
+	return claim.Name, spec, nowhere, nil // the API server refuses it, or it names what came after this version
 }

@@ -53,7 +53,25 @@ func (d devices) fit(pod *corev1.Pod, annotated []int) error {
 			return err
 		}
 	}
+	if err := d.notBoth(pod, shares, annotated); err != nil {
+		return err
+	}
 	return d.apart(pod)
+}
+
+// notBoth refuses a pod of which a container has a share beside a claim that may be given devices of ours, too.
+func (d devices) notBoth(pod *corev1.Pod, shares []held, annotated []int) error {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		uses := func(claim string) bool {
+			return slices.ContainsFunc(c.Resources.Claims, func(used corev1.ResourceClaim) bool { return used.Name == claim })
+		}
+		has := slices.ContainsFunc(annotated, func(i int) bool { return pod.Spec.Containers[i].Name == c.Name }) ||
+			slices.ContainsFunc(shares, func(one held) bool { return uses(one.name) })
+		if at := slices.IndexFunc(d.maybe, uses); has && at >= 0 {
+			return refuse(badClaims, "container %s has a share, and the claim %s, which may be given a device of Aliquot, too, for by its device class others' would do as well; a container can be held to one: have the claim's selectors name the driver of the devices that are meant", c.Name, d.maybe[at])
+		}
+	}
+	return nil
 }
 
 // apart refuses a pod of which a container has two claims, or a part of one.

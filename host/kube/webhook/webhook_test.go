@@ -380,6 +380,7 @@ func TestRefused(t *testing.T) {
 		"its own users, a claim":   {pod(claiming("share", "ours"), ownUsers), "leave hostUsers out"},
 		"its own users, a limit":   {pod(limited(wholes, "1"), ownUsers), "leave hostUsers out"},
 		"both ways":                {pod(quarter, claiming("share", "ours")), "by annotations and by its claim share; ask in one"},
+		"any driver's beside":      {pod(quarter, claiming("tpu", "whichever"), with("aside", "tpu")), "container aside has a share, and the claim tpu, which may be given a device of Aliquot, too"},
 		"two limits":               {pod(limited(wholes, "1"), limited("example.com/gpu", "1")), "a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev and one of example.com/gpu"},
 		"a limit of another class": {pod(limited("example.com/fastest", "1")), "a limit of example.com/fastest, which is of the device class fastest"},
 		"both ways, a limit":       {pod(quarter, limited(wholes, "1")), "and by a limit of deviceclass.resource.kubernetes.io/gpu.aliquot.dev"},

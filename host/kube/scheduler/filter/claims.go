@@ -63,6 +63,18 @@ func (c *claims) strip(pod *v1.Pod) *v1.Pod {
 	return &bare
 }
 
+// holdsOurs says whether a pod has claims that our scheduler placed, or may, but such as were given devices of others alone.
+func (c *claims) holdsOurs(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(entry v1.PodResourceClaim) bool {
+		name, _, err := resourceclaim.Name(pod, &entry)
+		if err != nil || name == nil {
+			return false
+		}
+		claim, err := c.made.ResourceClaims(pod.Namespace).Get(*name)
+		return err == nil && c.mine(claim) && !demand.Elsewhere(claim)
+	})
+}
+
 // without are containers that use none of these claims.
 func without(containers []v1.Container, claims []string) []v1.Container {
 	containers = slices.Clone(containers)

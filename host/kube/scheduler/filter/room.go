@@ -140,7 +140,7 @@ func (f *Filters) mayGo(priority int32) func(*v1.Pod) bool {
 		if goes, err := annotation.IsPreemptible(victim.Annotations); err != nil || !goes {
 			return false
 		}
-		return f.claims.strip(victim) == victim
+		return !f.claims.holdsOurs(victim)
 	}
 }
 
