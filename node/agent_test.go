@@ -119,6 +119,29 @@ func TestPrepareAndUnprepareAgain(t *testing.T) {
 	}
 }
 
+// A task ends also where that it does cannot be written into its record, as on a full disk.
+func TestEndsWithoutRecord(t *testing.T) {
+	folder := fakeRun(t)
+	a := openFake(t, folder, newFakeDevices("GPU-a"))
+	ctx := testContext(t)
+	if _, err := a.Prepare(ctx, aTask("w.0", 250, 800, "GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(folder, "tasks/w.0", recordName)
+	if err := errors.Join(os.Remove(record), os.MkdirAll(filepath.Join(record, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Unprepare(ctx, "w.0"); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(folder, "tasks")); len(entries) != 0 {
+		t.Errorf("left in tasks: %v", entries)
+	}
+	if got := known(t, a); got != "" || len(a.Prepared()) != 0 {
+		t.Errorf("the arbiter knows %q, prepared %v", got, a.Prepared())
+	}
+}
+
 func TestFloorsNeverExceedADevice(t *testing.T) {
 	a := openFake(t, fakeRun(t), newFakeDevices("GPU-a", "GPU-b"))
 	ctx := testContext(t)

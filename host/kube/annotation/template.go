@@ -22,6 +22,10 @@ const (
 	Driver    = "gpu.aliquot.dev" // also of the device class
 	ClaimName = "aliquot"         // of the claim among a pod's
 
+	// The capacities of a device, which a claim requests a part of.
+	DeviceCompute = "compute" // thousandths of the device
+	DeviceMemory  = "memory"  // bytes
+
 	// Made is the label of templates that were made for annotations.
 	Made      = "aliquot.dev/made-for"
 	MadeValue = "annotations"
@@ -43,9 +47,9 @@ func (a Ask) Name() string {
 // Spec is what a claim says that asks for the same. What the API server would fill in is filled in.
 func (a Ask) Spec() (resourceapi.ResourceClaimSpec, error) {
 	// A capacity that is not requested is all of a device's.
-	requested := map[resourceapi.QualifiedName]resource.Quantity{"compute": *resource.NewQuantity(int64(a.Share.Compute.Floor), resource.DecimalSI)}
+	requested := map[resourceapi.QualifiedName]resource.Quantity{DeviceCompute: *resource.NewQuantity(int64(a.Share.Compute.Floor), resource.DecimalSI)}
 	if a.Share.Memory.Floor.Part != api.WholeDevice {
-		requested["memory"] = *resource.NewQuantity(int64(a.Share.Memory.Floor.Bytes), resource.BinarySI)
+		requested[DeviceMemory] = *resource.NewQuantity(int64(a.Share.Memory.Floor.Bytes), resource.BinarySI)
 	}
 	spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 		Name: request,

@@ -218,7 +218,7 @@ func (t *Templates) see(ctx context.Context, key types.NamespacedName) (time.Dur
 		err = t.put(ctx, wanted)
 		if errors.Is(err, errChanged) { // so it would be if it was made again
 			t.Events.Eventf(pod, corev1.EventTypeWarning, "TemplateChanged", "The template of its claim, %s, is kept otherwise than it was made, so that the pod has something else than it asks for: "+
-				"an API server does so that knows of no shares (before 1.36, or without the feature gate DRAConsumableCapacity), or a policy that changes templates", key.Name)
+				"an API server does so that knows of no shares (before 1.36, or without the feature gate DRAConsumableCapacity), or a policy that changes templates; turn the gate on or change the policy, and make the pod anew", key.Name)
 			return 0, nil
 		}
 		if err != nil {

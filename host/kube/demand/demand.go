@@ -80,15 +80,12 @@ func (a Alternative) Whose(find Find) Whose {
 	}
 	if all.Others && a.capacity != nil {
 		for name := range a.capacity.Requests {
-			all.Ours = all.Ours && (name == compute || name == memory)
+			all.Ours = all.Ours && (name == annotation.DeviceCompute || name == annotation.DeviceMemory)
 		}
 	}
 	all.Others = all.Others || !all.Ours
 	return all
 }
-
-// The capacity of our devices.
-const compute, memory = "compute", "memory"
 
 // Ours are those alternatives of a request that may be given devices of ours.
 func Ours(request *resourceapi.DeviceRequest, find Find) []Alternative {

@@ -16,10 +16,11 @@ import (
 // Where the disk of the state is full, claims are taken back all the same: the pods that end are what makes room. An agent that starts meanwhile takes back
 // what was half prepared.
 func TestDiskFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small file system")
+	}
 	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"); errors.Is(err, unix.EPERM) {
-		t.Skip("it takes root to mount a small disk")
-	} else if err != nil {
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -11,16 +11,17 @@ package driver
 import (
 	"context"
 
+	"github.com/aliquot-dev/aliquot/host/kube/annotation"
 	"github.com/aliquot-dev/aliquot/node"
 )
 
 // Name is the driver's, in slices, claims and device classes.
-const Name = "gpu.aliquot.dev"
+const Name = annotation.Driver
 
 // The capacities of a device, which a claim requests a part of.
 const (
-	Compute = "compute" // thousandths of the device
-	Memory  = "memory"  // bytes
+	Compute = annotation.DeviceCompute // thousandths of the device
+	Memory  = annotation.DeviceMemory  // bytes
 )
 
 // Agent is what the driver needs of node.Agent.

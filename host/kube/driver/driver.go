@@ -112,7 +112,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 
 // prepareDriver is a driver that nobody calls yet, with everything as its checkpoints say.
 func prepareDriver(ctx context.Context, config Config) (*Driver, error) {
-	d := &Driver{config: config, log: config.Log, specs: specs(config.CDI), failed: make(chan error, 1), troubles: newTroubles()}
+	d := &Driver{config: config, log: config.Log, specs: specs(config.CDI), failed: make(chan error, 1), troubles: newTroubles(), ending: map[string]bool{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -377,9 +377,6 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 		if err := d.checkpoints.write(one); err != nil { // on a full disk a pod that ends is what may make room
 			d.log.Warn("that a claim is being taken back could not be written; an agent that starts before it is would make it again, until kubelet asks once more", "uid", uid, "error", err)
 		}
-	}
-	if d.ending == nil {
-		d.ending = map[string]bool{}
 	}
 	d.ending[uid] = true
 	point.Here("kube.unprepare.begun")

@@ -43,9 +43,6 @@ func (s *Scheduler) claimSet(object *resourceapi.ResourceClaim) {
 		c = &claim{key: key}
 		s.claims[key] = c
 	}
-	if c.object != nil && c.object.UID != object.UID && !c.writing {
-		s.free(c) // that it was deleted was missed
-	}
 	had := theirs(c.object)
 	c.learn(object)
 	if had && !theirs(c.object) {

@@ -53,6 +53,40 @@ func besideShared(t *testing.T) *cluster {
 	return c
 }
 
+// newFullCluster is a cluster of node a, whose only device pod big has.
+func newFullCluster(t *testing.T, changes ...func(*cluster)) *cluster {
+	c := newCluster(t)
+	for _, change := range changes {
+		change(c)
+	}
+	c.node("a", 1)
+	c.run()
+	c.pod("big", 1000)
+	c.runs("big")
+	return c
+}
+
+// follower has pod one of a gang be in line, and pod two of it follow.
+func (c *cluster) follower() {
+	c.Helper()
+	in := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Labels = map[string]string{annotation.Gang: "g", annotation.GangMin: "1"}
+	}
+	c.pod("one", 300, in)
+	c.says("one", "It waits for")
+	c.pod("two", 300, in)
+	c.says("two", "follows")
+}
+
+// endless has a pod be deleted, and not end.
+func (c *cluster) endless(name string) {
+	c.Helper()
+	c.rewrite(name, func(p *corev1.Pod) {
+		now := metav1.Now()
+		p.DeletionTimestamp, p.Finalizers = &now, []string{"test/x"}
+	})
+}
+
 // A claim that a pod in line has already may go, come free, or be allocated on another node: the pod is looked at anew, and never runs but where all its claims are.
 func TestSharedClaimChanges(t *testing.T) {
 	t.Run("it goes", func(t *testing.T) {
@@ -89,11 +123,7 @@ func TestSharedClaimChanges(t *testing.T) {
 func TestFollowersOfWhoLeaves(t *testing.T) {
 	t.Run("of a claim", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		c.node("a", 1)
-		c.run()
-		c.pod("big", 1000)
-		c.runs("big")
+		c := newFullCluster(t)
 		c.add(claimsResource, claimFor("s", 500))
 		c.pod("one", 1, using("s"))
 		c.says("one", "It waits for")
@@ -106,18 +136,8 @@ func TestFollowersOfWhoLeaves(t *testing.T) {
 	})
 	t.Run("of a gang", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		c.node("a", 1)
-		c.run()
-		c.pod("big", 1000)
-		c.runs("big")
-		in := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
-			p.Labels = map[string]string{annotation.Gang: "g", annotation.GangMin: "1"}
-		}
-		c.pod("one", 300, in)
-		c.says("one", "It waits for")
-		c.pod("two", 300, in)
-		c.says("two", "follows")
+		c := newFullCluster(t)
+		c.follower()
 		c.drop("one-share")
 		c.says("two", "It waits for")
 		c.remove("big")
@@ -129,11 +149,7 @@ func TestFollowersOfWhoLeaves(t *testing.T) {
 func TestClaimMadeAnew(t *testing.T) {
 	t.Run("under another name", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		c.node("a", 1)
-		c.run()
-		c.pod("big", 1000)
-		c.runs("big")
+		c := newFullCluster(t)
 		c.pod("waits", 1000)
 		c.says("waits", "It waits for")
 		old := c.find("default/waits-share")
@@ -148,12 +164,7 @@ func TestClaimMadeAnew(t *testing.T) {
 	})
 	t.Run("of one beside the line", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		c.classed = true
-		c.node("a", 1)
-		c.run()
-		c.pod("big", 1000)
-		c.runs("big")
+		c := newFullCluster(t, func(c *cluster) { c.classed = true })
 		c.pod("line", 500)
 		c.says("line", "It waits for")
 		c.pod("special", 1, requests(part("one", 500, 1), part("two", 600, 1)))
@@ -165,11 +176,7 @@ func TestClaimMadeAnew(t *testing.T) {
 	})
 	t.Run("between two looks", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		c.node("a", 1)
-		c.run()
-		c.pod("big", 1000)
-		c.runs("big")
+		c := newFullCluster(t)
 		c.pod("p", 300)
 		c.says("p", "first in line for 0.30")
 		c.mu.Lock()
@@ -229,10 +236,7 @@ func TestNoTakeover(t *testing.T) {
 		c.add(claimsResource, claimFor("s", 800))
 		c.pod("one", 1, guest, using("s"))
 		c.runs("one")
-		c.rewrite("one", func(p *corev1.Pod) {
-			now := metav1.Now()
-			p.DeletionTimestamp, p.Finalizers = &now, []string{"test/x"}
-		})
+		c.endless("one")
 		c.pod("two", 1, guest, using("s"))
 		c.says("two", "it is held by pods that end; this one follows")
 		c.remove("one")
@@ -291,10 +295,7 @@ func TestWithinReach(t *testing.T) {
 // A pod in line that has a claim of one that is deleted meanwhile waits until that is free, and has it anew.
 func TestNoTakeoverFromTheLine(t *testing.T) {
 	c := besideShared(t)
-	c.rewrite("q", func(p *corev1.Pod) {
-		now := metav1.Now()
-		p.DeletionTimestamp, p.Finalizers = &now, []string{"test/x"}
-	})
+	c.endless("q")
 	c.says("p", "it is held by pods that end; this one follows")
 	c.remove("fill")
 	c.remove("q")
@@ -303,18 +304,8 @@ func TestNoTakeoverFromTheLine(t *testing.T) {
 
 // Who followed a pod of its gang is looked at when that one is of another gang.
 func TestLeavesItsGang(t *testing.T) {
-	c := newCluster(t)
-	c.node("a", 1)
-	c.run()
-	c.pod("big", 1000)
-	c.runs("big")
-	in := func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
-		p.Labels = map[string]string{annotation.Gang: "g", annotation.GangMin: "1"}
-	}
-	c.pod("one", 300, in)
-	c.says("one", "It waits for")
-	c.pod("two", 300, in)
-	c.says("two", "follows")
+	c := newFullCluster(t)
+	c.follower()
 	c.rewrite("one", func(p *corev1.Pod) { p.Labels[annotation.Gang] = "h" })
 	c.says("two", "It waits for")
 	c.remove("big")

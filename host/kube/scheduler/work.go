@@ -367,7 +367,7 @@ func (s *Scheduler) notWritten(w *work, j job, out outcome) {
 	var open []*claim
 	for i, t := range w.tasks {
 		s.config.Filters.Forget(j[i].pod)
-		waits = waits && s.mine(t.pod) && t.ask.stands()
+		waits = waits && s.mine(t.pod) && s.stands(t)
 		for _, c := range t.ask.open {
 			c.writing = false
 			open = append(open, c)
