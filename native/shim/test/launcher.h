@@ -15,6 +15,12 @@ static inline uint64_t launches(void)
 	return s.launches;
 }
 
+/* A time in tens of microseconds: the driver tells times as a float of milliseconds, some seconds after its origin to a microsecond. */
+static inline uint64_t tens_us(uint64_t ns)
+{
+	return (ns + 5 * NS_PER_US) / (10 * NS_PER_US);
+}
+
 static inline CUresult launch(uint64_t *kernel, CUstream stream)
 {
 	return cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
