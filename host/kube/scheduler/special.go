@@ -130,7 +130,7 @@ func (s *Scheduler) askAgain(f *party) bool {
 			return false
 		}
 		now, err := s.askOf(p)
-		if err != nil || !slices.Equal(now.open, before.open) || !slices.Equal(now.have, before.have) || now.node != before.node {
+		if err != nil || !slices.Equal(now.open, before.open) || !slices.Equal(now.have, before.have) || now.node != before.node || (now.shut == nil) != (before.shut == nil) {
 			return false
 		}
 		now.selectors, now.same, now.within = before.selectors, before.same, before.within
